@@ -22,7 +22,9 @@ const _: () =
 /// A hooked function; its place in the list is its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
+    /// Its symbol, as programs call it.
     pub name: String,
+    /// The probe that its calls belong to.
     pub probe: Probe,
 }
 

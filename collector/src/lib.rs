@@ -2,14 +2,16 @@
 //!
 //! Each of these uses those above it only:
 //!
-//! - [`writer`] and [`functions`]: the file, and what the agent library says of itself;
-//! - [`drain`]: from the shared memory into packets;
+//! - `writer` and [`functions`]: the file, and what the agent library says of itself;
+//! - `drain`: from the shared memory into packets;
 //! - [`session`]: what a session is on any platform;
 //! - `linux`: what runs, samples and looks into programs there, and the start of a session, which knows all of it;
 //! - [`recover`]: a trace from the shared memory of a session that did not come to its end.
 
+#![warn(missing_docs)]
+
 #[cfg(target_os = "linux")]
-pub mod drain;
+mod drain;
 #[cfg(target_os = "linux")]
 pub mod functions;
 #[cfg(target_os = "linux")]
@@ -20,7 +22,7 @@ pub mod recover;
 #[cfg(target_os = "linux")]
 pub mod session;
 #[cfg(target_os = "linux")]
-pub mod writer;
+mod writer;
 
 #[cfg(target_os = "linux")]
 pub use linux::attach::Target;

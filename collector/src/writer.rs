@@ -22,7 +22,7 @@ const SUMMARY_BYTES: usize = 48;
 
 /// An open trace.
 #[derive(Debug)]
-pub struct Writer {
+pub(crate) struct Writer {
     file: File,
     path: PathBuf,
     /// False for pipes and devices: nothing can be rewritten or cut off.
@@ -36,7 +36,7 @@ pub struct Writer {
 
 impl Writer {
     /// Creates the file. One that exists is refused unless `overwrite`.
-    pub fn create(path: &Path, overwrite: bool) -> io::Result<Writer> {
+    pub(crate) fn create(path: &Path, overwrite: bool) -> io::Result<Writer> {
         let mut open = OpenOptions::new();
         open.write(true).mode(0o644);
         let special = path.metadata().is_ok_and(|m| {
@@ -61,27 +61,27 @@ impl Writer {
         })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// False for pipes and devices, which nobody can read again.
-    pub fn is_regular(&self) -> bool {
+    pub(crate) fn is_regular(&self) -> bool {
         self.regular
     }
 
     /// Bytes of complete packets.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.end
     }
 
     /// Packets written.
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.packets
     }
 
     /// Writes the first packet. Its summary becomes the one that is kept up to date.
-    pub fn write_header(&mut self, mut header: SessionHeader) -> io::Result<()> {
+    pub(crate) fn write_header(&mut self, mut header: SessionHeader) -> io::Result<()> {
         header.summary = Some(padded(&Summary::default()));
         let mut out = Vec::new();
         encode(packet::Body::Header(header), &mut out);
@@ -96,7 +96,7 @@ impl Writer {
 
     /// Appends complete packets, in as few calls as the system allows. After an error the file ends
     /// with the last complete packet again, and the same bytes can be given once more later.
-    pub fn append(&mut self, bytes: &[u8], packets: u64) -> io::Result<()> {
+    pub(crate) fn append(&mut self, bytes: &[u8], packets: u64) -> io::Result<()> {
         match self.write_at_end(bytes) {
             Ok(()) => {
                 self.end += bytes.len() as u64;
@@ -122,7 +122,7 @@ impl Writer {
     }
 
     /// Puts this summary in the place of the former one, if it differs.
-    pub fn update_summary(&mut self, summary: &Summary) -> io::Result<()> {
+    pub(crate) fn update_summary(&mut self, summary: &Summary) -> io::Result<()> {
         if !self.regular || *summary == self.summary {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Writer {
 }
 
 /// Appends one packet to `out` as a field of `Trace`.
-pub fn encode(body: packet::Body, out: &mut Vec<u8>) {
+pub(crate) fn encode(body: packet::Body, out: &mut Vec<u8>) {
     stackbeat_proto::stream::write_packet(&Packet { body: Some(body) }, out);
 }
 

@@ -84,9 +84,13 @@ fn counter_is_invariant() -> bool {
 /// One moment on all clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    /// The session's clock, see [`ClockSource`].
     pub cycles: u64,
+    /// CLOCK_MONOTONIC, ns.
     pub monotonic_ns: u64,
+    /// Time since boot, sleep included, ns.
     pub boottime_ns: u64,
+    /// CLOCK_REALTIME: nanoseconds since 1970.
     pub realtime_ns: u64,
 }
 

@@ -7,10 +7,11 @@
 //! - `unwind`: from registers to return addresses; asks nobody for anything
 //! - `clock`: what dates records
 //! - `platform`: what differs between operating systems
-//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `sync`
+//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `ids`, `sync`
 //!
 //! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of
 //! real ones.
+#![warn(missing_docs)]
 #![no_std]
 extern crate std;
 
@@ -19,6 +20,7 @@ pub mod agent;
 pub mod attach_status;
 pub mod clock;
 pub mod crash_signals;
+pub mod ids;
 #[cfg(not(loom))]
 pub mod native;
 pub mod platform;

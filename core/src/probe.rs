@@ -70,18 +70,31 @@ impl Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Category {
+    /// malloc, free and their relatives.
     Alloc = 0,
+    /// mmap, munmap and what else changes mappings.
     Memory = 1,
+    /// Mutexes, read-write locks and spin locks.
     Lock = 2,
+    /// Conditions, semaphores, barriers, futexes and signals.
     Wait = 3,
+    /// Files, pipes and message queues.
     Io = 4,
+    /// Sockets and name lookups.
     Net = 5,
+    /// poll, select and epoll.
     Poll = 6,
+    /// Calls that only wait for a time.
     Sleep = 7,
+    /// Reading a clock.
     Clock = 8,
+    /// Begin, end and joining of threads.
     Thread = 9,
+    /// Starting, ending and waiting for processes.
     Process = 10,
+    /// Loading libraries.
     Library = 11,
+    /// Giving the processor away.
     Sched = 12,
     /// The fallback sampler's interruptions. Always on while recording.
     Sampler = 13,
@@ -145,7 +158,12 @@ macro_rules! probes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Probe {
-            $($(#[$doc])* $variant = $number,)*
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = concat!("Shown as `", $name, "`.")]
+                $variant = $number,
+            )*
         }
 
         impl Probe {

@@ -49,6 +49,7 @@ kinds! {
     Copy = 2, "copy";
     /// Opens a file by its path.
     Open = 3, "open";
+    /// Closes a descriptor.
     Close = 4, "close";
     /// fsync, fdatasync, msync and their relatives.
     Sync = 5, "sync";
@@ -58,10 +59,13 @@ kinds! {
     Control = 7, "control";
     /// Makes, connects, accepts, sets and shuts down sockets.
     Socket = 8, "socket";
+    /// Sends into sockets.
     Send = 9, "send";
+    /// Receives from sockets.
     Receive = 10, "receive";
     /// poll, select, epoll_wait.
     Poll = 11, "poll";
+    /// Waits for a time only.
     Sleep = 12, "sleep";
     /// Maps memory, and changes what is mapped.
     Memory = 13, "memory";
@@ -71,6 +75,7 @@ kinds! {
     Signal = 15, "signal";
     /// Futexes of the program's own locks, by `syscall`; libc's own pass no hook.
     Futex = 16, "futex";
+    /// Gives the processor away.
     Yield = 17, "yield";
     /// Bytes that calls have read.
     BytesRead = 18, "bytes read";

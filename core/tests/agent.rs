@@ -52,7 +52,7 @@ fn all_samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
             records += 1;
             if *header as u8 == RecordKind::Sample as u8 {
                 seen.push(Seen {
-                    utid: drained.utid,
+                    utid: drained.utid.0,
                     probe: (header >> 16) as u8,
                     flags: (header >> 24) as u8,
                     node: (header >> 32) as u32,

@@ -113,7 +113,7 @@ fn drain(mapping: &Mapping, threads: &mut HashMap<u32, Received>) {
         let Some(drained) = buffer::drain(mapping, i, true, &mut words) else {
             continue;
         };
-        let thread = threads.entry(drained.utid).or_default();
+        let thread = threads.entry(drained.utid.0).or_default();
         let mut times = None;
         let mut rest = words.as_slice();
         for _ in 0..drained.records {

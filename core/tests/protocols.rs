@@ -72,7 +72,7 @@ fn two_writers_and_a_drain() {
                         let number = drained.first_record + k as u64;
                         assert!(record.iter().all(|w| *w == number), "{record:?}");
                     }
-                    received[drained.utid as usize] += drained.records as u64;
+                    received[drained.utid.0 as usize] += drained.records as u64;
                     buffer::stored(&pool, &drained);
                 }
             }

@@ -12,6 +12,7 @@ use crate::table::{Column, Table};
 /// What the candidate spends of a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetRow {
+    /// What was allowed.
     pub budget: Budget,
     /// The median over the candidate's runs.
     pub spent: f64,
@@ -26,11 +27,13 @@ pub struct BudgetRow {
 pub enum Uncounted {
     /// Of asynchronous work only the time is known; nor is more known of scopes in a trace where they stand in no order.
     Scope,
+    /// A run does not have the system calls of all threads.
     SystemCalls,
+    /// A run does not have what it read and wrote.
     Transfers,
-    /// Their hooks were withdrawn.
+    /// The hooks of allocation were unpatched before the run's end.
     Allocations,
-    /// Wall time with another run's turns in it.
+    /// The wall time contains time in which the pair's other run had the processor.
     Shared,
 }
 
@@ -76,6 +79,7 @@ impl Uncounted {
 }
 
 impl BudgetRow {
+    /// The median is above what was allowed.
     pub fn is_exceeded(&self) -> bool {
         self.spent > self.budget.max
     }

@@ -14,10 +14,12 @@ pub enum Answer {
     Lower,
     /// Equal up to the least change that matters.
     Same,
+    /// Too few runs, or too noisy ones.
     Unknown,
 }
 
 impl Answer {
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Answer::Higher => "higher",
@@ -31,10 +33,13 @@ impl Answer {
 /// One metric of both sides. Relative numbers are shares of the baseline's median.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
+    /// Median of the baseline's runs, in the metric's unit.
     pub baseline_median: f64,
+    /// Median of the candidate's runs, in the metric's unit.
     pub candidate_median: f64,
     /// Hodges–Lehmann.
     pub shift: f64,
+    /// `shift` as a share of the baseline's median.
     pub relative: f64,
     /// Of `relative`.
     pub interval: Interval,
@@ -45,6 +50,7 @@ pub struct Comparison {
     pub noise_band: Option<f64>,
     /// The smallest relative change that would have been called different in nine of ten gates.
     pub smallest_seen: f64,
+    /// What follows from these numbers.
     pub answer: Answer,
     /// Even where the answer is unknown: an increase that matters is ruled out.
     pub is_not_higher: bool,
@@ -55,8 +61,11 @@ pub struct Comparison {
 /// What a comparison looks at.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
+    /// Values of the baseline, one per run.
     pub baseline: &'a [f64],
+    /// Values of the candidate, one per run.
     pub candidate: &'a [f64],
+    /// The same values by group (baseline, candidate); `None`: runs are independent of each other.
     pub groups: Option<(Grouped, Grouped)>,
     /// Counts that equal programs do not change.
     pub is_exact: bool,

@@ -32,13 +32,16 @@ use crate::table::{Column, Table};
 /// The whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// Nothing that decides became worse.
     NoRegression,
+    /// At least one finding decides.
     Regression,
     /// Too few runs, or too noisy ones.
     CannotTell,
 }
 
 impl Verdict {
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::NoRegression => "no-regression",
@@ -51,7 +54,9 @@ impl Verdict {
 /// A metric of the whole run or of a role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
+    /// What was compared.
     pub metric: Metric,
+    /// Both sides and the answer.
     pub comparison: Comparison,
     /// P of an increase, adjusted for the family it was tested in; `None` when it was not tested.
     pub adjusted_p: Option<f64>,
@@ -69,8 +74,11 @@ impl Row {
 /// A metric of a function itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionRow {
+    /// The threads that ran the function.
     pub role: RoleId,
+    /// The function.
     pub function: NameId,
+    /// What its own metric did.
     pub row: Row,
 }
 
@@ -91,12 +99,15 @@ pub enum Way {
 /// Something that became worse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
+    /// By which way it was found.
     pub way: Way,
     /// The function whose own metric the row is; `None`: it is the whole run's, or a role's.
     pub changed: Option<(RoleId, NameId)>,
+    /// The metric, and by how much it changed.
     pub row: Row,
     /// Other metrics of the whole run that the same cause made worse.
     pub also: Vec<Metric>,
+    /// Where and why it became worse.
     pub explanation: Explanation,
 }
 
@@ -133,9 +144,13 @@ impl Finding {
 /// A function that became heavier while what is around it did not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
+    /// The threads that ran the function.
     pub role: RoleId,
+    /// The function.
     pub function: NameId,
+    /// What became heavier.
     pub metric: Metric,
+    /// By how much, in the metric's unit a run.
     pub shift: f64,
     /// What is around it became lighter by about as much; otherwise it only did not grow with it.
     pub is_lighter_around: bool,
@@ -144,10 +159,13 @@ pub struct Moved {
 /// What a gate says.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// Whether the gate passes.
     pub verdict: Verdict,
+    /// The metrics of the whole run.
     pub whole: Vec<Row>,
     /// Of programs of several processes, where these are more than a role.
     pub processes: Vec<ProcessRow>,
+    /// The metrics of the threads by role.
     pub roles: Vec<RoleRow>,
     /// Functions that changed in either direction, the largest change first.
     pub functions: Vec<FunctionRow>,
@@ -157,8 +175,11 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// What became more and makes none: counts, and times that are suspected beside them.
     pub notices: Vec<Finding>,
+    /// Functions whose cost only moved there from others.
     pub moved: Vec<Moved>,
+    /// What the candidate spends of each budget.
     pub budgets: Vec<BudgetRow>,
+    /// What makes the answer less sure, a sentence each.
     pub warnings: Vec<String>,
     /// Required metrics of the whole run of which an increase is neither known nor ruled out.
     pub open: Vec<Metric>,

@@ -23,12 +23,16 @@ use place::{Places, follow, heaviest_place, most_specific};
 /// Means of a metric on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
+    /// What was measured.
     pub metric: Metric,
+    /// Mean of the baseline's runs, in the metric's unit.
     pub baseline: f64,
+    /// Mean of the candidate's runs, in the metric's unit.
     pub candidate: f64,
 }
 
 impl Part {
+    /// Positive: more in the candidate.
     pub fn change(&self) -> f64 {
         self.candidate - self.baseline
     }
@@ -37,9 +41,13 @@ impl Part {
 /// Calls that waited, by caller: how often on each side (means).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallChange {
+    /// The function that makes the call.
     pub caller: String,
+    /// The call that waits.
     pub call: String,
+    /// Calls a run in the baseline.
     pub baseline: f64,
+    /// Calls a run in the candidate.
     pub candidate: f64,
 }
 
@@ -48,6 +56,7 @@ pub struct CallChange {
 pub struct Explanation {
     /// What was followed: the component of wall time that grew, or the metric itself.
     pub metric: Metric,
+    /// The threads in which the change is; `None`: it is known of the whole run only.
     pub role: Option<RoleId>,
     /// The deepest function of the program itself that explains the change.
     pub function: Option<NameId>,
@@ -57,9 +66,11 @@ pub struct Explanation {
     pub path: Vec<String>,
     /// Share of the change that `function` has, callees included.
     pub share: f64,
+    /// What kind of change it is.
     pub cause: Cause,
     /// What the change of `function` is made of, callees included; the largest first.
     pub parts: Vec<Part>,
+    /// Calls that waited more or less often than before.
     pub calls: Vec<CallChange>,
     /// Whom was waited for longer, when it was followed into waits.
     pub waited_for: Vec<WaitedFor>,

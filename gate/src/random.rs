@@ -5,6 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

@@ -19,9 +19,11 @@ pub struct Rules {
     pub floor_ns: f64,
     /// The same as a share of the baseline's wall time (CPU time for faults).
     pub floor_share: f64,
+    /// How the runs were recorded; decides which tests are used.
     pub pairing: Pairing,
     /// Draws of the bootstrap.
     pub draws: usize,
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Metrics of the whole run that must be known for "no regression".
     pub required: Vec<Metric>,
@@ -31,6 +33,7 @@ pub struct Rules {
     pub ignored_metrics: Vec<Metric>,
     /// Findings in these functions do not count; `*` stands for anything.
     pub ignored_functions: Vec<String>,
+    /// Each is checked by itself, without a comparison.
     pub budgets: Vec<Budget>,
     /// Scopes of the program that every run of the candidate must have; `*` stands for anything.
     pub required_scopes: Vec<String>,
@@ -39,6 +42,7 @@ pub struct Rules {
 /// How runs of both sides belong together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
+    /// Each run stands for itself.
     #[default]
     None,
     /// In pairs, recorded one after the other.
@@ -48,10 +52,12 @@ pub enum Pairing {
 }
 
 impl Pairing {
+    /// Each run of the baseline has one of the candidate that it is compared with.
     pub fn is_paired(self) -> bool {
         self != Pairing::None
     }
 
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Pairing::None => "unpaired",
@@ -134,6 +140,7 @@ pub struct Budget {
     pub thread: Option<String>,
     /// A scope of the program, in place of a function.
     pub scope: Option<Scoped>,
+    /// What is limited.
     pub metric: Metric,
     /// In the metric's unit (ns, bytes, count).
     pub max: f64,
@@ -142,7 +149,9 @@ pub struct Budget {
 /// The scopes that are meant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scoped {
+    /// The program's name for the scopes.
     pub name: String,
+    /// Which of their amounts is limited.
     pub per: Per,
 }
 
@@ -159,8 +168,10 @@ pub enum Per {
 }
 
 impl Per {
+    /// Every choice.
     pub const ALL: [Per; 3] = [Per::Run, Per::Call, Per::Longest];
 
+    /// The name in policies and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Per::Run => "run",

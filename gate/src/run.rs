@@ -23,7 +23,9 @@ use crate::run::wait_sums::WaitSum;
 /// Which set a run belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
+    /// The runs that are compared with: before the change.
     Baseline,
+    /// The runs that are judged: after the change.
     Candidate,
 }
 
@@ -35,6 +37,7 @@ impl Side {
         }
     }
 
+    /// The name in JSON and reports.
     pub fn name(self) -> &'static str {
         match self {
             Side::Baseline => "baseline",
@@ -58,7 +61,9 @@ pub struct BuildId(pub u32);
 /// What threads are for: they are compared by this.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Role {
+    /// Name of the process' program.
     pub process: String,
+    /// Name of the threads without their numbers: `main`, `worker-*`.
     pub thread: String,
     /// The main thread of the program that was recorded.
     pub is_root: bool,
@@ -149,6 +154,7 @@ impl Names {
         !name.is_in_unknown_build && !name.builds.is_empty() && name.builds.iter().all(is_shared)
     }
 
+    /// The number of a role; a new one when it has none yet.
     pub fn role(&mut self, role: Role) -> RoleId {
         *self.role_index.entry(role).or_insert_with_key(|role| {
             self.roles.push(role.clone());
@@ -156,14 +162,17 @@ impl Names {
         })
     }
 
+    /// All names; [`NameId`] counts in these.
     pub fn names(&self) -> &[Name] {
         &self.names
     }
 
+    /// All roles; [`RoleId`] counts in these.
     pub fn roles(&self) -> &[Role] {
         &self.roles
     }
 
+    /// The name's text.
     pub fn text(&self, id: NameId) -> &str {
         &self.names[id.0 as usize].text
     }
@@ -181,8 +190,11 @@ pub type Tree = CallTree<Label>;
 /// An amount of one metric at a place, callees not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// Index of the place in its tree.
     pub place: u32,
+    /// What was measured there.
     pub metric: Metric,
+    /// How much, in the metric's unit.
     pub value: u64,
 }
 
@@ -193,6 +205,7 @@ pub struct About {
     pub label: String,
     /// Runs that were made together: a build, a machine, an evening.
     pub group: String,
+    /// The command line of the recorded program.
     pub command: String,
     /// Names of the program itself: more than one where it executed another.
     pub programs: Vec<String>,
@@ -202,7 +215,9 @@ pub struct About {
     pub damage: Vec<String>,
     /// CPU model, number of CPUs, operating system.
     pub machine: String,
+    /// When the recording began: nanoseconds since 1970; 0: not known.
     pub started_unix_ns: u64,
+    /// The recording's sampling interval, ns.
     pub interval_ns: u64,
     /// Records that were lost.
     pub lost: u64,
@@ -223,8 +238,11 @@ pub struct About {
 /// All scopes of the program with one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeSum {
+    /// The program's name for them.
     pub name: String,
+    /// How often they were entered.
     pub count: u64,
+    /// The longest of them, ns.
     pub longest_ns: u64,
     /// What happened inside, by samples; the wall time is exact.
     pub values: Values,
@@ -235,10 +253,15 @@ pub struct ScopeSum {
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Run {
+    /// The set that it belongs to.
     pub side: Side,
+    /// What it says about itself.
     pub about: About,
+    /// Sums over the whole run.
     pub whole: Values,
+    /// Sums over the threads of each role.
     pub roles: Vec<(RoleId, Values)>,
+    /// Sums over the scopes of each name.
     pub scopes: Vec<ScopeSum>,
     /// In order of their keys.
     pub waits: Vec<WaitSum>,

@@ -12,8 +12,11 @@ use crate::stats::interval::Grouped;
 /// Two names that were taken for the same function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
+    /// The name in the candidate or the baseline that the other side lacks.
     pub name: String,
+    /// The name that it is counted under.
     pub taken_for: String,
+    /// How far both had to be reduced to be equal.
     pub form: Form,
 }
 
@@ -25,9 +28,13 @@ pub type Column = Vec<f64>;
 pub struct Table {
     /// Baseline first, each side by start and name. Their entries are those of `tree`.
     pub runs: Vec<Run>,
+    /// Runs of the baseline; those behind it are of the candidate.
     pub baseline_count: usize,
+    /// Names and roles of all runs.
     pub names: Names,
+    /// Names that differ between the sides and were taken for the same function.
     pub matches: Vec<Match>,
+    /// The call trees of all runs put into one; entries of `runs` count in its places.
     pub tree: Tree,
     stands_for: Vec<NameId>,
     functions: BTreeMap<(RoleId, NameId), [Option<Column>; OF_PLACES]>,
@@ -50,6 +57,7 @@ impl Table {
         }
     }
 
+    /// Aligns the runs: sorts them, matches their names and puts their call trees into one.
     pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
         run::keep_comparable(runs.iter_mut());
         runs.sort_by(|a, b| {
@@ -118,6 +126,7 @@ impl Table {
         }
     }
 
+    /// Runs of the candidate.
     pub fn candidate_count(&self) -> usize {
         self.runs.len() - self.baseline_count
     }

@@ -20,7 +20,7 @@ pub enum Tie {
     /// They ended waits.
     Ended,
     /// Nobody ended the waits: they timed out or failed.
-    InVain,
+    Failed,
     /// Nobody is known to have ended them, and they got what they waited for.
     NobodyKnown,
 }
@@ -31,7 +31,7 @@ impl Tie {
         match self {
             Tie::Held => "held-by",
             Tie::Ended => "ended-by",
-            Tie::InVain => "in-vain",
+            Tie::Failed => "in-vain",
             Tie::NobodyKnown => "nobody-known",
         }
     }
@@ -40,14 +40,18 @@ impl Tie {
 /// How long was waited for somebody, in ns a run (means).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WaitedFor {
+    /// What they had to do with the waits.
     pub tie: Tie,
     /// `None` when there is nobody.
     pub party: Option<Party>,
+    /// Mean of the baseline's runs.
     pub baseline: f64,
+    /// Mean of the candidate's runs.
     pub candidate: f64,
 }
 
 impl WaitedFor {
+    /// Positive: longer in the candidate.
     pub fn change(&self) -> f64 {
         self.candidate - self.baseline
     }
@@ -87,7 +91,7 @@ fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
             Some((Tie::Held, Some(party)))
         }
         (None, End::By(by)) => Some((Tie::Ended, Some(same(by)))),
-        (None, End::InVain) => Some((Tie::InVain, None)),
+        (None, End::Failed) => Some((Tie::Failed, None)),
         (None, End::NobodyKnown) => Some((Tie::NobodyKnown, None)),
         (None, End::Unknown) => None,
     }
@@ -192,12 +196,12 @@ pub(crate) fn answering(
         });
         roles.collect::<Vec<_>>()
     };
-    if of(End::InVain) >= half {
+    if of(End::Failed) >= half {
         // However short the last of many waits was.
         return Answering::Unseen(with_their_enders(table, ended(f64::NEG_INFINITY)));
     }
     let enders = with_their_enders(table, ended(LEAST_SHARE * all));
-    match of(End::InVain) + of(End::NobodyKnown) >= half {
+    match of(End::Failed) + of(End::NobodyKnown) >= half {
         true => Answering::Unseen(enders),
         false => Answering::Roles(enders),
     }

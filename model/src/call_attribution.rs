@@ -14,9 +14,13 @@ use super::{ProbeId, SampleRow, StackIndex, ThreadIndex};
 /// System calls of one kind that a stack has made, or bytes that they moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttributedCalls {
+    /// The thread that made them.
     pub thread: ThreadIndex,
+    /// From where it made them.
     pub stack: StackIndex,
+    /// The kind of call, or of bytes.
     pub call: SystemCall,
+    /// How many calls, or bytes.
     pub count: u64,
     /// When the last of them began.
     pub time_ns: u64,

@@ -14,6 +14,7 @@ pub enum Label<G, F, C = ProbeId> {
     Root,
     /// Threads that belong together.
     Group(G),
+    /// A function, called from the place's parent.
     Function(F),
     /// What stands below the innermost function.
     Leaf(Leaf<C>),
@@ -48,7 +49,9 @@ impl Leaf {
 /// A place in a call tree: a chain of calls from the outermost function to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place<L> {
+    /// Index of the caller's place in [`CallTree::places`]; the root's is its own.
     pub parent: u32,
+    /// What the place stands for.
     pub label: L,
 }
 
@@ -123,6 +126,15 @@ impl<L: Copy + Eq + Hash> CallTree<L> {
         self.outwards(place).map(|(_, label)| label)
     }
 
+    /// The places below each place, in the order in which they were made.
+    pub fn callees(&self) -> Vec<Vec<u32>> {
+        let mut callees = vec![Vec::new(); self.places.len()];
+        for (at, place) in self.places.iter().enumerate().skip(1) {
+            callees[place.parent as usize].push(at as u32);
+        }
+        callees
+    }
+
     /// Makes sums of places themselves, by place, sums with their callees.
     pub fn include_callees<V: Copy>(&self, sums: &mut [V], mut add: impl FnMut(&mut V, &V)) {
         for place in (1..self.places.len()).rev() {
@@ -180,6 +192,8 @@ mod tests {
         assert_eq!(tree.common_depth(inner, ROOT), 0);
         let labels: Vec<_> = tree.labels(inner).collect();
         assert_eq!(labels, [3, 2, 1].map(Label::Function));
+        let below = &tree.callees()[tree.path(&[1, 2]) as usize];
+        assert_eq!(below, &[inner, other]);
     }
 
     #[test]

@@ -11,9 +11,13 @@ use super::{
 /// A sum that does not come out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+    /// The thread whose sums they are.
     pub thread: ThreadIndex,
+    /// Name of the sum.
     pub what: &'static str,
+    /// What it has to be, e.g. by the file's exact counters; in ns or as a number.
     pub expected: u64,
+    /// What it is.
     pub found: u64,
     /// Difference that is allowed.
     pub bound: u64,

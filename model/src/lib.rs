@@ -7,6 +7,7 @@
 //!
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod call_attribution;
@@ -25,6 +26,7 @@ mod slices;
 mod spent;
 mod stacks;
 #[cfg(any(test, feature = "testing"))]
+#[allow(missing_docs, reason = "for tests of this workspace only")]
 pub mod synthetic;
 #[cfg(test)]
 mod tests;
@@ -136,6 +138,7 @@ pub struct Function {
 /// One frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// The function that it is in.
     pub function: FunctionIndex,
     /// Address in the process.
     pub address: u64,
@@ -172,13 +175,21 @@ impl SegmentKind {
 /// Amounts that belong to a segment, a slice or a whole thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
+    /// Time on a CPU, ns.
     pub cpu_ns: u64,
+    /// Calls that allocate.
     pub allocations: u64,
+    /// Bytes that these calls asked for.
     pub allocated_bytes: u64,
+    /// Calls that free.
     pub frees: u64,
+    /// Page faults that needed no I/O.
     pub minor_faults: u64,
+    /// Page faults that waited for I/O.
     pub major_faults: u64,
+    /// Switches because the thread waited.
     pub voluntary_switches: u64,
+    /// Switches because the scheduler took the CPU away.
     pub involuntary_switches: u64,
     /// Of the time in code: ready to run, without a CPU, ns.
     pub runnable_ns: u64,
@@ -225,12 +236,17 @@ fn each(mine: &mut Metrics, other: &Metrics, combine: impl Fn(u64, u64) -> u64) 
 /// may be empty when it only carries amounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
+    /// Whose time it is.
     pub thread: ThreadIndex,
+    /// When it begins, on the trace's clock (CLOCK_MONOTONIC).
     pub begin_ns: u64,
+    /// When it ends: where the thread's next segment begins.
     pub end_ns: u64,
     /// For a gap: what the stacks on its two sides have in common.
     pub stack: StackIndex,
+    /// What the thread did.
     pub kind: SegmentKind,
+    /// What it used meanwhile.
     pub metrics: Metrics,
     /// What its running time is known from.
     pub evidence: Evidence,
@@ -309,11 +325,15 @@ impl Segment {
 /// slices too, innermost ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
+    /// The thread that made the call.
     pub thread: ThreadIndex,
+    /// Number of slices around it.
     pub depth: u32,
     /// Where it was first seen. For a blocking call or a gap a frame that only names it.
     pub frame: FrameIndex,
+    /// When it begins, on the trace's clock.
     pub begin_ns: u64,
+    /// When it ends.
     pub end_ns: u64,
     /// With callees.
     pub total: Metrics,
@@ -329,9 +349,11 @@ pub struct Slice {
     pub blocking: Option<ProbeId>,
     /// This slice is a stretch without evidence.
     pub gap: bool,
-    /// Argument, result and waker of the blocking call, when known.
+    /// Argument of the blocking call (descriptor or address), when known.
     pub arg: Option<u64>,
+    /// Result of the blocking call, when known.
     pub result: Option<i64>,
+    /// Kernel's number of the thread that ended the wait, when known.
     pub waker_tid: Option<u32>,
     /// Of a blocking call: see [`Segment::is_inferred`].
     pub is_inferred: bool,

@@ -10,7 +10,12 @@ macro_rules! metrics {
         #[repr(u8)]
         pub enum Metric {
             #[default]
-            $($(#[$doc])* $variant,)*
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = concat!("`", $name, "` in JSON, \"", $title, "\" for people.")]
+                $variant,
+            )*
             $($(#[$shown_doc])* $shown,)*
         }
 
@@ -103,8 +108,11 @@ metrics! {
 /// How amounts are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
+    /// Times, shown as s, ms, µs or ns.
     Nanoseconds,
+    /// Amounts of memory or data.
     Bytes,
+    /// Plain numbers: calls, faults, switches, samples.
     Count,
 }
 
@@ -141,6 +149,7 @@ impl Metric {
         Metric::ALL.into_iter().find(|m| m.name() == name)
     }
 
+    /// How amounts of it are written.
     pub fn unit(self) -> Unit {
         match self {
             Metric::AllocatedBytes
@@ -253,10 +262,12 @@ impl<const N: usize> Default for Values<N> {
 }
 
 impl<const N: usize> Values<N> {
+    /// The amount of this metric.
     pub fn get(&self, metric: Metric) -> u64 {
         self.0[metric as usize]
     }
 
+    /// Replaces the amount of this metric.
     pub fn set(&mut self, metric: Metric, value: u64) {
         self.0[metric as usize] = value;
     }

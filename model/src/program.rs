@@ -8,19 +8,27 @@ use super::{Metrics, ProcessIndex, StackIndex, ThreadIndex};
 /// One program image in one process.
 #[derive(Clone, Debug)]
 pub struct Process {
+    /// Number of the image in the trace, from 1: an exec begins a new one.
     pub upid: u32,
+    /// The kernel's number.
     pub pid: u32,
+    /// The kernel's number of its parent.
     pub parent_pid: u32,
     /// The process that forked it, or its own image before exec.
     pub parent: Option<ProcessIndex>,
+    /// When the agent began in it, or the fork returned.
     pub start_ns: u64,
     /// Its last moment in the trace.
     pub end_ns: u64,
+    /// The arguments, the program's name first; empty when unknown.
     pub command_line: Vec<String>,
+    /// Path of the executable; empty when unknown.
     pub executable: String,
     /// The path given to exec, where that is known: a link and not its target.
     pub started_as: String,
+    /// How the image came about.
     pub origin: Origin,
+    /// What the agent found at its start, e.g. `malloc: active`.
     pub capabilities: Vec<String>,
     /// Start of the process by the kernel's clock, 0 when unknown.
     pub exec_ns: u64,
@@ -47,19 +55,25 @@ impl Process {
 /// One thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
+    /// Number of the thread in the trace, from 1.
     pub utid: u32,
+    /// The image that it ran in.
     pub process: ProcessIndex,
+    /// The kernel's number.
     pub tid: u32,
     /// The last known name; empty when none is known.
     pub name: String,
+    /// The first thread of its process.
     pub is_main: bool,
-    /// From here to `end_ns` its segments reach.
+    /// When it begins, on the trace's clock. Its segments reach from here to `end_ns`.
     pub start_ns: u64,
     /// CPU time that it is known to have used before.
     pub cpu_before_ns: u64,
+    /// When it ended, or the recording did.
     pub end_ns: u64,
     /// It ended while recording; otherwise the recording ended first.
     pub exited: bool,
+    /// The thread that called `pthread_create`, when known.
     pub creator: Option<ThreadIndex>,
     /// Stack of the creator then.
     pub creator_stack: StackIndex,
@@ -82,13 +96,19 @@ pub struct Thread {
 /// A file mapped into a process as code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
+    /// Where it is mapped.
     pub process: ProcessIndex,
-    /// The process' module epochs in which it is loaded, `end_epoch` excluded, 0: until the end.
+    /// The first of the process' module epochs in which it is loaded.
     pub epoch: u32,
+    /// The first epoch without it; 0: loaded until the end.
     pub end_epoch: u32,
+    /// Path of the file.
     pub path: String,
+    /// The linker's note that identifies the file's content; empty when it has none.
     pub build_id: Vec<u8>,
+    /// First address of the mapping.
     pub start: u64,
+    /// First address behind it.
     pub end: u64,
     /// Address − bias = the file's own virtual address.
     pub bias: u64,

@@ -160,7 +160,7 @@ impl Segmenter {
     }
 
     /// Takes the next sample. `iteration_ns`: a moment since the last sample at which an event loop began
-    /// a turn, if the file marks one.
+    /// an iteration, if the file marks one.
     pub(crate) fn sample(
         &mut self,
         row: &SampleRow,
@@ -291,7 +291,7 @@ impl Segmenter {
         }
         .bounds();
         let (a_end, b_begin) = match iteration_ns {
-            // The turn tells better than the middle where the change lies.
+            // The iteration's begin tells better than the middle where the change lies.
             Some(iteration) if a_end == b_begin && found.is_none() => {
                 let iteration = iteration.clamp(from, begin);
                 (iteration, iteration)

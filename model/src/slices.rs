@@ -15,7 +15,7 @@ const ALIGN_LIMIT: usize = 512;
 /// What a thread has spent so far. What a slice spent with its callees is the difference between its end
 /// and its begin, so that nothing has to be handed up from callee to caller.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spent {
+struct SpentSoFar {
     metrics: Metrics,
     blocked_ns: u64,
     gap_ns: u64,
@@ -25,7 +25,7 @@ struct Spent {
 #[derive(Clone, Copy, Debug)]
 struct Group {
     begin_ns: u64,
-    spent_before: Spent,
+    spent_before: SpentSoFar,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub struct Slicer {
     groups: Vec<Group>,
     /// Of those open slices that have spent something, outermost first.
     own: Vec<Own>,
-    spent: Spent,
+    spent: SpentSoFar,
     /// The stack that `open` shows.
     stack: StackIndex,
     /// The nodes of that stack, outermost first; empty when `open` shows other frames than these.
@@ -87,13 +87,14 @@ pub struct Slicer {
 }
 
 impl Slicer {
+    /// For the segments of this thread.
     pub fn new(thread: ThreadIndex) -> Slicer {
         Slicer {
             thread,
             open: Vec::new(),
             groups: Vec::new(),
             own: Vec::new(),
-            spent: Spent::default(),
+            spent: SpentSoFar::default(),
             stack: StackIndex::NONE,
             nodes: Vec::new(),
             event_loop: Vec::new(),

@@ -3,17 +3,21 @@
 use stackbeat_core::probe::Cause;
 
 use super::metric::Metric;
-use super::{Metrics, Segment, SegmentKind};
+use super::{Evidence, Metrics, Segment, SegmentKind};
 
 /// What was spent somewhere: by a stack, a function, a place or a whole trace. Times in ns; sums stop at the highest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Running, blocked and without evidence.
     pub wall_ns: u64,
+    /// Blocked, for whatever cause.
     pub blocked_ns: u64,
     /// Time without evidence.
     pub gap_ns: u64,
+    /// CPU time, allocations and the other amounts.
     pub metrics: Metrics,
+    /// What the running time is known from.
+    pub evidence: Evidence,
 }
 
 impl Spent {
@@ -28,6 +32,10 @@ impl Spent {
             },
             gap_ns: segment.unseen_ns(),
             metrics: segment.metrics,
+            evidence: match segment.kind {
+                SegmentKind::Running => segment.evidence,
+                SegmentKind::Blocked(_) | SegmentKind::Gap => Evidence::default(),
+            },
         });
     }
 
@@ -37,6 +45,7 @@ impl Spent {
         self.blocked_ns = self.blocked_ns.saturating_add(other.blocked_ns);
         self.gap_ns = self.gap_ns.saturating_add(other.gap_ns);
         self.metrics.add(&other.metrics);
+        self.evidence += other.evidence;
     }
 
     /// Time in code: running, or ready to run.
@@ -107,6 +116,7 @@ mod tests {
                 samples: 7,
                 ..Metrics::default()
             },
+            evidence: Evidence::default(),
         };
         assert_eq!(spent.get(Metric::Running), 5);
         spent.add(&spent.clone());

@@ -21,29 +21,55 @@ use super::{
 /// Why a trace cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
+    /// The file cannot be opened.
     #[error("cannot open {}", path.display())]
-    Open { path: PathBuf, source: io::Error },
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Reading failed.
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file has no bytes.
     #[error(
         "{} is empty: the recording ended before it wrote anything; record again, or try \
          `stackbeat recover` on its mapping in /dev/shm",
         path.display()
     )]
-    Empty { path: PathBuf },
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something else.
     #[error(
         "{} is not a stackbeat trace ({reason}); expected a file written by `stackbeat record`",
         path.display()
     )]
-    NotATrace { path: PathBuf, reason: String },
+    NotATrace {
+        /// The file.
+        path: PathBuf,
+        /// What was found instead.
+        reason: String,
+    },
+    /// A newer stackbeat wrote the file.
     #[error(
         "{} has format version {version} (written by stackbeat {writer}), this stackbeat reads up to \
          version {FORMAT_VERSION}; use stackbeat {writer} or newer",
         path.display()
     )]
     Newer {
+        /// The file.
         path: PathBuf,
+        /// Version of its format.
         version: u32,
+        /// Version of the stackbeat that wrote it.
         writer: String,
     },
 }
@@ -53,6 +79,7 @@ pub enum TraceError {
 pub struct Damage {
     /// Byte of the file near which it stands.
     pub offset: u64,
+    /// What is wrong with it.
     pub what: String,
 }
 
@@ -63,6 +90,7 @@ pub struct Drops {
     pub thread: Option<ThreadIndex>,
     /// `proto::v1::drops::Cause`, or a number that a newer version has given it.
     pub cause: i32,
+    /// How often it happened.
     pub count: u64,
 }
 
@@ -115,6 +143,7 @@ pub struct Deadlock {
 /// A thread in a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlockMember {
+    /// The thread that waits.
     pub thread: ThreadIndex,
     /// The call that waits.
     pub probe: ProbeId,
@@ -150,7 +179,7 @@ pub struct Trace {
     pub(super) stacks: Stacks,
     pub(super) thread_of_utid: hashbrown::HashMap<u32, ThreadIndex>,
     pub(super) process_of_upid: hashbrown::HashMap<u32, ProcessIndex>,
-    /// Turns of event loops that the file marks, by thread and time.
+    /// Iterations of event loops that the file marks, by thread and time.
     pub(super) iterations: Vec<(ThreadIndex, u64)>,
     pub(super) has_scopes: bool,
     /// By thread and begin.
@@ -192,6 +221,7 @@ impl Trace {
         self.samples
     }
 
+    /// How and with which program the recording began.
     pub fn header(&self) -> &v1::SessionHeader {
         &self.header
     }
@@ -216,6 +246,7 @@ impl Trace {
         .sum()
     }
 
+    /// Settings of the recording; what changed later is in [`Trace::settings`].
     pub fn config(&self) -> &v1::Config {
         &self.config
     }
@@ -245,14 +276,17 @@ impl Trace {
         &self.clock
     }
 
+    /// All images of processes; [`ProcessIndex`] counts in these.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
+    /// All threads; [`ThreadIndex`] counts in these.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
+    /// The files with code of all processes.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
@@ -262,6 +296,7 @@ impl Trace {
         &self.deadlocks
     }
 
+    /// What was lost, by thread and cause.
     pub fn drops(&self) -> &[Drops] {
         &self.drops
     }
@@ -271,28 +306,35 @@ impl Trace {
         &self.damage
     }
 
+    /// All functions that frames are in; [`FunctionIndex`] counts in these.
     pub fn functions(&self) -> &[Function] {
         &self.names.functions
     }
 
+    /// All frames; [`FrameIndex`] counts in these.
     pub fn frames(&self) -> &[Frame] {
         &self.names.frames
     }
 
+    /// The process with this index.
+    ///
     /// # Panics
     /// If the index is not from this trace; so do the others.
     pub fn process(&self, index: ProcessIndex) -> &Process {
         &self.processes[index.0 as usize]
     }
 
+    /// The thread with this index.
     pub fn thread(&self, index: ThreadIndex) -> &Thread {
         &self.threads[index.0 as usize]
     }
 
+    /// The function with this index.
     pub fn function(&self, index: FunctionIndex) -> &Function {
         &self.names.functions[index.0 as usize]
     }
 
+    /// The frame with this index.
     pub fn frame(&self, index: FrameIndex) -> &Frame {
         &self.names.frames[index.0 as usize]
     }

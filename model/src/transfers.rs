@@ -5,11 +5,13 @@
 pub const READ_CALLS: &str = "read calls";
 /// The same for writing.
 pub const WRITE_CALLS: &str = "write calls";
-/// What these calls returned, from files, caches, pipes, devices and sockets.
+/// What the calls that read returned, from files, caches, pipes, devices and sockets.
 pub const BYTES_READ: &str = "bytes read";
+/// What the calls that write returned, to whatever.
 pub const BYTES_WRITTEN: &str = "bytes written";
-/// What storage had to be asked for, and what was made dirty for it.
+/// What had to be fetched from storage.
 pub const STORAGE_READ: &str = "storage bytes read";
+/// What was made dirty for storage.
 pub const STORAGE_WRITTEN: &str = "storage bytes written";
 
 /// Unit of the calls.

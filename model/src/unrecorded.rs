@@ -13,8 +13,11 @@ const COMM_BYTES: usize = 15;
 pub struct UnrecordedProgram {
     /// The file name of what was started, else the executable's.
     pub name: String,
+    /// Path of the executable, or all that is known of it; may be empty.
     pub executable: String,
+    /// Why it was not recorded.
     pub reason: Reason,
+    /// How many processes.
     pub processes: u64,
     /// CPU time of its own, up to the last look at each.
     pub cpu_ns: u64,
@@ -27,6 +30,7 @@ pub struct UnrecordedSums {
 }
 
 impl UnrecordedSums {
+    /// Adds a process that ran unrecorded.
     pub fn add(&mut self, process: &v1::Unrecorded) {
         let path = match (
             process.executable.as_str(),
@@ -49,6 +53,7 @@ impl UnrecordedSums {
         *cpu_ns += process.cpu_ns;
     }
 
+    /// CPU time of all of them.
     pub fn cpu_ns(&self) -> u64 {
         self.programs.values().map(|(_, cpu_ns)| cpu_ns).sum()
     }

@@ -22,16 +22,21 @@ use super::{
 /// of time; its events come before the segments that end after them, because they stand before the samples in the file.
 #[allow(unused_variables)]
 pub trait Visitor {
+    /// Before the thread's first segment.
     fn thread_begin(&mut self, trace: &Trace, thread: ThreadIndex) {}
+    /// The thread's next segment.
     fn segment(&mut self, trace: &Trace, segment: &Segment);
     /// A slice that has ended, callees before callers. Only called when `wants_slices`.
     fn slice(&mut self, trace: &Trace, slice: &Slice) {}
+    /// Whether [`Visitor::slice`] is called: slices cost time.
     fn wants_slices(&self) -> bool {
         false
     }
+    /// A sample as the file has it.
     fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {}
     /// System calls of a kind and a stack; what a thread makes of a kind comes in parts, in order of time.
     fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {}
+    /// A mark, a scope's end or another event of the file; without a thread one of a process or the session.
     fn event(
         &mut self,
         trace: &Trace,
@@ -40,9 +45,11 @@ pub trait Visitor {
         stack: StackIndex,
     ) {
     }
+    /// Values of a counter: of a thread, a process, the machine or the session.
     fn counter(&mut self, trace: &Trace, counter: &Counter) {}
     /// A long wait. Waits come when both sides of them were read: not in order of time.
     fn long_wait(&mut self, trace: &Trace, wait: &LongWait) {}
+    /// After the thread's last segment.
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex, totals: &ThreadTotals) {}
 }
 
@@ -51,8 +58,11 @@ pub trait Visitor {
 pub struct Counter {
     /// `None` with no thread either: the machine or the session.
     pub process: Option<ProcessIndex>,
+    /// The thread whose counter it is; `None`: the whole process'.
     pub thread: Option<ThreadIndex>,
+    /// The program's name for it, or one of `transfers` and the session's own.
     pub name: String,
+    /// Unit of the values; empty for counters of the program itself.
     pub unit: String,
     /// Time in ns, value.
     pub values: Vec<(u64, i64)>,
@@ -61,11 +71,15 @@ pub struct Counter {
 /// The sums over a thread's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTotals {
+    /// From its start to its end, ns.
     pub wall_ns: u64,
+    /// In code: on a CPU, or ready to run, ns.
     pub running_ns: u64,
+    /// Without evidence, ns.
     pub gap_ns: u64,
     /// By `Cause` number.
     pub blocked_ns: [u64; Cause::ALL.len()],
+    /// CPU time, allocations and the other amounts.
     pub metrics: Metrics,
     /// CPU time that the thread had used before it came into this trace; not in `metrics`.
     pub cpu_before_start_ns: u64,

@@ -18,10 +18,15 @@ const KEPT: usize = 1 << 16;
 /// A wait that was longer than the recording's threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongWait {
+    /// The thread that waited.
     pub thread: ThreadIndex,
+    /// When it began to wait.
     pub begin_ns: u64,
+    /// When it went on.
     pub end_ns: u64,
+    /// Where it waited.
     pub stack: StackIndex,
+    /// The call that waited.
     pub probe: ProbeId,
     /// Address or descriptor, by probe.
     pub object: u64,
@@ -57,7 +62,9 @@ impl LongWait {
 /// The moment after the call that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
+    /// When that was.
     pub time_ns: u64,
+    /// What the waker did then; its own stack.
     pub stack: StackIndex,
 }
 

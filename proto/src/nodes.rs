@@ -5,9 +5,11 @@ use crate::v1::{CallstackNodes, NodeKind};
 /// One node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
+    /// Unique in the trace.
     pub id: u32,
     /// Id of its parent; 0 for roots.
     pub parent: u32,
+    /// Return address in the process, or what the kind says.
     pub address: u64,
     /// A `NodeKind`, or a number that a newer version has given it.
     pub kind: u32,

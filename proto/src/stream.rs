@@ -75,23 +75,80 @@ pub fn write_compressed(stream: &[u8], level: u32, out: &mut Vec<u8>) {
 /// the beginning of the file; for packets inside a compressed one, the offset of the latter.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
+    /// The system could not read.
     #[error("reading failed at byte {offset}: {source}")]
-    Io { offset: u64, source: io::Error },
+    Io {
+        /// Where reading failed.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file ends within a packet.
     #[error("the file ends at byte {end}, within the packet that begins at byte {offset}")]
-    Truncated { offset: u64, end: u64 },
+    Truncated {
+        /// Where the packet begins.
+        offset: u64,
+        /// Length of the file.
+        end: u64,
+    },
+    /// A packet is longer than [`MAX_PACKET_BYTES`].
     #[error(
         "the packet at byte {offset} claims {length} bytes, more than the {MAX_PACKET_BYTES} allowed"
     )]
-    TooLong { offset: u64, length: u64 },
+    TooLong {
+        /// Where the packet begins.
+        offset: u64,
+        /// Length that it claims.
+        length: u64,
+    },
+    /// What stands here is no packet.
     #[error("no packet begins at byte {offset}")]
-    NotAPacket { offset: u64 },
+    NotAPacket {
+        /// Where a packet should begin.
+        offset: u64,
+    },
+    /// The packet is no valid message.
     #[error("the packet at byte {offset} is damaged: {source}")]
     Malformed {
+        /// Where the packet begins.
         offset: u64,
+        /// What is wrong with it.
         source: prost::DecodeError,
     },
+    /// A compressed packet cannot be expanded.
     #[error("the compressed packet at byte {offset} is damaged: {reason}")]
-    Compression { offset: u64, reason: String },
+    Compression {
+        /// Where the packet begins.
+        offset: u64,
+        /// What is wrong with it.
+        reason: Damage,
+    },
+}
+
+/// Why a compressed packet cannot be expanded.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// Its body ends within the length of the compressed bytes.
+    #[error("no length")]
+    NoLength,
+    /// Its body is not exactly the compressed bytes.
+    #[error("its length does not fit the packet")]
+    WrongLength,
+    /// The compressed bytes are not zlib's.
+    #[error("{0}")]
+    Zlib(io::Error),
+    /// It would take more memory than a packet of its size may.
+    #[error("it expands to more than {limit} bytes")]
+    TooLong {
+        /// What it may expand to, bytes.
+        limit: usize,
+    },
+    /// What it expands to is not a stream of packets, or ends within one.
+    #[error("its content is not a row of packets")]
+    Content,
+    /// One of its packets is compressed, too.
+    #[error("it contains another one")]
+    Nested,
 }
 
 impl StreamError {
@@ -314,11 +371,11 @@ impl<R: Read> PacketReader<R> {
     }
 
     /// Expands the compressed packet in `self.body` into `self.expanded`.
-    fn expand(&mut self) -> Result<(), String> {
-        let (length, used) = take_varint(&self.body[1..]).ok_or("no length")?;
+    fn expand(&mut self) -> Result<(), Damage> {
+        let (length, used) = take_varint(&self.body[1..]).ok_or(Damage::NoLength)?;
         let packed = &self.body[1 + used..];
         if length != packed.len() as u64 {
-            return Err("its length does not fit the packet".to_owned());
+            return Err(Damage::WrongLength);
         }
         let limit = packed
             .len()
@@ -329,9 +386,9 @@ impl<R: Read> PacketReader<R> {
         let read = flate2::read::ZlibDecoder::new(packed)
             .take(limit as u64 + 1)
             .read_to_end(&mut self.expanded)
-            .map_err(|error| error.to_string())?;
+            .map_err(Damage::Zlib)?;
         if read > limit {
-            return Err(format!("it expands to more than {limit} bytes"));
+            return Err(Damage::TooLong { limit });
         }
         Ok(())
     }
@@ -349,7 +406,7 @@ impl<R: Read> PacketReader<R> {
         })();
         let Some((from, to)) = parsed else {
             self.expanded.clear();
-            let reason = "its content is not a row of packets".to_owned();
+            let reason = Damage::Content;
             return Err(StreamError::Compression { offset, reason });
         };
         let nested = rest[from..to].first() == Some(&COMPRESSED_TAG);
@@ -357,7 +414,7 @@ impl<R: Read> PacketReader<R> {
         let to = self.expanded_at + to;
         self.expanded_at = to;
         if nested {
-            let reason = "it contains another one".to_owned();
+            let reason = Damage::Nested;
             return Err(StreamError::Compression { offset, reason });
         }
         Ok((offset, Step::Expanded(from, to)))

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use stackbeat_core::ids::Pid;
 use stackbeat_proto::v1;
 
 /// Lines read of one file. Above, something is wrong with it.
@@ -44,7 +45,7 @@ impl Growth {
 }
 
 /// Where the run-time compiler of a process leaves its map.
-pub(crate) fn map_of(folder: &Path, pid: u32) -> PathBuf {
+pub(crate) fn map_of(folder: &Path, pid: Pid) -> PathBuf {
     folder.join(format!("perf-{pid}.map"))
 }
 

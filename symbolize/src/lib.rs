@@ -5,6 +5,7 @@
 //! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
 //! the next is opened.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod boundaries;
@@ -30,6 +31,7 @@ pub use modules::{Module, ModuleFile, Modules};
 pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 
 use jit::{Growth, JitNames};
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -65,7 +67,9 @@ impl Default for Options {
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress<'a> {
+    /// Addresses of the modules that were read so far.
     pub addresses_done: usize,
+    /// All addresses of the run.
     pub addresses: usize,
     /// Path of the module that is about to be read.
     pub module: &'a str,
@@ -74,7 +78,9 @@ pub struct Progress<'a> {
 /// What a run achieved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Addresses that were looked up.
     pub addresses: usize,
+    /// Addresses that have names now.
     pub named: usize,
     /// Modules whose functions stay without names, with the reason.
     pub failures: Vec<ModuleError>,
@@ -86,7 +92,7 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     options: Options,
-    pids: HashMap<u32, u32>,
+    pids: HashMap<Upid, Pid>,
     /// By process: when its `perf-PID.map` grew.
     growths: HashMap<u32, Growth>,
 }
@@ -108,6 +114,7 @@ impl Report {
 }
 
 impl Symbolizer {
+    /// Without any process or map so far.
     pub fn new(options: Options) -> Symbolizer {
         Symbolizer {
             options,
@@ -116,7 +123,7 @@ impl Symbolizer {
     }
 
     /// Tells a process' pid, for the maps that its run-time compilers write.
-    pub fn add_process(&mut self, upid: u32, pid: u32) {
+    pub fn add_process(&mut self, upid: Upid, pid: Pid) {
         self.pids.insert(upid, pid);
     }
 
@@ -168,7 +175,7 @@ impl Symbolizer {
         report: &mut Report,
         emit: &mut dyn FnMut(v1::Symbols),
     ) {
-        let Some(pid) = self.pids.get(&upid) else {
+        let Some(pid) = self.pids.get(&Upid(upid)) else {
             return;
         };
         let path = jit::map_of(&self.options.jit_map_directory, *pid);
@@ -209,7 +216,7 @@ impl Symbolizer {
 }
 
 /// Whether a process' run-time compiler has left a map where [`Options::default`] looks.
-pub fn has_jit_map(pid: u32) -> bool {
+pub fn has_jit_map(pid: Pid) -> bool {
     jit::map_of(&Options::default().jit_map_directory, pid).exists()
 }
 

@@ -23,27 +23,45 @@ pub struct NamedFrame {
     pub name: String,
     /// Empty when equal to `name`.
     pub mangled: String,
-    /// File and line of the definition; empty and 0 when unknown.
+    /// File of the definition, empty when unknown.
     pub definition_file: String,
+    /// Line of the definition, 0 when unknown.
     pub definition_line: u32,
-    /// File and line being executed; empty and 0 when unknown.
+    /// File of the line being executed, empty when unknown.
     pub file: String,
+    /// Line being executed, 0 when unknown.
     pub line: u32,
 }
 
 /// Why a module's addresses stay without names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModuleError {
+    /// The file is not there any more, or not readable.
     #[error("{path}: cannot be opened any more ({reason}); its functions stay without names")]
-    Gone { path: String, reason: String },
+    Gone {
+        /// The module's file.
+        path: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Another file has the path.
     #[error(
         "{path}: changed since it was loaded (another build id); its functions stay without names"
     )]
-    Changed { path: String },
+    Changed {
+        /// The module's file.
+        path: String,
+    },
+    /// The file is damaged or no ELF file.
     #[error(
         "{path}: not an ELF file that can be read ({reason}); its functions stay without names"
     )]
-    Unreadable { path: String, reason: String },
+    Unreadable {
+        /// The module's file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 /// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each,

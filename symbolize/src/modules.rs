@@ -14,7 +14,9 @@ type Key = (u32, u64, u32);
 /// What makes a module's file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleFile {
+    /// Path in the process' file system.
     pub path: String,
+    /// The linker's note that identifies the file's content; empty when it has none.
     pub build_id: Vec<u8>,
 }
 
@@ -28,6 +30,7 @@ pub struct Modules {
 /// A module of a process.
 #[derive(Clone, Debug)]
 pub struct Module {
+    /// Shared by all processes that have loaded it.
     pub file: Arc<ModuleFile>,
     /// Address − bias = the file's own virtual address.
     pub bias: u64,
@@ -36,10 +39,12 @@ pub struct Module {
 }
 
 impl Modules {
+    /// Whether this module was inserted.
     pub fn contains(&self, key: &Key) -> bool {
         self.by_key.contains_key(key)
     }
 
+    /// The module as a packet of the trace.
     pub fn get(&self, key: &Key) -> Option<v1::Module> {
         self.by_key.get(key).map(|module| module.packet(*key))
     }

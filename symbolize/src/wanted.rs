@@ -15,8 +15,11 @@ pub const MOST_ADDRESSES: usize = 2 << 20;
 /// An address of the trace that wants a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
+    /// The process in which the address was seen.
     pub upid: u32,
+    /// The process' module epoch then.
     pub epoch: u32,
+    /// Address in the process.
     pub address: u64,
     /// `Native` is a return address: its call, one byte before, is looked up. `LeafPc` is exact.
     pub kind: NodeKind,

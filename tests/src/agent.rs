@@ -3,6 +3,7 @@
 //! The harness stands in for the collector: it makes the mapping, publishes ticks, interrupts threads,
 //! and reads what they wrote.
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::{Category, Probe};
 use stackbeat_core::shm::layout::{
@@ -215,16 +216,16 @@ impl Session {
                     }
                     let process = entry.process.load(Ordering::Relaxed);
                     // A program that blocks the first does so for good.
-                    let (pid, signal) = mapping.process(process).map_or((0, 0), |p| {
+                    let (pid, signal) = mapping.process(process).map_or((Pid(0), 0), |p| {
                         let second = p.second_signal.load(Ordering::Relaxed);
                         let first = p.signal.load(Ordering::Relaxed);
                         let signal = if second == 0 { first } else { second };
-                        (p.pid.load(Ordering::Relaxed), signal)
+                        (p.pid(), signal)
                     });
-                    let tid = entry.tid.load(Ordering::Relaxed);
-                    if pid == 0
+                    let tid = entry.tid();
+                    if pid.0 == 0
                         || signal == 0
-                        || tid == 0
+                        || tid.0 == 0
                         || !signal_gate::try_send(entry, platform::barrier_everywhere)
                         || !signal_gate::commit(entry)
                     {

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use serde_json::Value;
 use stackbeat_tests::json::assert_adds_up;
 use stackbeat_tests::{Background, compile, python};
@@ -135,6 +135,76 @@ while True: time.sleep(0.01)
     send_group(Signal::TERM);
     assert_eq!(next(), "15");
     assert!(recorder.0.wait().expect("ends").success());
+}
+
+/// `kill %1` of a shell goes to the job's group: recorder, program and its children. The program is told once, all of the
+/// job ends, and the trace is complete.
+#[test]
+fn kill_of_a_shells_job_ends_all_of_it() {
+    const PROGRAM: &str = "
+import os, signal, subprocess, time
+notes = os.open('notes', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def note(number, frame): os.write(notes, b'%d\\n' % number)
+for number in (signal.SIGUSR1, signal.SIGUSR2): signal.signal(number, signal.SIG_IGN)
+subprocess.Popen(['sleep', '100'])
+for number in (signal.SIGUSR1, signal.SIGUSR2): signal.signal(number, note)
+os.write(notes, b'ready\\n')
+while True: time.sleep(0.01)
+";
+    // USR2 goes to the recorder alone, which hands it on after what it makes of the USR1 before.
+    const SHELL: &str = r#"
+set -m
+last() {
+    for _ in {1..3000}; do [ "$(tail -n 1 notes 2>&1)" = "$1" ] && return; sleep 0.01; done
+    echo "no $1: $(cat notes)" >&2; kill -KILL %1; exit 9
+}
+"$@" &
+last ready
+for _ in {1..20}; do
+    kill -USR1 %1; last 10
+    kill -USR2 $!; last 12
+done
+kill %1
+wait %1
+echo $? $!
+"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let shell = Command::new("bash")
+        .args(["-c", SHELL, "bash", binary()])
+        .args(["record", "-q", "-o", "t.beat", "--"])
+        .args(["python3", "-c", PROGRAM])
+        .current_dir(at)
+        .env_remove("STACKBEAT_AGENT")
+        .stdin(Stdio::null())
+        .output()
+        .expect("bash runs");
+    let said = text(&shell.stdout) + &text(&shell.stderr);
+    let notes = fs::read_to_string(at.join("notes")).expect("notes");
+    assert_eq!(notes, format!("ready\n{}", "10\n12\n".repeat(20)), "{said}");
+    let stdout = text(&shell.stdout);
+    let (status, group) = stdout.trim().split_once(' ').expect(&said);
+    assert_eq!(status, (128 + 15).to_string(), "{said}");
+    let group = group.parse().ok().and_then(Pid::from_raw).expect("a pid");
+    assert!(
+        test_kill_process_group(group).is_err(),
+        "somebody is left in the group"
+    );
+    let info = stackbeat(at, &["info", "t.beat", "--json", "--check"]);
+    let info: Value = serde_json::from_slice(&info.stdout).expect("JSON");
+    assert_adds_up(&info);
+    let recording = &info["recording"];
+    assert_eq!(recording["outcome"], "finished", "{recording}");
+    assert_eq!(number(&recording["records_lost"]), 0, "{recording}");
+    let processes = info["processes"].as_array().expect("processes");
+    let named = |name| {
+        processes.iter().any(|process| {
+            process["name"]
+                .as_str()
+                .is_some_and(|n| n.starts_with(name))
+        })
+    };
+    assert!(named("python3") && named("sleep"), "{processes:?}");
 }
 
 #[test]

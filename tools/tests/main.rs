@@ -5,4 +5,5 @@ mod cli;
 mod damaged;
 mod exports;
 mod gate_scale;
+mod recorded;
 mod settings;

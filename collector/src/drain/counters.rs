@@ -2,31 +2,39 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{CounterBatch, Event};
 
 /// Process, name and unit.
-type Key = (u32, String, &'static str);
+type Key = (Upid, String, &'static str);
 
 /// Times and values by counter.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     values: BTreeMap<Key, Vec<(u64, i64)>>,
 }
 
 impl Counters {
     /// A value that the program gave.
-    pub fn add(&mut self, upid: u32, event: Event) {
+    pub(crate) fn add(&mut self, upid: Upid, event: Event) {
         self.push(upid, event.name, "", event.time_ns, event.value);
     }
 
     /// A value; process 0 is the machine.
-    pub fn push(&mut self, upid: u32, name: String, unit: &'static str, time_ns: u64, value: i64) {
+    pub(crate) fn push(
+        &mut self,
+        upid: Upid,
+        name: String,
+        unit: &'static str,
+        time_ns: u64,
+        value: i64,
+    ) {
         let values = self.values.entry((upid, name, unit)).or_default();
         values.push((time_ns, value));
     }
 
     /// The packets; none are left behind.
-    pub fn finish(&mut self) -> impl Iterator<Item = CounterBatch> + use<> {
+    pub(crate) fn finish(&mut self) -> impl Iterator<Item = CounterBatch> + use<> {
         std::mem::take(&mut self.values)
             .into_iter()
             .map(|((upid, name, unit), values)| {
@@ -38,7 +46,7 @@ impl Counters {
                 });
                 let (times, values) = deltas.unzip();
                 CounterBatch {
-                    upid,
+                    upid: upid.0,
                     utid: 0,
                     name,
                     unit: unit.to_owned(),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use stackbeat_core::crash_signals;
+use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::shm::layout::ProcessEntry;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
@@ -10,8 +11,8 @@ use stackbeat_core::sync::Ordering;
 
 /// What ended a process, as far as it could say so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crash {
-    pub pid: u32,
+pub(crate) struct Crash {
+    pub pid: Pid,
     pub signal: &'static str,
     /// `None`: only its parent told.
     pub thread: Option<CrashedThread>,
@@ -19,9 +20,9 @@ pub struct Crash {
 
 /// Who got the signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CrashedThread {
-    pub utid: u32,
-    tid: u32,
+pub(crate) struct CrashedThread {
+    pub utid: Utid,
+    tid: Tid,
     name: String,
     pub node: u32,
     pub cycles: u64,
@@ -29,7 +30,7 @@ pub struct CrashedThread {
 
 impl Crash {
     /// What the entry of a process that is over says.
-    pub fn of(entry: &ProcessEntry) -> Option<Crash> {
+    pub(crate) fn of(entry: &ProcessEntry) -> Option<Crash> {
         let get = |word: &stackbeat_core::sync::AtomicU32| word.load(Ordering::Relaxed);
         let signal = i32::try_from(entry.fatal_signal.load(Ordering::Acquire)).ok()?;
         let signal = crash_signals::name(signal)?;
@@ -40,11 +41,11 @@ impl Crash {
             .take_while(|byte| *byte != 0)
             .collect();
         Some(Crash {
-            pid: get(&entry.pid),
+            pid: entry.pid(),
             signal,
             thread: (tid != 0).then(|| CrashedThread {
-                utid: get(&entry.fatal_utid),
-                tid,
+                utid: Utid(get(&entry.fatal_utid)),
+                tid: Tid(tid),
                 name: String::from_utf8_lossy(&name).into_owned(),
                 node: Some(get(&entry.fatal_node))
                     .filter(|node| *node != crash_signals::NO_NODE)
@@ -55,15 +56,15 @@ impl Crash {
     }
 
     /// What the entry of the newest image with this pid says.
-    pub fn of_pid(mapping: &Mapping, pid: u32) -> Option<Crash> {
+    pub(crate) fn of_pid(mapping: &Mapping, pid: Pid) -> Option<Crash> {
         let entries = registry::processes(mapping);
-        let entries = entries.filter(|(_, e)| e.pid.load(Ordering::Relaxed) == pid);
-        let (_, newest) = entries.max_by_key(|(_, e)| e.upid.load(Ordering::Relaxed))?;
+        let entries = entries.filter(|(_, e)| e.pid() == pid);
+        let (_, newest) = entries.max_by_key(|(_, e)| e.upid())?;
         Crash::of(newest)
     }
 
     /// Where it was, as the end of a sentence.
-    pub fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let thread = self.thread.as_ref();
         thread.map_or(String::new(), |thread| {
             format!(" in thread {} ({})", thread.tid, thread.name)
@@ -72,7 +73,7 @@ impl Crash {
 }
 
 /// A process, as crashes name it.
-pub(crate) fn process_name(pid: u32, file: &str) -> String {
+pub(crate) fn process_name(pid: Pid, file: &str) -> String {
     let name = Path::new(file).file_name().unwrap_or_default();
     match name.to_string_lossy() {
         name if name.is_empty() => format!("process {pid}"),
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn processes_are_named_by_their_file() {
-        assert_eq!(process_name(7, "/usr/sbin/nginx"), "process 7 (nginx)");
-        assert_eq!(process_name(7, ""), "process 7");
+        assert_eq!(process_name(Pid(7), "/usr/sbin/nginx"), "process 7 (nginx)");
+        assert_eq!(process_name(Pid(7), ""), "process 7");
     }
 }

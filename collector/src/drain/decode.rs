@@ -5,7 +5,7 @@ use stackbeat_core::shm::record::{self, RecordKind, Sample, Waited, Woke};
 
 /// One record, in the units in which it was written (cycles).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub(crate) enum Record {
     Sample(Sample),
     Module {
         start: u64,
@@ -42,10 +42,10 @@ const NAME_BYTES: usize = 16;
 
 /// A record that contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
+pub(crate) struct Damaged;
 
 /// Takes the first record off `words`; `None` when there is none left.
-pub fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
+pub(crate) fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
     let Some(header) = words.first().copied() else {
         return Ok(None);
     };

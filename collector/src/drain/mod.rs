@@ -10,20 +10,21 @@
 
 #![forbid(unsafe_code)]
 
-pub mod counters;
+pub(crate) mod counters;
 pub(crate) mod crash;
-pub mod decode;
-pub mod lifecycle;
-pub mod nodes;
+pub(crate) mod decode;
+pub(crate) mod lifecycle;
+pub(crate) mod nodes;
 mod rows;
 mod scan;
-pub mod seen_waits;
-pub mod system;
+pub(crate) mod seen_waits;
+pub(crate) mod system;
 
 use std::collections::HashMap;
 use std::io;
 
 use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Drained};
 use stackbeat_core::shm::layout::{ClockSource, buffer_state};
 use stackbeat_core::shm::mapping::Mapping;
@@ -34,7 +35,7 @@ use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::v1::{self, packet};
 
 use crate::writer::encode;
-pub use rows::clock_packet;
+pub(crate) use rows::clock_packet;
 use stackbeat_symbolize::Wanted;
 
 use counters::Counters;
@@ -57,7 +58,7 @@ const FORGOTTEN_PART: usize = 8;
 const FILL_LOOKS: u32 = 512;
 
 /// Where packets go.
-pub trait Sink {
+pub(crate) trait Sink {
     /// Stores these complete packets, all or none of them.
     ///
     /// # Errors
@@ -74,7 +75,7 @@ impl Sink for crate::writer::Writer {
 
 /// What a pass leaves in the sub-buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// Records are stored and their sub-buffers freed.
     Nothing,
     /// Records stay: the ring overwrites its oldest, the startup recorder stops when it is full.
@@ -83,7 +84,7 @@ pub enum Keep {
 
 /// Counts of what passes have done.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Totals {
+pub(crate) struct Totals {
     /// Samples and records stored in the trace.
     pub samples: u64,
     pub stored: u64,
@@ -115,7 +116,7 @@ struct Batch {
 
 /// The state of draining one mapping.
 #[derive(Debug)]
-pub struct Drainer {
+pub(crate) struct Drainer {
     system: Box<dyn System>,
     source: ClockSource,
     pub converter: Converter,
@@ -142,7 +143,7 @@ pub struct Drainer {
 
 impl Drainer {
     /// Begins with the first reading of the clocks.
-    pub fn new(
+    pub(crate) fn new(
         system: Box<dyn System>,
         source: ClockSource,
         first: &Snapshot,
@@ -172,7 +173,7 @@ impl Drainer {
     }
 
     /// A drainer that goes on after a partial trace, over a mapping that nobody writes to any more.
-    pub fn after(
+    pub(crate) fn after(
         system: Box<dyn System>,
         source: ClockSource,
         converter: Converter,
@@ -201,14 +202,14 @@ impl Drainer {
     }
 
     /// Reads the clocks.
-    pub fn take_snapshot(&mut self) -> Snapshot {
+    pub(crate) fn take_snapshot(&mut self) -> Snapshot {
         let snapshot = Snapshot::take(self.source);
         self.add_snapshot(&snapshot);
         snapshot
     }
 
     /// Adds a reading of the clocks.
-    pub fn add_snapshot(&mut self, snapshot: &Snapshot) {
+    pub(crate) fn add_snapshot(&mut self, snapshot: &Snapshot) {
         self.converter.add(snapshot.cycles, snapshot.monotonic_ns);
         self.newest_cycles = self.newest_cycles.max(snapshot.cycles);
     }
@@ -219,7 +220,12 @@ impl Drainer {
     /// # Errors
     ///
     /// Those of the sink. What was not stored stays where it is; call again.
-    pub fn pass(&mut self, mapping: &Mapping, sink: &mut dyn Sink, keep: Keep) -> io::Result<()> {
+    pub(crate) fn pass(
+        &mut self,
+        mapping: &Mapping,
+        sink: &mut dyn Sink,
+        keep: Keep,
+    ) -> io::Result<()> {
         self.pass_changed(mapping, sink, keep, Changed::All)
     }
 
@@ -228,7 +234,7 @@ impl Drainer {
     /// # Errors
     ///
     /// As there.
-    pub fn pass_changed(
+    pub(crate) fn pass_changed(
         &mut self,
         mapping: &Mapping,
         sink: &mut dyn Sink,
@@ -284,20 +290,20 @@ impl Drainer {
             && let Some(upid) = self.lifecycle.next_to_forget(now_ns)
         {
             addresses += self.want_names(Some(upid)) + 1;
-            let has_jit_map = self.wanted.has_elsewhere(upid)
+            let has_jit_map = self.wanted.has_elsewhere(upid.0)
                 && self
                     .lifecycle
                     .pid(upid)
                     .is_some_and(stackbeat_symbolize::has_jit_map);
             if !has_jit_map {
-                self.wanted.forget_elsewhere(upid);
+                self.wanted.forget_elsewhere(upid.0);
             }
             self.lifecycle.forget(upid, keep, has_jit_map);
         }
     }
 
     /// Puts the addresses of a process, or of all, by the files that they lie in. Gives how many there were.
-    fn want_names(&mut self, upid: Option<u32>) -> usize {
+    fn want_names(&mut self, upid: Option<Upid>) -> usize {
         let queries = self.nodes.take_wanted(upid);
         for query in &queries {
             let has_room = self.wanted.add(self.lifecycle.modules(), query);
@@ -307,13 +313,13 @@ impl Drainer {
     }
 
     /// Takes out all addresses of the trace that want a name.
-    pub fn take_wanted(&mut self) -> Wanted {
+    pub(crate) fn take_wanted(&mut self) -> Wanted {
         self.want_names(None);
         std::mem::take(&mut self.wanted)
     }
 
     /// Queues the ends of those that live on. Follow with [`Drainer::flush_queue`].
-    pub fn conclude_living(&mut self, mapping: &Mapping) {
+    pub(crate) fn conclude_living(&mut self, mapping: &Mapping) {
         self.lifecycle
             .conclude_living(mapping, &self.converter, &*self.system);
     }
@@ -323,15 +329,15 @@ impl Drainer {
     /// # Errors
     ///
     /// Those of the sink.
-    pub fn flush_queue(&mut self, mapping: &Mapping, sink: &mut dyn Sink) -> io::Result<()> {
+    pub(crate) fn flush_queue(&mut self, mapping: &Mapping, sink: &mut dyn Sink) -> io::Result<()> {
         self.flush(mapping, sink, &mut Batch::default())
     }
 
     /// Whether this sub-buffer's thread or process was not there when the registry was looked at.
     fn is_of_unregistered(&self, mapping: &Mapping, i: u32) -> bool {
         mapping.buffer(i).is_some_and(|header| {
-            let thread = header.utid.load(Ordering::Relaxed);
-            let process = header.upid.load(Ordering::Relaxed);
+            let thread = header.utid();
+            let process = header.upid();
             !self.lifecycle.knows(thread) || !self.lifecycle.knows_process(process)
         })
     }
@@ -380,10 +386,10 @@ impl Drainer {
 
     /// Copies what stands in the sub-buffers and leaves it there: samples by thread, in the order of
     /// their records, and the packets of events and counters.
-    pub fn copy_records(
+    pub(crate) fn copy_records(
         &mut self,
         mapping: &Mapping,
-    ) -> (Vec<(u32, Vec<SampleRow>)>, Vec<packet::Body>) {
+    ) -> (Vec<(Utid, Vec<SampleRow>)>, Vec<packet::Body>) {
         let (mut samples, mut events) = (Vec::new(), Vec::new());
         let mut counters = Counters::default();
         let mut words = std::mem::take(&mut self.words);
@@ -499,7 +505,7 @@ impl Drainer {
         {
             // Records that are no samples came last. `recover` has to know that they are done with.
             last_words = Some(v1::SampleBatch {
-                utid: drained.utid,
+                utid: drained.utid.0,
                 first_record: end,
                 other_records: match claim.samples {
                     0 => claim.stored as u32,
@@ -509,7 +515,7 @@ impl Drainer {
             });
         }
         if !self.rows.is_empty() {
-            let mut columns = columns::encode(drained.utid, &self.rows, self.unit_ns);
+            let mut columns = columns::encode(drained.utid.0, &self.rows, self.unit_ns);
             columns.other_records = (claim.stored - claim.samples) as u32;
             encode(packet::Body::Samples(columns), &mut batch.samples);
             batch.packets += 1;
@@ -581,7 +587,7 @@ impl Drainer {
     }
 
     /// How full the pool is, 0 to 1, by looks at some of it.
-    pub fn fill(&self, mapping: &Mapping) -> f64 {
+    pub(crate) fn fill(&self, mapping: &Mapping) -> f64 {
         let step = (mapping.buffers() / FILL_LOOKS).max(1);
         let states = (0..mapping.buffers())
             .step_by(step as usize)
@@ -598,7 +604,7 @@ impl Drainer {
     /// Takes sub-buffers away from threads that have written nothing since they were last drained, so
     /// that sleeping threads do not keep the pool from those that run. `busy`: from all threads that have
     /// written anything. The next pass stores what they hold and frees them.
-    pub fn revoke(&self, mapping: &Mapping, busy: bool) {
+    pub(crate) fn revoke(&self, mapping: &Mapping, busy: bool) {
         for i in 0..mapping.buffers() {
             let Some(header) = mapping.buffer(i) else {
                 continue;
@@ -614,7 +620,7 @@ impl Drainer {
     }
 
     /// Takes sub-buffers away from threads that have written nothing since the last call.
-    pub fn revoke_idle(&mut self, mapping: &Mapping) {
+    pub(crate) fn revoke_idle(&mut self, mapping: &Mapping) {
         self.held.resize(mapping.buffers() as usize, (0, 0));
         for (i, held) in (0..).zip(&mut self.held) {
             let Some(header) = mapping.buffer(i) else {
@@ -631,7 +637,7 @@ impl Drainer {
     }
 
     /// Makes room in the CallstackTable.
-    pub fn tend_nodes(&mut self, mapping: &Mapping) {
+    pub(crate) fn tend_nodes(&mut self, mapping: &Mapping) {
         nodes::extend(mapping);
         let live = registry::threads(mapping)
             .map(|(_, entry)| entry)

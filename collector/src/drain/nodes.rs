@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::callstack::{NodeValue, Table};
 use stackbeat_core::shm::layout::{ThreadEntry, node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
@@ -33,7 +34,7 @@ type Row = (u32, NodeValue);
 
 /// A node that is in the trace from an earlier life.
 #[derive(Clone, Copy, Debug)]
-pub struct SeedNode {
+pub(crate) struct SeedNode {
     pub address: u64,
     pub kind: u32,
     /// The address field of its root.
@@ -42,7 +43,7 @@ pub struct SeedNode {
 
 /// The reading side of the table.
 #[derive(Debug, Default)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     cursors: [Option<Cursor>; 2],
     /// Ids that are in the trace already (`recover`).
     seeded: HashSet<u32>,
@@ -59,7 +60,7 @@ pub struct Nodes {
 
 impl Nodes {
     /// Takes nodes for stored that a partial trace holds.
-    pub fn seed(&mut self, nodes: &HashMap<u32, SeedNode>) {
+    pub(crate) fn seed(&mut self, nodes: &HashMap<u32, SeedNode>) {
         self.seeded.extend(nodes.keys());
         for node in nodes.values() {
             self.want_name(node.root, node.address, node.kind);
@@ -85,7 +86,7 @@ impl Nodes {
 
     /// Encodes what was added to the table since the last `commit`. What a record that was read before
     /// refers to is among it. Gives the state to commit once the packets are stored.
-    pub fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
+    pub(crate) fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
         let mut step = Step::default();
         let mut packets = 0;
         for slot in 0..2 {
@@ -142,7 +143,7 @@ impl Nodes {
     }
 
     /// The packets of this step are in the trace.
-    pub fn commit(&mut self, step: Step) {
+    pub(crate) fn commit(&mut self, step: Step) {
         let mut names = Vec::new();
         for (slot, read) in step.reads.into_iter().enumerate() {
             let Some(read) = read else { continue };
@@ -171,13 +172,13 @@ impl Nodes {
     }
 
     /// How many addresses want a name, some counted twice.
-    pub fn wanted_count(&self) -> usize {
+    pub(crate) fn wanted_count(&self) -> usize {
         self.address_count
     }
 
     /// Takes out the addresses that names are wanted for: those of one process, or all.
-    pub fn take_wanted(&mut self, upid: Option<u32>) -> Vec<Query> {
-        let processes = upid.map_or(0..=u32::MAX, |upid| upid..=upid);
+    pub(crate) fn take_wanted(&mut self, upid: Option<Upid>) -> Vec<Query> {
+        let processes = upid.map_or(0..=u32::MAX, |upid| upid.0..=upid.0);
         let roots = u64::from(*processes.start()) << 32
             ..=u64::from(*processes.end()) << 32 | u64::from(u32::MAX);
         let mut queries = Vec::new();
@@ -206,7 +207,7 @@ impl Nodes {
 
     /// Begins the next generation when the current one is nearly full, everything of the one before
     /// it has been read, and no thread uses that any more.
-    pub fn roll_over<'a>(
+    pub(crate) fn roll_over<'a>(
         &self,
         mapping: &Mapping,
         threads: impl Iterator<Item = &'a ThreadEntry>,
@@ -240,7 +241,7 @@ impl Nodes {
 }
 
 /// Gives the table's slots more storage before they need it.
-pub fn extend(mapping: &Mapping) {
+pub(crate) fn extend(mapping: &Mapping) {
     for slot in 0..2 {
         let header = mapping.generation(slot);
         let limit = header.nodes_limit.load(Ordering::Relaxed);
@@ -254,7 +255,7 @@ pub fn extend(mapping: &Mapping) {
 
 /// What one encoding read; see [`Nodes::commit`].
 #[derive(Debug, Default)]
-pub struct Step {
+pub(crate) struct Step {
     reads: [Option<Read>; 2],
 }
 
@@ -326,7 +327,7 @@ mod tests {
         }
         nodes.want_name(8 << 32, 6, node_kind::NATIVE);
         assert!(nodes.address_count < 2001, "{}", nodes.address_count);
-        let mut queries = nodes.take_wanted(Some(7));
+        let mut queries = nodes.take_wanted(Some(Upid(7)));
         queries.sort_unstable_by_key(|q| (q.epoch, q.address));
         queries.dedup();
         assert_eq!((queries.len(), nodes.unnamed), (1000, 0));

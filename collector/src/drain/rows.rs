@@ -1,6 +1,7 @@
 //! One record of a thread as what stands in the trace.
 
 use stackbeat_core::clock::{self, Snapshot};
+use stackbeat_core::ids::Utid;
 use stackbeat_core::shm::record::{Sample, Waited, Woke};
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
@@ -10,14 +11,14 @@ use super::Drainer;
 impl Drainer {
     pub(super) fn event(
         &mut self,
-        utid: u32,
+        utid: Utid,
         kind: u8,
         cycles: u64,
         value: i64,
         name: String,
     ) -> Event {
         Event {
-            utid,
+            utid: utid.0,
             time_ns: self.date(cycles),
             name,
             // A kind that this version does not know keeps its number.
@@ -28,10 +29,10 @@ impl Drainer {
         }
     }
 
-    pub(super) fn wait(&mut self, utid: u32, wait: &Waited) -> packet::Body {
+    pub(super) fn wait(&mut self, utid: Utid, wait: &Waited) -> packet::Body {
         let end_ns = self.date(wait.end_cycles);
         packet::Body::LongWait(v1::LongWait {
-            utid,
+            utid: utid.0,
             begin_ns: self.converter.to_ns(wait.begin_cycles).min(end_ns),
             end_ns,
             node: wait.node,
@@ -44,9 +45,9 @@ impl Drainer {
         })
     }
 
-    pub(super) fn wake(&mut self, utid: u32, wake: &Woke) -> packet::Body {
+    pub(super) fn wake(&mut self, utid: Utid, wake: &Woke) -> packet::Body {
         packet::Body::Wake(v1::Wake {
-            utid,
+            utid: utid.0,
             number: wake.number,
             time_ns: self.date(wake.cycles),
             node: wake.node,
@@ -94,7 +95,7 @@ impl Drainer {
 }
 
 /// A reading of the clocks as a packet.
-pub fn clock_packet(s: &Snapshot) -> ClockSnapshot {
+pub(crate) fn clock_packet(s: &Snapshot) -> ClockSnapshot {
     ClockSnapshot {
         cycles: s.cycles,
         monotonic_ns: s.monotonic_ns,

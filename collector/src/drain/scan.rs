@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use stackbeat_core::ids::Utid;
 use stackbeat_core::shm::buffer;
 use stackbeat_core::shm::layout::buffer_state;
 use stackbeat_core::shm::mapping::Mapping;
@@ -12,7 +13,7 @@ use super::Drainer;
 /// A sub-buffer with records to drain. Sorts by thread, then by record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
-    utid: u32,
+    utid: Utid,
     first: u64,
     end: u64,
     buffer: u32,
@@ -41,7 +42,7 @@ impl Drainer {
     /// Those that follow each thread's records without a gap, or after one that may be believed.
     fn in_sequence(&self, found: &[Waiting], believe: impl Fn(u32) -> bool) -> Vec<(u32, u64)> {
         let mut ready = Vec::new();
-        let mut thread = (0, 0, false);
+        let mut thread = (Utid(0), 0, false);
         for w in found {
             if thread.0 != w.utid || ready.is_empty() {
                 thread = (w.utid, self.lifecycle.next_record(w.utid), true);
@@ -80,7 +81,7 @@ impl Drainer {
             if committed != drained || complete {
                 let first = header.first_record.load(Ordering::Relaxed);
                 found.push(Waiting {
-                    utid: header.utid.load(Ordering::Relaxed),
+                    utid: header.utid(),
                     first: first.wrapping_add(drained >> 32),
                     end: first.wrapping_add(committed >> 32),
                     buffer: i,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
@@ -13,7 +14,7 @@ use super::Drainer;
 
 /// When a wait began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub(crate) enum Begin {
     /// As its hook wrote it down.
     Cycles(u64),
     Ns(u64),
@@ -21,7 +22,7 @@ pub enum Begin {
 
 /// A stack as it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Stack {
+pub(crate) struct Stack {
     /// Addresses, root first, and whether they are exact.
     pub frames: Vec<(u64, bool)>,
     /// It reaches the root.
@@ -30,9 +31,9 @@ pub struct Stack {
 
 /// A wait that was seen from outside.
 #[derive(Clone, Debug)]
-pub struct SeenWait {
-    pub utid: u32,
-    pub upid: u32,
+pub(crate) struct SeenWait {
+    pub utid: Utid,
+    pub upid: Upid,
     /// The process' module epoch when the stack was walked.
     pub epoch: u32,
     pub probe: u8,
@@ -50,7 +51,12 @@ pub struct SeenWait {
 
 impl Drainer {
     /// Queues what was seen. Modules first: the frames lie in them.
-    pub fn take_waits(&mut self, mapping: &Mapping, modules: Vec<v1::Module>, seen: &[SeenWait]) {
+    pub(crate) fn take_waits(
+        &mut self,
+        mapping: &Mapping,
+        modules: Vec<v1::Module>,
+        seen: &[SeenWait],
+    ) {
         for module in modules {
             self.lifecycle.add_module(module);
         }
@@ -70,7 +76,7 @@ impl Drainer {
                 wait.system_call,
             );
             groups.entry(key).or_default().push(waits::Wait {
-                utid: wait.utid,
+                utid: wait.utid.0,
                 begin_ns,
                 end_ns: wait.end_ns,
                 arg: wait.arg,
@@ -96,7 +102,7 @@ fn node_of(mapping: &Mapping, wait: &SeenWait) -> u32 {
     else {
         return 0;
     };
-    let root = (root_address(wait.upid, wait.epoch), node_kind::ROOT);
+    let root = (root_address(wait.upid.0, wait.epoch), node_kind::ROOT);
     let cut = (!wait.stack.is_whole).then_some((0, node_kind::TRUNCATED));
     let frames = wait
         .stack

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
@@ -40,9 +41,9 @@ impl Memory {
     }
 
     /// The numbers of all samples of a thread, in the order of the stream.
-    fn numbers(&self, utid: u32) -> Vec<u64> {
+    fn numbers(&self, utid: Utid) -> Vec<u64> {
         let batches = self.bodies().into_iter().filter_map(|body| match body {
-            packet::Body::Samples(b) if b.utid == utid => columns::decode(&b).ok(),
+            packet::Body::Samples(b) if b.utid == utid.0 => columns::decode(&b).ok(),
             _ => None,
         });
         batches.flatten().map(|row| row.record).collect()
@@ -92,7 +93,7 @@ impl World {
 
     fn drainer(&self) -> Drainer {
         let first = Snapshot::take(ClockSource::Monotonic);
-        let system = Box::new(Linux::of_session(b"", 0));
+        let system = Box::new(Linux::of_session(b"", Pid(0)));
         Drainer::new(system, ClockSource::Monotonic, &first, 1, false)
     }
 
@@ -120,8 +121,8 @@ struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    fn utid(&self) -> u32 {
-        self.entry.utid.load(Ordering::Relaxed)
+    fn utid(&self) -> Utid {
+        self.entry.utid()
     }
 
     fn append(&self, record: &[u64]) -> bool {

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::{registry, signal_gate};
@@ -48,7 +49,7 @@ pub fn attach(
     let options = &options;
     let pid = target.pid;
     let subject = Subject {
-        first_pid: pid.min(std::process::id()),
+        first_pid: pid.min(Pid(std::process::id())),
         working_directory: std::fs::read_link(format!("/proc/{pid}/cwd"))
             .ok()
             .map(|path| path.to_string_lossy().into_owned()),
@@ -60,7 +61,7 @@ pub fn attach(
     let setup = begin(options, &subject, &mut warnings, progress)?;
     let shared = &*Arc::clone(&setup.shared);
     let session = Arc::clone(&setup.session);
-    session.program_pid.store(pid, Ordering::Relaxed);
+    session.program_pid.store(pid.0, Ordering::Relaxed);
     let cpu_before = cpu_ns(pid);
     let attached = give(&setup.storage, target).and_then(|()| {
         let session = place.inside(&setup.storage);
@@ -97,7 +98,7 @@ pub fn attach(
     if !attachment.descendants && options.follow_children && left_out > 0 {
         warn(Warning::DescendantsLeftOut { count: left_out });
     }
-    progress(&Progress::Started { pid });
+    progress(&Progress::Started { pid: pid.0 });
 
     let transfers_before = Transfers::of_process(pid);
     let began = Instant::now();
@@ -174,7 +175,7 @@ fn note(shared: &Shared, attach_step: &AttachStep, arrival: bool) {
 }
 
 /// CPU time of a process so far; 0 when it is gone.
-fn cpu_ns(pid: u32) -> u64 {
+fn cpu_ns(pid: Pid) -> u64 {
     procfs::process_cpu_ns(pid).unwrap_or(0)
 }
 
@@ -228,7 +229,7 @@ fn settle(mapping: &Mapping) {
 /// visit to the process itself.
 fn leave(
     mapping: &Mapping,
-    pid: u32,
+    pid: Pid,
     storage: &storage::Storage,
     warn: &mut dyn FnMut(Warning),
 ) -> Option<AttachStep> {
@@ -236,9 +237,9 @@ fn leave(
     let name = name.as_encoded_bytes();
     let mut own = None;
     for (_, entry) in registry::processes(mapping) {
-        let process = entry.pid.load(Ordering::Relaxed);
+        let process = entry.pid();
         if entry.state.load(Ordering::Acquire) != entry_state::LIVE
-            || procfs::identify(process, name, 0) != Identity::Ours
+            || procfs::identify(process, name, Pid(0)) != Identity::Ours
         {
             continue;
         }

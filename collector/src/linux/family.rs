@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use stackbeat_core::ids::Pid;
+
 use super::attach::{self, Target};
 use super::procfs::{self, Identity};
 use super::sharing::give;
@@ -16,15 +18,15 @@ use crate::session::storage::Storage;
 const ROUNDS: usize = 16;
 
 /// The living descendants of a process, without this one and its own.
-pub(super) fn descendants(pid: u32) -> Vec<u32> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+pub(super) fn descendants(pid: Pid) -> Vec<Pid> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (child, parent) in procfs::parents() {
         children.entry(parent).or_default().push(child);
     }
     let mut found = children.remove(&pid).unwrap_or_default();
     let mut next = 0;
     while let Some(process) = found.get(next).copied() {
-        if process == std::process::id() {
+        if process == Pid(std::process::id()) {
             found.swap_remove(next);
             continue;
         }
@@ -51,7 +53,7 @@ pub(super) fn attach(
         for pid in descendants(target.pid) {
             // Children of those that take part already take part from their fork on.
             if !met.insert(pid)
-                || procfs::identify(pid, name.as_encoded_bytes(), 0) == Identity::Ours
+                || procfs::identify(pid, name.as_encoded_bytes(), Pid(0)) == Identity::Ours
             {
                 continue;
             }
@@ -107,15 +109,15 @@ mod tests {
         let mut line = String::new();
         let mut said = BufReader::new(shell.stdout.take().expect("piped"));
         said.read_line(&mut line).expect("says its grandchild");
-        let grandchild: u32 = line.trim().parse().expect("a pid");
-        let found = descendants(shell.id());
+        let grandchild = Pid(line.trim().parse().expect("a pid"));
+        let found = descendants(Pid(shell.id()));
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(found[1], grandchild);
         assert!(descendants(grandchild).is_empty());
-        assert!(!descendants(1).contains(&std::process::id()));
+        assert!(!descendants(Pid(1)).contains(&Pid(std::process::id())));
         let _ = shell.stdin.take().map(|mut i| i.write_all(b"x\n"));
         // SAFETY: signals a process that this test started.
-        unsafe { libc::kill(grandchild as libc::pid_t, libc::SIGKILL) };
+        unsafe { libc::kill(grandchild.0 as libc::pid_t, libc::SIGKILL) };
         shell.wait().expect("ends");
     }
 }

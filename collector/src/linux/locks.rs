@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use stackbeat_core::clock;
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
@@ -46,15 +47,15 @@ pub(super) struct LockWait {
     pub entry: u32,
     blocking_section: u32,
     begin: u64,
-    pub utid: u32,
-    pub tid: u32,
+    pub utid: Utid,
+    pub tid: Tid,
     /// Index of its process' entry.
     pub process: u32,
-    pub pid: u32,
+    pub pid: Pid,
     pub probe: Probe,
     pub lock: u64,
     /// 0: nobody holds it alone, or its memory may not be read.
-    pub owner_tid: u32,
+    pub owner_tid: Tid,
 }
 
 impl LockWait {
@@ -62,7 +63,7 @@ impl LockWait {
     fn goes_on(&self, mapping: &Mapping) -> bool {
         fence(Ordering::Acquire);
         mapping.thread(self.entry).is_some_and(|entry| {
-            entry.utid.load(Ordering::Relaxed) == self.utid
+            entry.utid() == self.utid
                 && entry.blocking_section.load(Ordering::Relaxed) == self.blocking_section
                 && entry.blocking_section_begin.load(Ordering::Relaxed) == self.begin
         })
@@ -84,9 +85,9 @@ pub(super) struct Locks {
     shared: Arc<Shared>,
     mapping_name: Vec<u8>,
     /// By upid; `None`: not ours to read.
-    memories: HashMap<u32, Option<File>>,
+    memories: HashMap<Upid, Option<File>>,
     /// Threads of deadlocks that were told, with their waits.
-    told: Vec<Vec<(u32, u64)>>,
+    told: Vec<Vec<(Utid, u64)>>,
 }
 
 impl Locks {
@@ -126,30 +127,30 @@ impl Locks {
             entry: index,
             blocking_section,
             begin: entry.blocking_section_begin.load(Ordering::Relaxed),
-            utid: entry.utid.load(Ordering::Relaxed),
-            tid: entry.tid.load(Ordering::Relaxed),
+            utid: entry.utid(),
+            tid: entry.tid(),
             process,
-            pid: of_process.pid.load(Ordering::Relaxed),
+            pid: of_process.pid(),
             probe,
             lock: entry.blocking_section_arg.load(Ordering::Relaxed),
-            owner_tid: 0,
+            owner_tid: Tid(0),
         };
-        let memory = self.memory(of_process.upid.load(Ordering::Relaxed), wait.pid);
+        let memory = self.memory(of_process.upid(), wait.pid);
         let mut owner = [0; 4];
         if memory.is_some_and(|m| {
             let at = wait.lock.wrapping_add(owner_at);
             m.read_exact_at(&mut owner, at).is_ok()
         }) {
-            wait.owner_tid = u32::from_ne_bytes(owner);
+            wait.owner_tid = Tid(u32::from_ne_bytes(owner));
         }
         wait.goes_on(&shared.mapping).then_some(wait)
     }
 
-    fn memory(&mut self, upid: u32, pid: u32) -> Option<&File> {
+    fn memory(&mut self, upid: Upid, pid: Pid) -> Option<&File> {
         let name = &self.mapping_name;
         let open = || {
             // Numbers of another pid namespace are somebody else's here.
-            let who = procfs::identify(pid, name, std::process::id());
+            let who = procfs::identify(pid, name, Pid(std::process::id()));
             (who == Identity::Ours)
                 .then(|| remote_unwind::memory(pid).ok())
                 .flatten()
@@ -174,7 +175,7 @@ impl Locks {
         let mut images: HashMap<u32, Option<Process>> = HashMap::new();
         for wait in &waits {
             let process = self.shared.mapping.process(wait.process);
-            let upid = process.map(|process| process.upid.load(Ordering::Relaxed));
+            let upid = process.map(|process| process.upid());
             // Who is somebody else's has another process' number here.
             let is_ours = upid.is_some_and(|upid| self.memory(upid, wait.pid).is_some());
             let open = || Process::open(wait.pid, 0).ok().filter(|_| is_ours);
@@ -187,19 +188,19 @@ impl Locks {
                 false => Ok(String::new()),
             };
             reply.waits.push(LockReply {
-                pid: wait.pid,
-                tid: wait.tid,
+                pid: wait.pid.0,
+                tid: wait.tid.0,
                 name: comm.unwrap_or_default().trim_end().to_owned(),
                 call: wait.probe.name().to_owned(),
                 lock: wait.lock,
-                owner_tid: wait.owner_tid,
+                owner_tid: wait.owner_tid.0,
                 waited_ns: wait.waited_ns(&self.shared),
                 frames: frames.unwrap_or_default(),
             });
             if let Some(image) = image {
                 image.each_new_module(|module| {
                     reply.modules.push(ModuleReply {
-                        pid: wait.pid,
+                        pid: wait.pid.0,
                         path: module.path.clone(),
                         build_id: module.build_id.clone(),
                         start: module.start,
@@ -262,7 +263,7 @@ impl Locks {
             self.told.push(key);
             count(&shared.figures.deadlocks, 1);
             let member = |wait: &&LockWait| v1::deadlock::Member {
-                utid: wait.utid,
+                utid: wait.utid.0,
                 probe: wait.probe as u32,
                 lock: wait.lock,
             };
@@ -296,9 +297,9 @@ fn lock_wait(entry: &ThreadEntry) -> Option<(Probe, u64)> {
 /// Waits in a circle, each for a lock that the next one's thread holds. Each thread waits for one lock only,
 /// so each is in one circle at most.
 pub(super) fn cycles(waits: &[LockWait]) -> Vec<Vec<usize>> {
-    let of_tid: HashMap<u32, usize> = waits.iter().enumerate().map(|(i, w)| (w.tid, i)).collect();
+    let of_tid: HashMap<Tid, usize> = waits.iter().enumerate().map(|(i, w)| (w.tid, i)).collect();
     let next = |i: usize| match waits[i].owner_tid {
-        0 => None,
+        Tid(0) => None,
         tid => of_tid.get(&tid).copied(),
     };
     let mut found = Vec::new();
@@ -329,15 +330,15 @@ pub(super) fn cycles(waits: &[LockWait]) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn wait(tid: u32, owner_tid: u32) -> LockWait {
+    fn wait(tid: Tid, owner_tid: Tid) -> LockWait {
         LockWait {
-            entry: tid,
+            entry: tid.0,
             blocking_section: 1,
             begin: 5,
-            utid: tid,
+            utid: Utid(tid.0),
             tid,
             process: 0,
-            pid: 1,
+            pid: Pid(1),
             probe: Probe::MutexLock,
             lock: 0x1000,
             owner_tid,
@@ -345,10 +346,10 @@ mod tests {
     }
 
     fn tids(edges: &[(u32, u32)]) -> Vec<Vec<u32>> {
-        let waits: Vec<_> = edges.iter().map(|(a, b)| wait(*a, *b)).collect();
+        let waits: Vec<_> = edges.iter().map(|(a, b)| wait(Tid(*a), Tid(*b))).collect();
         let mut found: Vec<Vec<u32>> = cycles(&waits)
             .into_iter()
-            .map(|cycle| cycle.into_iter().map(|i| waits[i].tid).collect())
+            .map(|cycle| cycle.into_iter().map(|i| waits[i].tid.0).collect())
             .collect();
         found.iter_mut().for_each(|cycle| {
             let least = cycle.iter().enumerate().min_by_key(|(_, tid)| **tid);

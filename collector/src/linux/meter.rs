@@ -16,6 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::shm::registry;
@@ -89,7 +90,7 @@ impl Meter {
 /// A process that is read.
 #[derive(Debug)]
 struct Process {
-    pid: u32,
+    pid: Pid,
     /// In another pid namespace: the number is somebody else's here.
     is_foreign: bool,
     /// `None` on the first look: most processes of a build do not live to see the second.
@@ -112,7 +113,7 @@ struct Stat {
 struct Reader {
     shared: Arc<Shared>,
     mapping_name: Vec<u8>,
-    processes: HashMap<u32, Process>,
+    processes: HashMap<Upid, Process>,
     /// Allocations and allocated bytes so far.
     allocated: Kept<[u64; 2]>,
     counters: Counters,
@@ -146,14 +147,9 @@ impl Reader {
         if self.shared.mapping.control().switch.load(Ordering::Relaxed) != 1 {
             return false;
         }
-        let live: HashMap<u32, u32> = registry::processes(&self.shared.mapping)
+        let live: HashMap<Upid, Pid> = registry::processes(&self.shared.mapping)
             .filter(|(_, p)| p.state.load(Ordering::Relaxed) == entry_state::LIVE)
-            .map(|(_, p)| {
-                (
-                    p.upid.load(Ordering::Relaxed),
-                    p.pid.load(Ordering::Relaxed),
-                )
-            })
+            .map(|(_, p)| (p.upid(), p.pid()))
             .take(MOST_PROCESSES)
             .collect();
         self.processes.retain(|upid, _| live.contains_key(upid));
@@ -166,7 +162,7 @@ impl Reader {
                 Some(process) => {
                     if process.stat.is_none() && !process.is_foreign {
                         let name = &self.mapping_name;
-                        let who = procfs::identify(pid, name, std::process::id());
+                        let who = procfs::identify(pid, name, Pid(std::process::id()));
                         process.is_foreign = who == Identity::Foreign;
                     }
                     if process.is_foreign {
@@ -210,8 +206,8 @@ impl Reader {
     }
 
     /// Allocations and allocated bytes since the last look, by process, of the threads that live.
-    fn allocated_since(&mut self, now_ns: u64) -> HashMap<u32, [u64; 2]> {
-        let mut by_process: HashMap<u32, [u64; 2]> = HashMap::new();
+    fn allocated_since(&mut self, now_ns: u64) -> HashMap<Upid, [u64; 2]> {
+        let mut by_process: HashMap<Upid, [u64; 2]> = HashMap::new();
         let is_first = self.allocated.is_empty();
         let shared = Arc::clone(&self.shared);
         let poll = |_, entry: &ThreadEntry, _, before: Option<&[u64; 2]>| {
@@ -225,7 +221,7 @@ impl Reader {
             };
             let process = entry.process.load(Ordering::Relaxed);
             if let Some(process) = shared.mapping.process(process) {
-                let upid = process.upid.load(Ordering::Relaxed);
+                let upid = process.upid();
                 let sums = by_process.entry(upid).or_default();
                 for (sum, (now, before)) in sums.iter_mut().zip(now.into_iter().zip(before)) {
                     *sum = sum.saturating_add(now.saturating_sub(before));
@@ -247,7 +243,7 @@ impl Reader {
 }
 
 impl Process {
-    fn new(pid: u32, now: u64) -> Process {
+    fn new(pid: Pid, now: u64) -> Process {
         Process {
             pid,
             is_foreign: false,
@@ -262,7 +258,7 @@ impl Process {
     /// False: it has done nothing since the last look.
     fn read(
         &mut self,
-        upid: u32,
+        upid: Upid,
         now: u64,
         page_bytes: i64,
         allocated: [u64; 2],
@@ -336,7 +332,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 /// Open descriptors: the size of the folder since Linux 6.2, its entries before.
-fn descriptors(pid: u32) -> Option<i64> {
+fn descriptors(pid: Pid) -> Option<i64> {
     let folder = format!("/proc/{pid}/fd");
     match fs::metadata(&folder).ok()?.len() {
         0 => Some(fs::read_dir(folder).ok()?.count() as i64),
@@ -365,11 +361,11 @@ mod tests {
 
     #[test]
     fn this_process_is_read() {
-        let pid = std::process::id();
+        let pid = Pid(std::process::id());
         let mut counters = Counters::default();
         let mut process = Process::new(pid, now_ns());
         let opened: Vec<_> = (0..10).map(|_| File::open("/proc/self/stat")).collect();
-        assert!(process.read(1, now_ns() + 1, 4096, [0; 2], &mut counters));
+        assert!(process.read(Upid(1), now_ns() + 1, 4096, [0; 2], &mut counters));
         drop(opened);
         let batches: HashMap<String, i64> = counters
             .finish()

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
+use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 
 use crate::drain::system::name_of_file;
@@ -16,9 +17,9 @@ pub(super) struct Watch(OwnedFd);
 
 impl Watch {
     /// `None` when there is no such process (any more), or the kernel has no pidfds (before 5.3).
-    pub(super) fn open(pid: u32) -> Option<Watch> {
+    pub(super) fn open(pid: Pid) -> Option<Watch> {
         // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0 as libc::pid_t, 0) };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
         // SAFETY: the descriptor is new and nobody else's.
         Some(Watch(unsafe { OwnedFd::from_raw_fd(fd) }))
@@ -52,7 +53,7 @@ pub(super) enum Identity {
 /// Who has this pid. `mapping` is the file name of the session's mapping; `first_pid` that of the
 /// program: kernels count pids up, so that one of its descendants has a lower one only after the
 /// numbers have begun anew; and none has started before.
-pub(super) fn identify(pid: u32, mapping: &[u8], first_pid: u32) -> Identity {
+pub(super) fn identify(pid: Pid, mapping: &[u8], first_pid: Pid) -> Identity {
     let maps = match fs::read(format!("/proc/{pid}/maps")) {
         // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -86,7 +87,7 @@ fn is_mapped(maps: &[u8], mapping: &[u8]) -> bool {
 
 /// Whether a process of our pid namespace descends from one with the mapping, or from `first_pid`. Needs no
 /// rights: parents and namespaces are for all to read (proc(5), stat and status).
-fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
+fn is_descendant(pid: Pid, mapping: &[u8], first_pid: Pid) -> bool {
     // Deeper than programs go.
     const GENERATIONS: usize = 64;
     let is_in_our_namespace = fs::read_to_string(format!("/proc/{pid}/status"))
@@ -96,7 +97,7 @@ fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
         .is_some_and(|pids| pids.split_ascii_whitespace().count() == 1);
     is_in_our_namespace
         && std::iter::successors(parent(pid), |pid| parent(*pid))
-            .take_while(|pid| *pid > 1)
+            .take_while(|pid| *pid > Pid(1))
             .take(GENERATIONS)
             .any(|pid| {
                 let maps = || fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -105,33 +106,33 @@ fn is_descendant(pid: u32, mapping: &[u8], first_pid: u32) -> bool {
 }
 
 /// The parent: the second field behind the name (proc(5), stat).
-pub(super) fn parent(pid: u32) -> Option<u32> {
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(1)?.parse().ok()
+    rest.split(' ').nth(1)?.parse().ok().map(Pid)
 }
 
 /// The parent of a process, its parent, and so on.
-pub(super) fn ancestors(pid: u32) -> Vec<u32> {
+pub(super) fn ancestors(pid: Pid) -> Vec<Pid> {
     // The parent of a parent that has ended meanwhile may be anybody.
     const GENERATIONS: usize = 1024;
     std::iter::successors(parent(pid), |pid| parent(*pid))
-        .take_while(|pid| *pid != 0)
+        .take_while(|pid| *pid != Pid(0))
         .take(GENERATIONS)
         .collect()
 }
 
 /// Whether a process is one that its user lets look into it: one of another user takes root's rights. A process that is not
 /// dumpable belongs to root here (proc(5), /proc/pid).
-pub(super) fn may_be_inspected(pid: u32) -> bool {
+pub(super) fn may_be_inspected(pid: Pid) -> bool {
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
     user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
 }
 
 /// When a process started, in clock ticks since boot: the twentieth field behind the name (proc(5), stat).
-fn start_ticks(pid: u32) -> Option<u64> {
+fn start_ticks(pid: Pid) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -139,13 +140,13 @@ fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 /// Whether one process started before another, and both are there.
-fn has_started_before(pid: u32, other: u32) -> bool {
+fn has_started_before(pid: Pid, other: Pid) -> bool {
     let started = start_ticks(pid).zip(start_ticks(other));
     started.is_some_and(|(one, other)| one < other)
 }
 
 /// When a process started.
-pub(super) fn started_at(pid: u32) -> Option<SystemTime> {
+pub(super) fn started_at(pid: Pid) -> Option<SystemTime> {
     let ticks = start_ticks(pid)?;
     // SAFETY: asks for a number.
     let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
@@ -155,7 +156,7 @@ pub(super) fn started_at(pid: u32) -> Option<SystemTime> {
 }
 
 /// Flag PF_KTHREAD (include/linux/sched.h) in the seventh field behind the name (proc(5), stat).
-pub(super) fn is_kernel_thread(pid: u32) -> bool {
+pub(super) fn is_kernel_thread(pid: Pid) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let flags = stat
@@ -165,44 +166,44 @@ pub(super) fn is_kernel_thread(pid: u32) -> bool {
 }
 
 /// Every process and its parent.
-pub(super) fn parents() -> Vec<(u32, u32)> {
+pub(super) fn parents() -> Vec<(Pid, Pid)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Pid))
         .filter_map(|pid| Some((pid, parent(pid)?)))
         .collect()
 }
 
 /// The pid that was given out last (proc(5), loadavg).
-pub(super) fn last_pid() -> Option<u32> {
+pub(super) fn last_pid() -> Option<Pid> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_whitespace().last()?.parse().ok()
+    text.split_whitespace().last()?.parse().ok().map(Pid)
 }
 
 /// Whether a process with this pid exists.
-pub(super) fn exists(pid: u32) -> bool {
+pub(super) fn exists(pid: Pid) -> bool {
     // SAFETY: signal 0 only asks.
-    let asked = unsafe { libc::kill(pid as libc::pid_t, 0) };
+    let asked = unsafe { libc::kill(pid.0 as libc::pid_t, 0) };
     asked == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 /// Whether a pid is that of a process, not of one of its further threads, which are numbered with them.
-pub(super) fn is_process(pid: u32) -> bool {
+pub(super) fn is_process(pid: Pid) -> bool {
     // A thread has no descriptor of this kind (pidfd_open(2), PIDFD_THREAD aside).
     Watch::open(pid).is_some()
 }
 
 /// The CPU clock of a process (include/linux/posix-timers_types.h: MAKE_PROCESS_CPUCLOCK(pid,
 /// CPUCLOCK_SCHED)).
-pub(super) fn process_clock(pid: u32) -> libc::clockid_t {
+pub(super) fn process_clock(pid: Pid) -> libc::clockid_t {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
-    (!(pid as libc::clockid_t) << 3) | CPUCLOCK_SCHED
+    (!(pid.0 as libc::clockid_t) << 3) | CPUCLOCK_SCHED
 }
 
 /// CPU time of a process so far, also of one that has ended and nobody has waited for.
-pub(super) fn process_cpu_ns(pid: u32) -> Option<u64> {
+pub(super) fn process_cpu_ns(pid: Pid) -> Option<u64> {
     match platform::clock_ns(process_clock(pid)) {
         0 => None,
         ns => Some(ns),
@@ -210,7 +211,7 @@ pub(super) fn process_cpu_ns(pid: u32) -> Option<u64> {
 }
 
 /// Whether a process is in a pid namespace below ours, so that it has another pid for itself.
-pub(super) fn is_in_other_pid_namespace(pid: u32) -> bool {
+pub(super) fn is_in_other_pid_namespace(pid: Pid) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .unwrap_or_default()
         .lines()
@@ -219,7 +220,7 @@ pub(super) fn is_in_other_pid_namespace(pid: u32) -> bool {
 }
 
 /// The command line, empty when it cannot be read.
-pub(super) fn command_line(pid: u32) -> Vec<String> {
+pub(super) fn command_line(pid: Pid) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let Some(bytes) = bytes.strip_suffix(b"\0") else {
         return Vec::new();
@@ -232,20 +233,20 @@ pub(super) fn command_line(pid: u32) -> Vec<String> {
 
 /// Whether an entry (`NAME=value`) stands in the environment that a process' program began with. Takes the rights of a
 /// debugger.
-pub(super) fn has_in_environment(pid: u32, entry: &[u8]) -> bool {
+pub(super) fn has_in_environment(pid: Pid, entry: &[u8]) -> bool {
     let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     bytes.split(|b| *b == 0).any(|e| e == entry)
 }
 
 /// The path of the executable, empty when it cannot be read.
-pub(super) fn executable(pid: u32) -> String {
+pub(super) fn executable(pid: Pid) -> String {
     fs::read_link(format!("/proc/{pid}/exe"))
         .map(|path| path.to_string_lossy().into_owned())
         .unwrap_or_default()
 }
 
 /// The path that was given to exec (`AT_EXECFN`, getauxval(3)), empty when it cannot be read.
-pub(super) fn started_as(pid: u32) -> String {
+pub(super) fn started_as(pid: Pid) -> String {
     let auxv = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     let entries = auxv
@@ -255,14 +256,14 @@ pub(super) fn started_as(pid: u32) -> String {
         return String::new();
     };
     let mut path = [0; 4096];
-    let length = platform::read_memory(pid, address, &mut path).unwrap_or(0);
+    let length = platform::read_memory(pid.0, address, &mut path).unwrap_or(0);
     let path = &path[..length];
     let end = path.iter().position(|b| *b == 0).unwrap_or(0);
     name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
 }
 
 /// The path of the file that is mapped at an address, while it is.
-pub(super) fn mapped_file(pid: u32, address: u64) -> Option<String> {
+pub(super) fn mapped_file(pid: Pid, address: u64) -> Option<String> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let maps = String::from_utf8_lossy(&maps);
     maps.lines().find_map(|line| {
@@ -278,13 +279,13 @@ pub(super) fn mapped_file(pid: u32, address: u64) -> Option<String> {
 
 /// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of fs/proc/base.c).
 /// The kernel has this number at hand.
-pub(super) fn thread_count(pid: u32) -> Option<u64> {
+pub(super) fn thread_count(pid: Pid) -> Option<u64> {
     let links = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
     links.checked_sub(2)
 }
 
 /// The name of a thread.
-pub(super) fn thread_name(pid: u32, tid: u32) -> Option<String> {
+pub(super) fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
@@ -311,7 +312,7 @@ pub(super) enum InCall {
 /// # Errors
 ///
 /// When the thread is gone, or we have not these rights.
-pub(super) fn in_call(pid: u32, tid: u32) -> io::Result<InCall> {
+pub(super) fn in_call(pid: Pid, tid: Tid) -> io::Result<InCall> {
     let mut text = [0; 256];
     let read = read_task(pid, tid, "syscall", &mut text)?;
     parse_in_call(read).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -348,7 +349,7 @@ fn parse_in_call(text: &str) -> Option<InCall> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub(super) fn state(pid: u32, tid: u32) -> io::Result<u8> {
+pub(super) fn state(pid: Pid, tid: Tid) -> io::Result<u8> {
     let mut text = [0; 128];
     let read = read_task(pid, tid, "stat", &mut text)?;
     // Behind the name, which ends with the last parenthesis.
@@ -363,7 +364,7 @@ pub(super) fn state(pid: u32, tid: u32) -> io::Result<u8> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub(super) fn is_waiting(pid: u32, tid: u32) -> io::Result<bool> {
+pub(super) fn is_waiting(pid: Pid, tid: Tid) -> io::Result<bool> {
     let mut text = [0; 128];
     parse_is_waiting(read_task(pid, tid, "stat", &mut text)?)
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -384,7 +385,7 @@ fn parse_is_waiting(read: &str) -> Option<bool> {
 }
 
 /// Whether a process has a thread with this tid; true when that cannot be told.
-pub(super) fn has_thread(pid: u32, tid: u32) -> bool {
+pub(super) fn has_thread(pid: Pid, tid: Tid) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
 }
 
@@ -394,7 +395,7 @@ pub(super) fn has_thread(pid: u32, tid: u32) -> bool {
 /// # Errors
 ///
 /// When the thread is gone.
-pub(super) fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
+pub(super) fn pending_signals(pid: Pid, tid: Tid) -> io::Result<u64> {
     signal_set("SigPnd:", pid, tid)
 }
 
@@ -403,11 +404,11 @@ pub(super) fn pending_signals(pid: u32, tid: u32) -> io::Result<u64> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub(super) fn blocked_signals(pid: u32, tid: u32) -> io::Result<u64> {
+pub(super) fn blocked_signals(pid: Pid, tid: Tid) -> io::Result<u64> {
     signal_set("SigBlk:", pid, tid)
 }
 
-fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
+fn signal_set(name: &str, pid: Pid, tid: Tid) -> io::Result<u64> {
     let mut text = [0; 4096];
     let read = read_task(pid, tid, "status", &mut text)?;
     let set = read.lines().find_map(|line| line.strip_prefix(name));
@@ -416,7 +417,7 @@ fn signal_set(name: &str, pid: u32, tid: u32) -> io::Result<u64> {
 }
 
 /// CPU time of a thread in user mode, ns, to one tick of the kernel's (field 14 of proc_pid_stat(5)).
-pub(super) fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
+pub(super) fn user_ns(pid: Pid, tid: Tid) -> io::Result<u64> {
     let mut text = [0; 1024];
     let read = read_task(pid, tid, "stat", &mut text)?;
     // After the name, which may hold anything, stands the state, which is the third field.
@@ -431,7 +432,7 @@ pub(super) fn user_ns(pid: u32, tid: u32) -> io::Result<u64> {
 }
 
 /// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.
-pub(super) fn seccomp_filters(pid: u32) -> u32 {
+pub(super) fn seccomp_filters(pid: Pid) -> u32 {
     let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
     stackbeat_core::platform::sandbox::Status::parse(&text).filters
 }
@@ -451,7 +452,7 @@ pub(super) struct Scheduled {
 /// # Errors
 ///
 /// When the thread is gone, or the kernel counts nothing.
-pub(super) fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
+pub(super) fn scheduled(pid: Pid, tid: Tid) -> io::Result<Scheduled> {
     let mut text = [0; 128];
     let mut words = read_task(pid, tid, "schedstat", &mut text)?.split_ascii_whitespace();
     let mut next = || {
@@ -470,7 +471,7 @@ pub(super) fn scheduled(pid: u32, tid: u32) -> io::Result<Scheduled> {
 /// # Errors
 ///
 /// When the thread is gone.
-pub(super) fn switches(pid: u32, tid: u32) -> io::Result<(u64, u64)> {
+pub(super) fn switches(pid: Pid, tid: Tid) -> io::Result<(u64, u64)> {
     let mut text = [0; 4096];
     let text = read_task(pid, tid, "status", &mut text)?;
     let number = |name: &str| {
@@ -485,7 +486,7 @@ pub(super) fn switches(pid: u32, tid: u32) -> io::Result<(u64, u64)> {
 }
 
 /// The begin of one of a thread's files.
-fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Result<&'a str> {
+fn read_task<'a>(pid: Pid, tid: Tid, file: &str, text: &'a mut [u8]) -> io::Result<&'a str> {
     let file = fs::File::open(format!("/proc/{pid}/task/{tid}/{file}"))?;
     let read = file.read_at(text, 0)?;
     std::str::from_utf8(&text[..read]).map_err(|_| io::ErrorKind::InvalidData.into())
@@ -495,37 +496,40 @@ fn read_task<'a>(pid: u32, tid: u32, file: &str, text: &'a mut [u8]) -> io::Resu
 mod tests {
     use super::*;
 
+    const NOBODY: Pid = Pid(u32::MAX);
+
     #[test]
     fn ancestors_reach_to_the_first_process() {
-        let own = ancestors(std::process::id());
-        assert_eq!(own.first(), parent(std::process::id()).as_ref());
+        let here = Pid(std::process::id());
+        let own = ancestors(here);
+        assert_eq!(own.first(), parent(here).as_ref());
         assert!(own.iter().all(|pid| parent(*pid).is_some()));
-        assert!(own.last().is_some_and(|pid| parent(*pid) == Some(0)));
-        assert!(ancestors(u32::MAX).is_empty());
-        assert!(may_be_inspected(std::process::id()));
+        assert!(own.last().is_some_and(|pid| parent(*pid) == Some(Pid(0))));
+        assert!(ancestors(NOBODY).is_empty());
+        assert!(may_be_inspected(here));
     }
 
     #[test]
     fn who_was_there_before_the_program_is_none_of_it() {
-        let own = std::process::id();
-        assert!(has_started_before(1, own));
-        assert!(!has_started_before(own, 1));
+        let own = Pid(std::process::id());
+        assert!(has_started_before(Pid(1), own));
+        assert!(!has_started_before(own, Pid(1)));
         assert!(!has_started_before(own, own));
-        assert!(!has_started_before(u32::MAX, own) && !has_started_before(1, u32::MAX));
+        assert!(!has_started_before(NOBODY, own) && !has_started_before(Pid(1), NOBODY));
     }
 
     #[test]
     fn a_number_from_another_namespace_is_not_taken_for_ours() {
-        let own = std::process::id();
+        let own = Pid(std::process::id());
         let executable = std::env::current_exe().expect("own path");
         let name = executable.file_name().expect("a name").as_encoded_bytes();
         assert_eq!(identify(own, name, own), Identity::Ours);
         assert_eq!(identify(own, b"no such mapping", own), Identity::Foreign);
         // The kernel's own threads map nothing, and were there long before the program.
-        assert_eq!(identify(2, name, own), Identity::Foreign);
+        assert_eq!(identify(Pid(2), name, own), Identity::Foreign);
         let mut child = std::process::Command::new("true").spawn().expect("started");
         child.wait().expect("waited");
-        assert_eq!(identify(child.id(), name, own), Identity::Gone);
+        assert_eq!(identify(Pid(child.id()), name, own), Identity::Gone);
     }
 
     #[test]
@@ -543,18 +547,18 @@ mod tests {
         let elsewhere = InCall::Elsewhere { sp: 16, pc: 32 };
         assert_eq!(parse_in_call("-1 0x10 0x20\n"), Some(elsewhere));
         assert_eq!(parse_in_call("7 0x1"), None);
-        let own = std::process::id();
+        let own = Pid(std::process::id());
         assert_eq!(state(own, sys_thread_id()).ok(), Some(b'R'));
         assert_eq!(is_waiting(own, sys_thread_id()).ok(), Some(false));
-        assert!(has_thread(own, sys_thread_id()) && !has_thread(own, 1));
+        assert!(has_thread(own, sys_thread_id()) && !has_thread(own, Tid(1)));
         // A thread that is new has run for no time until the scheduler looks.
         while scheduled(own, sys_thread_id()).expect("counted").run_ns == 0 {
             std::thread::yield_now();
         }
     }
 
-    fn sys_thread_id() -> u32 {
-        stackbeat_core::platform::thread_id()
+    fn sys_thread_id() -> Tid {
+        Tid(platform::thread_id())
     }
 
     #[test]
@@ -578,11 +582,11 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("started");
-        let watch = Watch::open(child.id()).expect("a pidfd");
+        let watch = Watch::open(Pid(child.id())).expect("a pidfd");
         assert!(!watch.has_ended());
         drop(child.stdin.take());
         child.wait().expect("waited");
         assert!(watch.has_ended());
-        assert!(Watch::open(child.id()).is_none());
+        assert!(Watch::open(Pid(child.id())).is_none());
     }
 }

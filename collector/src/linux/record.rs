@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::{self, Snapshot};
+use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
@@ -35,7 +36,7 @@ use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
 use crate::session::control::{self, Server, Session};
 use crate::session::drainer::DrainThread;
-use crate::session::error::{RecordError, Warning};
+use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
 use crate::session::header;
 use crate::session::options::{Options, Outcome, Progress};
@@ -49,7 +50,7 @@ const PROGRESS: Duration = Duration::from_millis(250);
 /// How the program ended, as its parent knows it.
 #[derive(Clone, Copy, Debug)]
 struct Exit {
-    pid: u32,
+    pid: Pid,
     wait_status: i32,
     cpu: Duration,
     /// Of it, that of the program's own process, where it is known.
@@ -62,16 +63,16 @@ struct Exit {
 ///
 /// # Errors
 /// Why not, and what to do about it.
-pub fn probe_kernel_clock() -> Result<(), String> {
-    kernel_clock::probe().map_err(|why_not| why_not.to_string())
+pub fn probe_kernel_clock() -> Result<(), WhyNot> {
+    kernel_clock::probe()
 }
 
 /// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between two samples, ns.
 ///
 /// # Errors
 /// Why not.
-pub fn probe_cpu_timers() -> Result<u64, String> {
-    kernel_clock::probe_timers().map_err(|why_not| why_not.to_string())
+pub fn probe_cpu_timers() -> Result<u64, WhyNot> {
+    kernel_clock::probe_timers()
 }
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
@@ -161,7 +162,7 @@ pub fn record(
 /// Whom a session is about.
 pub(super) struct Subject {
     /// Pids from here on are the program's.
-    pub(super) first_pid: u32,
+    pub(super) first_pid: Pid,
     pub(super) working_directory: Option<String>,
     /// What is started; `None`: it runs already.
     pub(super) started: Option<Started>,
@@ -173,7 +174,7 @@ impl Subject {
     /// A program that is about to be started.
     fn of_command(started: Started) -> Subject {
         Subject {
-            first_pid: std::process::id(),
+            first_pid: Pid(std::process::id()),
             working_directory: None,
             started: Some(started),
             began_at: None,
@@ -406,7 +407,7 @@ fn supervise(
                 transfers,
             } => {
                 return Exit {
-                    pid: supervisor.pid() as u32,
+                    pid: Pid(supervisor.pid() as u32),
                     wait_status,
                     cpu: user + system,
                     own_cpu,

@@ -22,6 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fs::File;
 
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::shm::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::{registry, signal_gate, throttle};
@@ -60,12 +61,12 @@ const ASYMMETRIC_AFTER_WAITS: u32 = 1_000;
 #[derive(Debug)]
 struct Thread {
     entry: u32,
-    utid: u32,
+    utid: Utid,
     /// Its process: entry, upid and pid.
     process: u32,
-    upid: u32,
-    pid: u32,
-    tid: u32,
+    upid: Upid,
+    pid: Pid,
+    tid: Tid,
     tick_seen: u32,
     misses: u32,
     /// Records that it had written when the last step found it capturing.
@@ -107,16 +108,16 @@ impl Thread {
 #[derive(Debug)]
 struct Running {
     entry: u32,
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     signals: Signals,
 }
 
 /// A live process of the program.
 #[derive(Debug)]
 struct Process {
-    upid: u32,
-    pid: u32,
+    upid: Upid,
+    pid: Pid,
     /// The pid means this process here, too.
     is_ours: bool,
     /// When a thread of it without an entry was last interrupted.
@@ -147,17 +148,17 @@ pub(super) struct Sampler {
     /// Entries that have shown activity, and those of them whose process was not known.
     activity: Vec<u32>,
     unmet: Vec<u32>,
-    known: HashSet<u32>,
+    known: HashSet<Utid>,
     processes: HashMap<u32, Process>,
     /// By the upid of the process, and tid.
-    unregistered_threads: HashMap<(u32, u32), Unregistered>,
+    unregistered_threads: HashMap<(Upid, Tid), Unregistered>,
     /// Some of them are to be looked at once more, soon.
     awaits_unregistered: bool,
     running: Vec<Running>,
     /// What threads block, by utid, of processes with a second signal.
-    masks: HashMap<u32, Mask>,
+    masks: HashMap<Utid, Mask>,
     /// Pids that the kernel did not let us signal; said once.
-    unreachable: HashSet<u32>,
+    unreachable: HashSet<Pid>,
     next_idle_poll_ns: u64,
     next_activity_poll_ns: u64,
     next_suspicion_ns: u64,
@@ -498,15 +499,15 @@ impl Sampler {
     }
 
     /// The program's live processes: upid and pid.
-    pub(super) fn processes(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(super) fn processes(&self) -> impl Iterator<Item = (Upid, Pid)> {
         let ours = self.processes.values().filter(|p| p.is_ours);
         ours.map(|p| (p.upid, p.pid))
     }
 
     /// CPU time of each by its upid, ns: a clock is read when its process' turn comes.
-    pub(super) fn cpu_by_process(&self) -> impl Iterator<Item = (u32, u64)> {
+    pub(super) fn cpu_by_process(&self) -> impl Iterator<Item = (Upid, u64)> {
         self.processes()
-            .map(|(utid, pid)| (utid, platform::clock_ns(process_clock(pid))))
+            .map(|(upid, pid)| (upid, platform::clock_ns(process_clock(pid))))
     }
 
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
@@ -548,7 +549,7 @@ impl Sampler {
 }
 
 /// What the trace says when a process may not be signalled.
-fn unreachable(pid: u32) -> packet::Body {
+fn unreachable(pid: Pid) -> packet::Body {
     packet::Body::Event(v1::Event {
         time_ns: now_ns(),
         name: format!(
@@ -563,8 +564,7 @@ fn unreachable(pid: u32) -> packet::Body {
 /// The entry of a thread, if it is still the same thread's and that lives.
 fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEntry> {
     mapping.thread(thread.entry).filter(|entry| {
-        entry.state.load(Ordering::Acquire) == entry_state::LIVE
-            && entry.utid.load(Ordering::Relaxed) == thread.utid
+        entry.state.load(Ordering::Acquire) == entry_state::LIVE && entry.utid() == thread.utid
     })
 }
 
@@ -573,7 +573,7 @@ fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEnt
 fn use_asymmetric_barrier(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        signal_gate::use_asymmetric_barrier(entry, thread.utid);
+        signal_gate::use_asymmetric_barrier(entry, thread.utid.0);
     }
 }
 

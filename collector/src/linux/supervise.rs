@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+use stackbeat_core::ids::Pid;
+
 use super::group_sentinel::GroupSentinel;
 use super::procfs;
 use super::spawn::{Child, signal_set};
@@ -241,8 +243,8 @@ impl Supervisor {
 
     /// Waits for the child, which has ended. What it read and wrote is known until then.
     fn end(&self) -> Option<Wake> {
-        let transfers = Transfers::of_process(self.child.pid as u32);
-        let own_cpu = procfs::process_cpu_ns(self.child.pid as u32).map(Duration::from_nanos);
+        let transfers = Transfers::of_process(Pid(self.child.pid as u32));
+        let own_cpu = procfs::process_cpu_ns(Pid(self.child.pid as u32)).map(Duration::from_nanos);
         let mut status = 0;
         // SAFETY: plain data for which all zeros is valid.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -42,19 +42,53 @@ pub(super) fn prepare(options: &Options, mapping: &Mapping) -> Option<Warning> {
             };
             match mapping.set_marker(&marker) {
                 true => is_off(&path),
-                false => Some(Warning::NoSystrace {
-                    path,
-                    reason: "the path is too long".to_owned(),
-                }),
+                false => Some(warning(path, &Unfit::PathTooLong)),
             }
         }
-        Err(reason) => Some(Warning::NoSystrace { path, reason }),
+        Err(unfit) => Some(warning(path, &unfit)),
     }
+}
+
+fn warning(path: PathBuf, unfit: &Unfit) -> Warning {
+    let reason = unfit.to_string();
+    Warning::NoSystrace { path, reason }
 }
 
 fn usual() -> PathBuf {
     let is_there = |path: &&&str| Path::new(path).exists();
     PathBuf::from(USUAL.iter().find(is_there).unwrap_or(&USUAL[0]))
+}
+
+/// Why agents are not told to write to a file.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("the path is too long")]
+    PathTooLong,
+    #[error("it is neither the kernel's trace_marker nor a named pipe (`mkfifo`)")]
+    OtherFile,
+    #[error("it is no file of tracefs, where the kernel's trace_marker is")]
+    NotInTracefs,
+    #[error(
+        "permission denied; record as root, or let users in: `mount -o remount,mode=755 /sys/kernel/tracing` and \
+         `chmod a+w` for the file"
+    )]
+    PermissionDenied,
+    #[error(
+        "there is no such file; `mount -t tracefs nodev /sys/kernel/tracing` makes the kernel's appear"
+    )]
+    Missing,
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+impl From<io::Error> for Unfit {
+    fn from(error: io::Error) -> Unfit {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Unfit::PermissionDenied,
+            io::ErrorKind::NotFound => Unfit::Missing,
+            _ => Unfit::Io(error),
+        }
+    }
 }
 
 struct File {
@@ -65,29 +99,26 @@ struct File {
 
 /// Opens it as the agents will. Other files are refused: writing to one could send the program a signal (SIGXFSZ at
 /// its limit of file sizes, SIGTTOU at a terminal), and the other files of tracefs are the kernel's settings.
-fn judge(path: &Path) -> Result<File, String> {
-    let before = fs::metadata(path).map_err(|error| explain(&error))?;
+fn judge(path: &Path) -> Result<File, Unfit> {
+    let before = fs::metadata(path)?;
     let is_pipe = before.file_type().is_fifo();
     let is_named = path.file_name().is_some_and(|name| name == NAME);
     if !(is_pipe || before.is_file() && is_named) {
-        return Err(
-            "it is neither the kernel's trace_marker nor a named pipe (`mkfifo`)".to_owned(),
-        );
+        return Err(Unfit::OtherFile);
     }
     let file = OpenOptions::new()
         .write(true)
         // A pipe nobody reads cannot be opened for writing alone without waiting.
         .read(is_pipe)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)
-        .map_err(|error| explain(&error))?;
-    let status = file.metadata().map_err(|error| explain(&error))?;
+        .open(path)?;
+    let status = file.metadata()?;
     let is_right = match is_pipe {
         true => status.file_type().is_fifo(),
         false => is_in_tracefs(&file),
     };
     if !is_right {
-        return Err("it is no file of tracefs, where the kernel's trace_marker is".to_owned());
+        return Err(Unfit::NotInTracefs);
     }
     Ok(File {
         device: status.dev(),
@@ -107,19 +138,6 @@ fn is_in_tracefs(file: &fs::File) -> bool {
     )]
     let kind = status.f_type as i64;
     result == 0 && FILE_SYSTEMS.contains(&kind)
-}
-
-fn explain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => "permission denied; record as root, or let users in: \
-             `mount -o remount,mode=755 /sys/kernel/tracing` and `chmod a+w` for the file"
-            .to_owned(),
-        io::ErrorKind::NotFound => {
-            "there is no such file; `mount -t tracefs nodev /sys/kernel/tracing` makes the kernel's appear"
-                .to_owned()
-        }
-        _ => error.to_string(),
-    }
 }
 
 /// Whether the kernel takes nothing at the moment.
@@ -149,7 +167,8 @@ mod tests {
             ("/dev/null".into(), "neither"),
             (at("missing"), "no such file"),
         ] {
-            let reason = judge(&path).err().unwrap_or_default();
+            let unfit = judge(&path).err();
+            let reason = unfit.map_or(String::new(), |unfit| unfit.to_string());
             assert!(reason.contains(part), "{}: {reason}", path.display());
         }
         assert_eq!(fs::read(at("plain")).expect("reads"), b"");
@@ -157,7 +176,7 @@ mod tests {
         let pipe = at("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("mkfifo runs").success());
-        let file = judge(&pipe).unwrap_or_else(|reason| panic!("{reason}"));
+        let file = judge(&pipe).expect("fit");
         let status = fs::metadata(&pipe).expect("is there");
         assert!(file.is_pipe);
         assert_eq!((file.device, file.inode), (status.dev(), status.ino()));

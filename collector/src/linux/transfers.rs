@@ -6,6 +6,7 @@
 
 use std::fs;
 
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::shm::layout::Control;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::CounterBatch;
@@ -35,7 +36,7 @@ pub(super) struct Transfers([u64; LINES.len()]);
 
 impl Transfers {
     /// `None`: there is no such process, it may not be looked at (it has another user), or the kernel does not count.
-    pub(super) fn of_process(pid: u32) -> Option<Transfers> {
+    pub(super) fn of_process(pid: Pid) -> Option<Transfers> {
         parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
     }
 
@@ -63,7 +64,7 @@ impl Transfers {
         let mut counters = Counters::default();
         for ((_, name, unit), amount) in LINES.into_iter().zip(self.0) {
             let value = i64::try_from(amount).unwrap_or(i64::MAX);
-            counters.push(0, name.to_owned(), unit, time_ns, value);
+            counters.push(Upid(0), name.to_owned(), unit, time_ns, value);
         }
         counters.finish()
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::shm::layout::{SESSION_VARIABLE, entry_state, sandboxed};
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
@@ -86,8 +87,8 @@ impl TreeWatch {
             runs_already: started.is_none(),
             started,
             members: HashMap::new(),
-            ancestors: procfs::ancestors(std::process::id()),
-            last_pid: 0,
+            ancestors: procfs::ancestors(Pid(std::process::id())),
+            last_pid: Pid(0),
             polled_ns: now_ns(),
             polled_before_ns: now_ns(),
         };
@@ -143,7 +144,7 @@ pub(super) struct Started {
 /// A process of the tree.
 #[derive(Debug)]
 struct Member {
-    parent_pid: u32,
+    parent_pid: Pid,
     /// Its end; `None`: not asked for, or no descriptor is left.
     watch: Option<procfs::Watch>,
     /// Its agent names it by another pid: it is in a pid namespace of its own.
@@ -182,7 +183,7 @@ struct Stretch {
 /// What the registry has for a pid.
 #[derive(Clone, Copy, Debug)]
 struct Registered {
-    upid: u32,
+    upid: Upid,
     index: u32,
     is_replaced: bool,
     /// It has switched itself off in a sandbox.
@@ -202,12 +203,12 @@ struct Tree {
     /// Until the program is met.
     started: Option<Started>,
     /// By pid.
-    members: HashMap<u32, Member>,
+    members: HashMap<Pid, Member>,
     /// Those of the program. A process of the tree whose parent has ended is the child of one of them, a subreaper or the
     /// first process: nobody else's environment is read.
-    ancestors: Vec<u32>,
+    ancestors: Vec<Pid>,
     /// The pid that was given out last, at the last look; 0: there was none.
-    last_pid: u32,
+    last_pid: Pid,
     /// When this look and the one before began.
     polled_ns: u64,
     polled_before_ns: u64,
@@ -216,8 +217,8 @@ struct Tree {
 impl Tree {
     /// Looks for new processes and at those without an agent. Whether there is a reason to look again soon.
     fn poll(&mut self) -> bool {
-        let program = self.session.program_pid.load(Ordering::Relaxed);
-        if program == 0 {
+        let program = Pid(self.session.program_pid.load(Ordering::Relaxed));
+        if program == Pid(0) {
             return true;
         }
         self.polled_before_ns = std::mem::replace(&mut self.polled_ns, now_ns());
@@ -227,34 +228,32 @@ impl Tree {
             // Agents have registered meanwhile: a look at all processes takes milliseconds.
             registered = self.registered();
         }
-        let mut pids: Vec<u32> = self.members.keys().copied().collect();
+        let mut pids: Vec<Pid> = self.members.keys().copied().collect();
         pids.sort_unstable();
         for pid in pids {
             self.follow(pid, program, &registered);
         }
-        let is_without = |(pid, m): &(&u32, &Member)| **pid != program && m.stretch.is_some();
+        let is_without = |(pid, m): &(&Pid, &Member)| **pid != program && m.stretch.is_some();
         let living = self.members.iter().filter(is_without).count();
         self.living.store(living as u32, Ordering::Relaxed);
         has_newcomers || self.members.values().any(|m| m.stretch.is_some())
     }
 
     /// The newest image of each pid that an agent named.
-    fn registered(&self) -> HashMap<u32, Registered> {
-        let mut newest: HashMap<u32, Registered> = HashMap::new();
+    fn registered(&self) -> HashMap<Pid, Registered> {
+        let mut newest: HashMap<Pid, Registered> = HashMap::new();
         for (index, entry) in registry::processes(&self.session.shared.mapping) {
             let state = entry.state.load(Ordering::Acquire);
             if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
                 continue;
             }
             let found = Registered {
-                upid: entry.upid.load(Ordering::Relaxed),
+                upid: entry.upid(),
                 index,
                 is_replaced: state == entry_state::EXECED,
                 is_off: entry.sandboxed.load(Ordering::Acquire) & sandboxed::OFF != 0,
             };
-            let known = newest
-                .entry(entry.pid.load(Ordering::Relaxed))
-                .or_insert(found);
+            let known = newest.entry(entry.pid()).or_insert(found);
             if found.upid > known.upid {
                 *known = found;
             }
@@ -263,7 +262,7 @@ impl Tree {
     }
 
     /// Takes in processes whose parent is one of the tree, or was. Whether pids were given out since the last look.
-    fn meet(&mut self, program: u32, registered: &HashMap<u32, Registered>) -> bool {
+    fn meet(&mut self, program: Pid, registered: &HashMap<Pid, Registered>) -> bool {
         let Some(last) = procfs::last_pid() else {
             return false;
         };
@@ -271,9 +270,10 @@ impl Tree {
         if before == last {
             return false;
         }
-        let is_first = before == 0;
-        let new: Vec<(u32, u32)> = if !is_first && before < last && last - before <= TRIED {
-            (before + 1..=last)
+        let is_first = before == Pid(0);
+        let new: Vec<(Pid, Pid)> = if !is_first && before < last && last.0 - before.0 <= TRIED {
+            (before.0 + 1..=last.0)
+                .map(Pid)
                 .filter(|pid| procfs::is_process(*pid))
                 .filter_map(|pid| Some((pid, procfs::parent(pid)?)))
                 .collect()
@@ -283,15 +283,15 @@ impl Tree {
             all
         };
         if is_first {
-            self.add(program, procfs::parent(program).unwrap_or(0), true);
+            self.add(program, procfs::parent(program).unwrap_or(Pid(0)), true);
             self.note_start(program);
         }
-        let own = std::process::id();
+        let own = Pid(std::process::id());
         let ancestors = procfs::ancestors(program);
         if !ancestors.is_empty() {
             self.ancestors = ancestors;
         }
-        let orphans: HashSet<u32> = (new.iter())
+        let orphans: HashSet<Pid> = (new.iter())
             .filter(|(pid, parent)| {
                 ![*pid, *parent].contains(&own)
                     && self.ancestors.contains(parent)
@@ -324,7 +324,7 @@ impl Tree {
     }
 
     /// `is_first`: the first look found it.
-    fn add(&mut self, pid: u32, parent_pid: u32, is_first: bool) {
+    fn add(&mut self, pid: Pid, parent_pid: Pid, is_first: bool) {
         let cpu_before_ns = match is_first && self.runs_already {
             true => procfs::process_cpu_ns(pid).unwrap_or(0),
             false => 0,
@@ -349,7 +349,7 @@ impl Tree {
     }
 
     /// What was started is known, also if it has ended.
-    fn note_start(&mut self, program: u32) {
+    fn note_start(&mut self, program: Pid) {
         let stretch = self.members.get_mut(&program);
         let Some(stretch) = stretch.and_then(|member| member.stretch.as_mut()) else {
             return;
@@ -372,7 +372,7 @@ impl Tree {
     }
 
     /// Brings one process up to date.
-    fn follow(&mut self, pid: u32, program: u32, registered: &HashMap<u32, Registered>) {
+    fn follow(&mut self, pid: Pid, program: Pid, registered: &HashMap<Pid, Registered>) {
         let watches = (self.members.values().filter(|m| m.watch.is_some())).count();
         let Some(mut member) = self.members.remove(&pid) else {
             return;
@@ -410,7 +410,7 @@ impl Tree {
                 && ![String::new(), procfs::executable(pid)].contains(&stretch.executable)
             {
                 let end_ns = self.polled_before_ns.max(stretch.begin_ns);
-                stretch.since.until_image = found.map_or(0, |image| image.upid);
+                stretch.since.until_image = found.map_or(Upid(0), |image| image.upid);
                 self.say(pid, member.parent_pid, &stretch, end_ns);
             }
             member.watch = None;
@@ -461,7 +461,7 @@ impl Tree {
             }
             let cpu_ns = procfs::process_cpu_ns(pid).unwrap_or(0);
             let executable = procfs::executable(pid);
-            let comm = procfs::thread_name(pid, pid).unwrap_or_default();
+            let comm = procfs::thread_name(pid, pid.main_thread()).unwrap_or_default();
             let is_renamed = !comm.is_empty() && comm != stretch.comm;
             // One executable may be several programs, by the names of its links.
             let is_other_link = || {
@@ -507,7 +507,7 @@ impl Tree {
     }
 
     /// The image that a process has now.
-    fn begin(&self, pid: u32, cpu_before_ns: u64) -> Stretch {
+    fn begin(&self, pid: Pid, cpu_before_ns: u64) -> Stretch {
         let executable = procfs::executable(pid);
         let control = self.session.shared.mapping.control();
         let filters = control.filters.load(Ordering::Relaxed).max(self.filters);
@@ -518,7 +518,7 @@ impl Tree {
             },
             command_line: procfs::command_line(pid),
             started_as: procfs::started_as(pid),
-            comm: procfs::thread_name(pid, pid).unwrap_or_default(),
+            comm: procfs::thread_name(pid, pid.main_thread()).unwrap_or_default(),
             executable,
             begin_ns: now_ns(),
             since: Since {
@@ -535,14 +535,14 @@ impl Tree {
     fn agents_cpu_ns(&self, image: Registered) -> u64 {
         let entry = self.session.shared.mapping.process(image.index);
         entry
-            .filter(|entry| entry.upid.load(Ordering::Relaxed) == image.upid)
+            .filter(|entry| entry.upid() == image.upid)
             .map_or(0, |entry| entry.unseen_from_ns.load(Ordering::Relaxed))
     }
 
     /// The session is over.
     fn finish(&mut self) {
         self.poll();
-        let program = self.session.program_pid.load(Ordering::Relaxed);
+        let program = Pid(self.session.program_pid.load(Ordering::Relaxed));
         let program_cpu_ns = self.program_cpu_ns.load(Ordering::Relaxed);
         for (pid, mut member) in std::mem::take(&mut self.members) {
             let Some(stretch) = &mut member.stretch else {
@@ -560,14 +560,14 @@ impl Tree {
     }
 
     /// Hands an image to the drain.
-    fn say(&self, pid: u32, parent_pid: u32, stretch: &Stretch, end_ns: u64) {
+    fn say(&self, pid: Pid, parent_pid: Pid, stretch: &Stretch, end_ns: u64) {
         if stretch.is_passing() {
             return;
         }
         let first = || vec![stretch.comm.clone()];
         let unrecorded = v1::Unrecorded {
-            pid,
-            parent_pid,
+            pid: pid.0,
+            parent_pid: parent_pid.0,
             executable: stretch.executable.clone(),
             started_as: stretch.started_as.clone(),
             command_line: match stretch.command_line.is_empty() {
@@ -617,7 +617,7 @@ impl Stretch {
 }
 
 /// Why no agent is in a program. `filters`: how many every process of the recording has.
-fn reason(pid: u32, executable: &str, filters: u32) -> Reason {
+fn reason(pid: Pid, executable: &str, filters: u32) -> Reason {
     let path = Path::new(executable);
     if program::privileged(path) {
         return Reason::Privileged;

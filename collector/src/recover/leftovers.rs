@@ -24,14 +24,18 @@ pub const YOUNG: Duration = Duration::from_secs(60);
 /// A file that was removed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
+    /// The file.
     pub path: PathBuf,
+    /// Memory that it took.
     pub bytes: u64,
+    /// Why nobody needs it.
     pub reason: &'static str,
 }
 
 /// What recorders that are gone have left of this user's.
 #[derive(Clone, Debug, Default)]
 pub struct Leftovers {
+    /// Files that are gone now.
     pub removed: Vec<Removed>,
     /// Recordings that `recover` can save.
     pub kept: Vec<Orphan>,

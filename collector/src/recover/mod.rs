@@ -54,10 +54,13 @@ pub struct RecoverySummary {
     pub records_from_trace: u64,
     /// Of these, from the mapping.
     pub records_from_mapping: u64,
+    /// Records that were committed and are in neither.
     pub records_lost: u64,
     /// Entries of the mapping or the file that could not be trusted.
     pub damaged: u64,
+    /// Processes in the trace that was written, each once however often it executed another program.
     pub processes: u32,
+    /// Threads in it.
     pub threads: u32,
     /// Some of the program's processes still run: the result ends here, the mapping was left.
     pub still_running: bool,
@@ -66,23 +69,49 @@ pub struct RecoverySummary {
 /// Why nothing could be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
+    /// A file or folder cannot be opened or read.
     #[error("{}: cannot be read", path.display())]
     Read {
+        /// The file or folder.
         path: PathBuf,
+        /// What the system says.
         #[source]
         source: io::Error,
     },
+    /// The file is of another kind, of another version or too damaged.
     #[error("{}: neither a trace nor a session's shared memory: {reason}", path.display())]
-    Foreign { path: PathBuf, reason: String },
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// The recording has not come to its end.
     #[error("{}: its collector (pid {pid}) still runs; end the recording first", path.display())]
-    CollectorAlive { path: PathBuf, pid: u32 },
+    CollectorAlive {
+        /// The mapping.
+        path: PathBuf,
+        /// Who holds it.
+        pid: u32,
+    },
+    /// The output is there, and [`RecoverOptions::overwrite`] is not set.
     #[error("{}: exists already; choose another output or allow to replace it", path.display())]
-    OutputExists { path: PathBuf },
+    OutputExists {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The output would replace the trace or the mapping.
     #[error("{}: is what the recovery reads; choose another output", path.display())]
-    OutputIsInput { path: PathBuf },
+    OutputIsInput {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The recovered trace cannot be written.
     #[error("{}: cannot be written", path.display())]
     Write {
+        /// The output.
         path: PathBuf,
+        /// What the system says.
         #[source]
         source: io::Error,
     },
@@ -91,9 +120,13 @@ pub enum RecoverError {
 /// A mapping that a dead collector left.
 #[derive(Clone, Debug)]
 pub struct Orphan {
+    /// File of the mapping.
     pub mapping: PathBuf,
+    /// Pid that the collector had, in its own pid namespace.
     pub collector_pid: u32,
+    /// The trace that the session wrote, as the mapping names it; empty: it does not.
     pub trace: PathBuf,
+    /// Memory that the mapping takes.
     pub bytes: u64,
     /// Some process of the program still has it mapped.
     pub still_running: bool,
@@ -325,7 +358,7 @@ fn join(
     if let (Some(path), Some(copy)) = (&found.mapping, &copy) {
         result.still_running = registry::processes(&copy.mapping).any(|(_, entry)| {
             entry.state.load(Ordering::Relaxed) == entry_state::LIVE
-                && is_user_of(entry.pid.load(Ordering::Relaxed), path)
+                && is_user_of(entry.pid().0, path)
         });
     }
     writer.write_header(header(partial.as_ref(), copy.as_ref()))?;

@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use stackbeat_core::clock::Converter;
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, packet};
@@ -57,7 +58,7 @@ impl Partial {
         Ok(partial)
     }
 
-    fn take(&mut self, body: packet::Body, end: u64, events: &mut HashSet<(u32, u64, String)>) {
+    fn take(&mut self, body: packet::Body, end: u64, events: &mut HashSet<(Utid, u64, String)>) {
         match body {
             packet::Body::Header(header) => {
                 if self.header.is_none() {
@@ -67,11 +68,11 @@ impl Partial {
                 }
             }
             packet::Body::Process(process) => {
-                self.seed.processes.insert(process.upid, process);
+                self.seed.processes.insert(Upid(process.upid), process);
             }
             packet::Body::Thread(thread) => {
                 let utid = thread.utid;
-                self.seed.thread(utid).packet = thread;
+                self.seed.thread(Utid(utid)).packet = thread;
             }
             packet::Body::Module(module) => {
                 self.seed.modules.insert(&module);
@@ -80,20 +81,20 @@ impl Partial {
             packet::Body::Samples(batch) => self.take_samples(&batch),
             packet::Body::Clock(clock) => self.clocks.push(clock),
             packet::Body::Event(event) => {
-                events.insert((event.utid, event.time_ns, event.name));
+                events.insert((Utid(event.utid), event.time_ns, event.name));
             }
             packet::Body::Drops(dropped) => {
-                let thread = self.seed.thread(dropped.utid);
+                let thread = self.seed.thread(Utid(dropped.utid));
                 if let Some(count) = thread.drops.get_mut(dropped.cause as usize) {
                     *count = dropped.count;
                 }
             }
             packet::Body::ThreadEnd(end) => {
                 let utid = end.utid;
-                self.seed.thread(utid).end = Some(end);
+                self.seed.thread(Utid(utid)).end = Some(end);
             }
             packet::Body::ProcessEnd(end) => {
-                self.seed.ended_processes.insert(end.upid);
+                self.seed.ended_processes.insert(Upid(end.upid));
             }
             packet::Body::JitMap(map) => self.seed.jit_maps.push(map),
             packet::Body::Footer(_) => self.is_finished = true,
@@ -110,7 +111,7 @@ impl Partial {
     }
 
     fn take_samples(&mut self, batch: &v1::SampleBatch) {
-        let thread: &mut SeedThread = self.seed.thread(batch.utid);
+        let thread: &mut SeedThread = self.seed.thread(Utid(batch.utid));
         let Ok(rows) = columns::decode(batch) else {
             self.damaged += 1;
             return;

@@ -18,7 +18,7 @@ const ALL_NS: u64 = 10_000_000_000;
 
 /// Parts of the recorder that look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     Sampler,
     Costs,
     Meter,

@@ -4,72 +4,169 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use stackbeat_core::ids::{Pid, Tid};
+
 /// Why a process cannot be attached to, or not be left as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
+    /// The pid is nobody's.
     #[error("{pid}: no such process")]
-    NoSuchProcess { pid: u32 },
+    NoSuchProcess {
+        /// The process.
+        pid: Pid,
+    },
+    /// The number is a thread's, not a process'.
     #[error("{pid} is a thread of process {process}; attach to that")]
-    Thread { pid: u32, process: u32 },
+    Thread {
+        /// The number that was given.
+        pid: Pid,
+        /// The process that the thread belongs to.
+        process: Pid,
+    },
+    /// The recorder cannot trace itself.
     #[error("{pid} is this process")]
-    Myself { pid: u32 },
+    Myself {
+        /// The process.
+        pid: Pid,
+    },
+    /// The process has ended.
     #[error("{pid}: has ended already (a zombie that its parent has not waited for)")]
-    Zombie { pid: u32 },
+    Zombie {
+        /// The process.
+        pid: Pid,
+    },
+    /// A thread of the kernel has no memory of its own.
     #[error("{pid}: is a thread of the kernel, not a program")]
-    Kernel { pid: u32 },
+    Kernel {
+        /// The process.
+        pid: Pid,
+    },
+    /// A stopped process runs nothing that could load the agent.
     #[error("{pid}: is stopped; let it go on first (kill -CONT {pid})")]
-    Stopped { pid: u32 },
+    Stopped {
+        /// The process.
+        pid: Pid,
+    },
+    /// The recorder is neither that user nor root.
     #[error("{pid}: belongs to another user ({owner}); attach as that user, or as root")]
-    OtherUser { pid: u32, owner: String },
+    OtherUser {
+        /// The process.
+        pid: Pid,
+        /// Name or number of its user.
+        owner: String,
+    },
+    /// A debugger, strace or another tool traces the process.
     #[error(
         "{pid}: process {tracer} ({name}) traces it already, and a process can have one tracer \
          only; end that one first"
     )]
-    Traced { pid: u32, tracer: u32, name: String },
+    Traced {
+        /// The process.
+        pid: Pid,
+        /// Who traces it.
+        tracer: Pid,
+        /// The name of that program.
+        name: String,
+    },
+    /// The process takes part in another session that lives.
     #[error(
         "{pid}: is being recorded already, by process {collector}; end that recording first \
          (kill -INT {collector})"
     )]
-    Recorded { pid: u32, collector: u32 },
+    Recorded {
+        /// The process.
+        pid: Pid,
+        /// The recorder of that session.
+        collector: Pid,
+    },
+    /// ptrace(2) is refused, by Yama, a security module or missing rights.
     #[error("{pid}: the kernel does not allow to trace it: {reason}")]
-    Forbidden { pid: u32, reason: String },
+    Forbidden {
+        /// The process.
+        pid: Pid,
+        /// What refuses it, and what helps.
+        reason: String,
+    },
+    /// Its program is one that no agent can be in.
     #[error("{pid}: {warning}; it cannot be attached to", warning = .what)]
-    Executable { pid: u32, what: String },
+    Executable {
+        /// The process.
+        pid: Pid,
+        /// What is special about the program.
+        what: String,
+    },
+    /// glibc's functions that load a library were not found.
     #[error(
         "{pid}: no dlopen in it: its C library is not glibc, or was not loaded dynamically; only \
          programs of glibc can be attached to"
     )]
-    NoLoader { pid: u32 },
+    NoLoader {
+        /// The process.
+        pid: Pid,
+    },
+    /// Its filter may kill it, and [`Attachment::allow_seccomp`](super::Attachment::allow_seccomp) is not set.
     #[error(
         "{pid}: runs under a seccomp filter, which may kill it for system calls that the agent makes \
          (mmap, mprotect, rt_sigaction, getrusage, clock_gettime, gettid, futex, \
          process_vm_readv, open of /proc/self/maps); if you know that the filter allows them, \
          attach with --allow-seccomp"
     )]
-    Seccomp { pid: u32 },
+    Seccomp {
+        /// The process.
+        pid: Pid,
+    },
+    /// It may read, write and exit only.
     #[error("{pid}: runs in strict seccomp mode, where the kernel kills it for any new call")]
-    SeccompStrict { pid: u32 },
+    SeccompStrict {
+        /// The process.
+        pid: Pid,
+    },
+    /// Attaching is not made for this machine.
     #[error("attaching is only possible on x86-64 so far")]
     Machine,
+    /// No thread stopped where a call of ours disturbs nothing.
     #[error(
         "{pid}: none of its threads came to a place where it may be interrupted, within {seconds} s \
          ({state}); try again, or when it does something else"
     )]
     NoPlace {
-        pid: u32,
+        /// The process.
+        pid: Pid,
+        /// How long it was tried, s.
         seconds: u64,
+        /// What the last attempt came to.
         state: String,
     },
+    /// dlopen failed in the process.
     #[error("{pid}: its dynamic linker did not load the agent library: {reason}")]
-    Load { pid: u32, reason: String },
+    Load {
+        /// The process.
+        pid: Pid,
+        /// What the dynamic linker says, or what is missing.
+        reason: String,
+    },
+    /// The agent was loaded, and does not take part.
     #[error("{pid}: the agent in it refused the session: {reason}")]
-    Refused { pid: u32, reason: String },
+    Refused {
+        /// The process.
+        pid: Pid,
+        /// What it says.
+        reason: String,
+    },
+    /// The process ended before the visit was over.
     #[error("{pid}: ended while it was attached to")]
-    Ended { pid: u32 },
+    Ended {
+        /// The process.
+        pid: Pid,
+    },
+    /// A system call of the visit failed.
     #[error("{pid}: {step}")]
     System {
-        pid: u32,
+        /// The process.
+        pid: Pid,
+        /// What was to be done.
         step: &'static str,
+        /// What the system says.
         #[source]
         source: io::Error,
     },
@@ -78,8 +175,10 @@ pub enum AttachError {
 /// A thread that was used for a visit and cannot be given back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    pub pid: u32,
-    pub tid: u32,
+    /// The process that is visited.
+    pub pid: Pid,
+    /// The thread of it that makes our calls.
+    pub tid: Tid,
     /// For how long it has not stopped.
     pub time: Duration,
 }

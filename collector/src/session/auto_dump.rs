@@ -9,10 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use stackbeat_core::crash_signals;
+use stackbeat_core::ids::Pid;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::clocks::now_ns;
-use super::control::Session;
+use super::control::{DumpError, Session};
 use super::options::{Dumps, Progress};
 use super::orders::{Order, Reason};
 use super::protocol::{DumpReply, DumpRequest};
@@ -22,13 +23,13 @@ use crate::drain::crash::Crash;
 const LAST_PASS: Duration = Duration::from_secs(2);
 
 /// What a dump was written for, unless somebody asked for it, and how it ended.
-pub(crate) type Ended = (Option<String>, Result<DumpReply, String>);
+pub(crate) type Ended = (Option<String>, Result<DumpReply, DumpError>);
 
 /// A dump on its way.
 #[derive(Debug)]
 struct UnderWay {
     reason: Option<String>,
-    thread: JoinHandle<Result<DumpReply, String>>,
+    thread: JoinHandle<Result<DumpReply, DumpError>>,
 }
 
 /// Dumps one after the other, beside the recording.
@@ -94,7 +95,7 @@ impl AutoDump {
 
     /// Something happened that dumps are written for. The trace says so in any case.
     fn consider(&mut self, reason: Reason) {
-        let program = self.session.program_pid.load(Ordering::Relaxed);
+        let program = Pid(self.session.program_pid.load(Ordering::Relaxed));
         if reason.crash.as_ref().is_some_and(|c| c.pid == program) {
             // We are its parent, and are told how it ended: `program_ended`.
             self.crash = Some(reason);
@@ -135,7 +136,7 @@ impl AutoDump {
             return;
         };
         let shared = &self.session.shared;
-        let pid = self.session.program_pid.load(Ordering::Relaxed);
+        let pid = Pid(self.session.program_pid.load(Ordering::Relaxed));
         let crash = seen.or_else(|| Crash::of_pid(&shared.mapping, pid));
         let place = match &crash {
             // Of several threads the first is known; the kernel took another one's signal.
@@ -176,7 +177,7 @@ impl AutoDump {
 
     fn note(&self, reason: &Reason) {
         let note = Event {
-            utid: reason.utid,
+            utid: reason.utid.0,
             time_ns: reason.at_ns.unwrap_or_else(now_ns),
             name: reason.text.clone(),
             kind: event::Kind::Note.into(),

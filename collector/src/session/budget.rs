@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::platform;
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass};
@@ -80,7 +81,7 @@ fn shortest(asked_ns: [u64; CLASSES]) -> u64 {
 #[derive(Debug)]
 struct Told {
     classes: [u64; CLASSES],
-    threads: HashMap<u32, u64>,
+    threads: HashMap<Utid, u64>,
 }
 
 impl Keeper {
@@ -122,11 +123,11 @@ impl Keeper {
     }
 
     /// The session begins: its start is owed, and the first intervals are put in force. `processes`, here and below: the
-    /// live ones, by utid, and their CPU time, ns.
+    /// live ones, by upid, and their CPU time, ns.
     pub(crate) fn begin(
         &mut self,
         shared: &Shared,
-        processes: impl Iterator<Item = (u32, u64)>,
+        processes: impl Iterator<Item = (Upid, u64)>,
         asked_ns: [u64; CLASSES],
     ) {
         let now = now_ns();
@@ -144,7 +145,7 @@ impl Keeper {
     pub(crate) fn start_over(
         &mut self,
         shared: &Shared,
-        processes: impl Iterator<Item = (u32, u64)>,
+        processes: impl Iterator<Item = (Upid, u64)>,
     ) {
         let now = now_ns();
         self.costs.poll(shared, processes, now, 0.0);
@@ -161,7 +162,7 @@ impl Keeper {
     pub(crate) fn woke(
         &mut self,
         shared: &Shared,
-        processes: impl Iterator<Item = (u32, u64)>,
+        processes: impl Iterator<Item = (Upid, u64)>,
         active: usize,
         asked_ns: [u64; CLASSES],
     ) {
@@ -208,7 +209,7 @@ impl Keeper {
         shared.leisure.store(self.pace.leisure(), Ordering::Relaxed);
         for thread in &cost.threads {
             if let Some(entry) = shared.mapping.thread(thread.entry)
-                && entry.utid.load(Ordering::Relaxed) == thread.utid
+                && entry.utid() == thread.utid
             {
                 entry
                     .every
@@ -239,7 +240,7 @@ impl Keeper {
                 self.told.classes[class] = interval_ns;
                 if let Some(counters) = &mut self.counters {
                     let series = format!("interval of {name}");
-                    counters.push(0, series, "ns", now, interval_ns as i64);
+                    counters.push(Upid(0), series, "ns", now, interval_ns as i64);
                 }
                 say(0, name, interval_ns);
             }
@@ -258,7 +259,7 @@ impl Keeper {
                     0 => drop(self.told.threads.remove(&thread.utid)),
                     ns => drop(self.told.threads.insert(thread.utid, ns)),
                 }
-                say(thread.utid, "thread", interval_ns);
+                say(thread.utid.0, "thread", interval_ns);
             }
         }
     }
@@ -271,7 +272,7 @@ impl Keeper {
         count(&shared.figures.cost_of_ns, cost.program_ns);
         if let Some(counters) = &mut self.counters {
             let ppm = cost.total_ns() * 1_000_000 / cost.program_ns.max(1);
-            counters.push(0, "recording cost".to_owned(), "ppm", now, ppm as i64);
+            counters.push(Upid(0), "recording cost".to_owned(), "ppm", now, ppm as i64);
         }
         self.polls += 1;
         if self.polls.is_multiple_of(COUNTER_POLLS) {

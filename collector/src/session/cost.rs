@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::ThreadEntry;
 
@@ -23,7 +24,7 @@ const LEAST_LOAD: u64 = 10;
 /// What a thread cost, and used, in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ThreadCost {
-    pub utid: u32,
+    pub utid: Utid,
     pub entry: u32,
     pub cpu_ns: u64,
     /// Captures, signals included.
@@ -81,7 +82,7 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Costs {
     threads: Kept<Seen>,
-    processes: HashMap<u32, u64>,
+    processes: HashMap<Upid, u64>,
     wall_ns: u64,
     ticker_ns: u64,
     recorder_ns: u64,
@@ -101,7 +102,7 @@ impl Costs {
     pub(super) fn poll(
         &mut self,
         shared: &Shared,
-        processes: impl Iterator<Item = (u32, u64)>,
+        processes: impl Iterator<Item = (Upid, u64)>,
         now_ns: u64,
         active: f64,
     ) -> Cost {
@@ -129,7 +130,7 @@ impl Costs {
     }
 
     /// Whether the thread lived at the last look.
-    pub(super) fn has(&self, utid: u32) -> bool {
+    pub(super) fn has(&self, utid: Utid) -> bool {
         self.threads.has(utid)
     }
 
@@ -163,7 +164,7 @@ impl Costs {
     }
 
     /// CPU time that the live processes used, ns, and whether they are the same as before.
-    fn poll_processes(&mut self, processes: impl Iterator<Item = (u32, u64)>) -> (u64, bool) {
+    fn poll_processes(&mut self, processes: impl Iterator<Item = (Upid, u64)>) -> (u64, bool) {
         let mut used_ns = 0;
         let mut known = 0;
         let before = std::mem::take(&mut self.processes);

@@ -4,25 +4,44 @@ use std::{fmt, io};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+/// Why a text is no list of processors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuListError {
+    /// The number of a processor that no system of this kind can have.
+    #[error("there is no processor {0}; {HINT}")]
+    NoSuchCpu(usize),
+    /// A part of the list that is neither a number nor a range.
+    #[error("`{0}` is not a number; {HINT}")]
+    NotANumber(String),
+    /// A range whose end is before its begin.
+    #[error("`{0}` is an empty range; {HINT}")]
+    EmptyRange(String),
+}
+
+const HINT: &str = "write numbers and ranges: 1, 0-3,6";
+
 /// Processors by number, ascending, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
 impl CpuList {
     /// Reads what `taskset -c` reads: numbers and ranges, `1` or `0-3,6`.
-    pub fn parse(text: &str) -> Result<CpuList, String> {
-        const HINT: &str = "write numbers and ranges: 1, 0-3,6";
+    ///
+    /// # Errors
+    ///
+    /// Names the part that is wrong.
+    pub fn parse(text: &str) -> Result<CpuList, CpuListError> {
         let number = |text: &str| match text.trim().parse::<usize>() {
             Ok(number) if number < CpuSet::MAX_CPU => Ok(number),
-            Ok(number) => Err(format!("there is no processor {number}; {HINT}")),
-            Err(_) => Err(format!("`{text}` is not a number; {HINT}")),
+            Ok(number) => Err(CpuListError::NoSuchCpu(number)),
+            Err(_) => Err(CpuListError::NotANumber(text.to_owned())),
         };
         let mut all = Vec::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (number(first)?, number(last)?);
             if first > last {
-                return Err(format!("`{part}` is an empty range; {HINT}"));
+                return Err(CpuListError::EmptyRange(part.to_owned()));
             }
             all.extend(first..=last);
         }
@@ -41,6 +60,7 @@ impl CpuList {
         ))
     }
 
+    /// The one of them with the highest number.
     pub fn last(&self) -> CpuList {
         CpuList(self.0.last().copied().into_iter().collect())
     }
@@ -107,7 +127,7 @@ mod tests {
             ("3-1", "`3-1` is an empty range"),
             ("999999999", "no processor 999999999"),
         ] {
-            let error = CpuList::parse(text).expect_err(text);
+            let error = CpuList::parse(text).expect_err(text).to_string();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }

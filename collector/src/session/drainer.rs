@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::Mode;
 use stackbeat_proto::v1::{self, Summary, packet, summary};
@@ -171,8 +172,10 @@ impl DrainThread {
                 .pass_changed(&shared.mapping, &mut self.writer, self.keep, changed);
         // This pass has met the agents that came and went meanwhile.
         for (seen, since) in unrecorded {
-            if !(self.drainer.lifecycle).has_met(seen.pid, since, seen.end_ns) {
-                self.drainer.lifecycle.name(seen.pid, since, seen.end_ns);
+            if !(self.drainer.lifecycle).has_met(Pid(seen.pid), since, seen.end_ns) {
+                self.drainer
+                    .lifecycle
+                    .name(Pid(seen.pid), since, seen.end_ns);
                 self.unrecorded.add(&seen);
                 self.drainer.lifecycle.say(packet::Body::Unrecorded(seen));
             }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stackbeat_core::clock::Snapshot;
+use stackbeat_core::ids::Utid;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::stream::PacketReader;
@@ -31,12 +32,12 @@ const FLUSH_BYTES: usize = 1 << 20;
 
 /// What a session holds at one moment.
 #[derive(Debug)]
-pub struct Frozen {
+pub(crate) struct Frozen {
     /// Its trace, and how much of it there was.
     trace: PathBuf,
     bytes: u64,
     /// What the trace does not have: samples by thread, events and counters.
-    rows: Vec<(u32, Vec<SampleRow>)>,
+    rows: Vec<(Utid, Vec<SampleRow>)>,
     events: Vec<packet::Body>,
     /// Totals of those that live, and how many of their records are overwritten.
     living: Vec<(v1::ThreadEnd, u64)>,
@@ -50,7 +51,7 @@ impl Frozen {
     /// # Errors
     ///
     /// When the trace cannot be read again, or what belongs to the copy cannot be written to it.
-    pub fn take(
+    pub(crate) fn take(
         mapping: &Mapping,
         drainer: &mut Drainer,
         writer: &mut Writer,

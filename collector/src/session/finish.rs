@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
+use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::drops;
 use stackbeat_proto::v1::drops::Cause;
 use stackbeat_proto::v1::{self, CounterBatch, Footer, Summary, footer, packet, summary};
@@ -25,7 +26,7 @@ use stackbeat_symbolize::{SymbolCache, Symbolizer};
 /// How the program ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
-    pub pid: u32,
+    pub pid: Pid,
     /// `None`: it was not our child, so nobody told us.
     pub wait_status: Option<i32>,
     pub cpu: Duration,
@@ -169,7 +170,7 @@ impl Finisher<'_> {
         status.write_failing = finished.is_err();
         Outcome {
             wait_status: ended.wait_status.unwrap_or(0),
-            pid: ended.pid,
+            pid: ended.pid.0,
             duration,
             program_cpu: ended.cpu,
             collector_cpu: cpu,

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::platform;
 use stackbeat_proto::v1::{self, packet};
 
@@ -33,7 +34,7 @@ const SPREAD_NS: u64 = 50_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct JitMaps {
     /// By the process' upid.
-    maps: HashMap<u32, Map>,
+    maps: HashMap<Upid, Map>,
     next_poll_ns: u64,
     next_search_ns: u64,
     steps: u64,
@@ -41,7 +42,7 @@ pub(crate) struct JitMaps {
 
 #[derive(Debug)]
 struct Map {
-    pid: u32,
+    pid: Pid,
     bytes: u64,
     /// When it was last looked at.
     polled_ns: u64,
@@ -52,7 +53,7 @@ impl JitMaps {
     pub(crate) fn step(
         &mut self,
         shared: &Shared,
-        processes: impl Iterator<Item = (u32, u32)>,
+        processes: impl Iterator<Item = (Upid, Pid)>,
         now_ns: u64,
     ) {
         if now_ns < self.next_poll_ns && now_ns < self.next_search_ns {
@@ -72,7 +73,7 @@ impl JitMaps {
 
     /// Finds the maps of processes that had none, and forgets those of processes that ended. Gives the distance to the
     /// next search, ns.
-    fn search(&mut self, processes: impl Iterator<Item = (u32, u32)>) -> u64 {
+    fn search(&mut self, processes: impl Iterator<Item = (Upid, Pid)>) -> u64 {
         let mut living = HashSet::new();
         let mut searched = 0;
         for (upid, pid) in processes {
@@ -111,7 +112,7 @@ impl JitMaps {
             let spread_ns = if grown <= LINE_BYTES { 0 } else { SPREAD_NS };
             let from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));
             let body = packet::Body::JitMap(v1::JitMap {
-                upid: *upid,
+                upid: upid.0,
                 from_ns,
                 bytes,
             });
@@ -121,7 +122,7 @@ impl JitMaps {
 }
 
 /// The length of a process' map, and how long ago it was written, ns.
-fn length(pid: u32) -> Option<(u64, u64)> {
+fn length(pid: Pid) -> Option<(u64, u64)> {
     let path = Path::new(FOLDER).join(format!("perf-{pid}.map"));
     let meta = fs::symlink_metadata(path)
         .ok()

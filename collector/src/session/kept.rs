@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use stackbeat_core::ids::Utid;
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::sync::Ordering;
 
@@ -12,13 +13,13 @@ use super::shared::Shared;
 #[derive(Debug, Default)]
 pub(crate) struct Kept<T> {
     /// By utid.
-    threads: HashMap<u32, T>,
+    threads: HashMap<Utid, T>,
     /// By entry, the thread that it belonged to when it was looked at.
-    owners: HashMap<u32, u32>,
+    owners: HashMap<u32, Utid>,
 }
 
 impl<T> Kept<T> {
-    pub(crate) fn has(&self, utid: u32) -> bool {
+    pub(crate) fn has(&self, utid: Utid) -> bool {
         self.threads.contains_key(&utid)
     }
 
@@ -33,7 +34,7 @@ impl<T> Kept<T> {
         shared: &Shared,
         part: Part,
         now_ns: u64,
-        mut poll: impl FnMut(u32, &ThreadEntry, u32, Option<&T>) -> T,
+        mut poll: impl FnMut(u32, &ThreadEntry, Utid, Option<&T>) -> T,
     ) {
         let mut changed = Vec::new();
         shared.take_activity(part, now_ns, &mut changed);
@@ -42,7 +43,7 @@ impl<T> Kept<T> {
                 continue;
             };
             let is_live = entry.state.load(Ordering::Acquire) == entry_state::LIVE;
-            let utid = entry.utid.load(Ordering::Relaxed);
+            let utid = entry.utid();
             let owner = match is_live {
                 true => self.owners.insert(index, utid),
                 false => self.owners.remove(&index),

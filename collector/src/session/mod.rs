@@ -32,8 +32,8 @@ pub(crate) mod shared;
 pub(crate) mod storage;
 
 pub use attach_error::{AttachError, Held};
-pub use cpus::CpuList;
-pub use error::{RecordError, Warning};
+pub use cpus::{CpuList, CpuListError};
+pub use error::{RecordError, Warning, WhyNot};
 pub use options::{
     AttachSession, AttachStep, Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH,
     MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome, Progress, Status,

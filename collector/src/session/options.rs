@@ -8,6 +8,7 @@ use stackbeat_core::probe::{self, Category};
 use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::v1::drops::Cause;
 
+use super::control::DumpError;
 use super::cpus::CpuList;
 use super::error::{RecordError, Warning};
 use super::protocol::DumpReply;
@@ -43,6 +44,7 @@ pub enum ClockChoice {
     Kernel,
     /// A timer of each thread's CPU time, or an error.
     Timer,
+    /// Ticks of the recorder, for all processes and all the time.
     Tick,
 }
 
@@ -82,6 +84,7 @@ pub struct Options {
     pub depth_limit: u32,
     /// Bytes of the whole pool of sub-buffers.
     pub buffer_bytes: u64,
+    /// What becomes of records: all are drained into the trace, or the newest or the first stay in the pool.
     pub mode: Mode,
     /// Record child processes too.
     pub follow_children: bool,
@@ -126,6 +129,7 @@ pub struct Options {
 pub enum Systrace {
     /// Where tracefs usually is.
     Usual,
+    /// A file by its path.
     At(PathBuf),
 }
 
@@ -149,11 +153,13 @@ pub struct Dumps {
     pub slow_iteration_ns: Option<u64>,
     /// When a thread waits longer, ns, for one of `causes`.
     pub block_ns: Option<u64>,
+    /// What a thread has to wait for.
     pub causes: Vec<probe::Cause>,
     /// When the program or a process that it has started dies of a fault.
     pub crash: bool,
-    /// Least distance between two dumps that nobody asked for, ns, and most of them.
+    /// Least distance between two dumps that nobody asked for, ns.
     pub every_ns: u64,
+    /// Most of these in a session.
     pub most: u32,
     /// How far back a dump goes, ns; `None`: all.
     pub last_ns: Option<u64>,
@@ -290,34 +296,50 @@ impl Options {
 }
 
 /// What a recording says while it goes on.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Progress {
     /// Something the user should know; the recording goes on.
     Warning(Warning),
     /// The program was started.
-    Started { pid: u32 },
+    Started {
+        /// Its pid.
+        pid: u32,
+    },
     /// Several times a second while the program runs.
     Recording(Status),
-    /// A dump was written, or why not. `reason`: what it was written for, if it was not asked for.
+    /// A dump was written, or why not.
     Dumped {
+        /// What it was written for, if it was not asked for.
         reason: Option<String>,
-        result: Result<DumpReply, String>,
+        /// What is in it.
+        result: Result<DumpReply, DumpError>,
     },
     /// The command has ended, its children are waited for.
-    WaitingForChildren { processes: u32 },
-    /// Names of functions are being looked up: addresses done, of how many.
-    Symbolizing { done: u64, total: u64 },
+    WaitingForChildren {
+        /// How many of them still run.
+        processes: u32,
+    },
+    /// Names of functions are being looked up.
+    Symbolizing {
+        /// Addresses done.
+        done: u64,
+        /// Of how many.
+        total: u64,
+    },
 }
 
 /// Where a recording stands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
+    /// Since the session began; at its end, how long it lasted.
     pub elapsed: Duration,
-    /// Processes and threads that live now.
+    /// Recorded processes that live now.
     pub live_processes: u32,
+    /// Recorded threads that live now.
     pub live_threads: u32,
-    /// Processes and threads seen so far.
+    /// Recorded processes so far, each once however often it executed another program.
     pub processes: u32,
+    /// Recorded threads so far.
     pub threads: u32,
     /// Samples in the trace so far.
     pub samples: u64,
@@ -344,10 +366,13 @@ pub struct Outcome {
     pub collector_cpu: Duration,
     /// CPU time that the recorder took after the program's end, names included.
     pub after_cpu: Duration,
+    /// Where the recording stood at its end.
     pub status: Status,
     /// Records that the program's threads committed; stored + lost is the same number.
     pub records_written: u64,
+    /// Of these, the ones in the trace.
     pub records_stored: u64,
+    /// Of these, the others.
     pub records_lost: u64,
     /// What was lost, cut or refused, by cause. Only those that happened.
     pub drops: Vec<(Cause, u64)>,
@@ -357,6 +382,7 @@ pub struct Outcome {
     pub write_error: Option<String>,
     /// What the collector measured about itself, as in the trace's footer.
     pub figures: Vec<(String, u64)>,
+    /// Everything that was said as [`Progress::Warning`], and what became known at the end.
     pub warnings: Vec<Warning>,
     /// What attaching and detaching cost the program; `None` when it was started for the recording.
     pub attach_session: Option<AttachSession>,
@@ -378,6 +404,7 @@ pub struct AttachStep {
 /// The two visits to a program that was running before.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachSession {
+    /// The visit that brought the agent in.
     pub attach: AttachStep,
     /// `None`: the program ended before.
     pub detach: Option<AttachStep>,

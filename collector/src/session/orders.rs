@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::mpsc;
 
+use stackbeat_core::ids::Utid;
 use stackbeat_proto::v1::{self, packet};
 
 use super::dump::Frozen;
@@ -12,7 +13,7 @@ use crate::drain::seen_waits::SeenWait;
 
 /// What others want of the drain.
 #[derive(Debug)]
-pub enum Order {
+pub(crate) enum Order {
     /// Put this into the trace.
     Say(Box<packet::Body>),
     /// Threads were seen waiting, with stacks in these modules.
@@ -29,9 +30,9 @@ pub enum Order {
 
 /// Why a dump is wanted that nobody asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Reason {
+pub(crate) struct Reason {
     pub text: String,
-    pub utid: u32,
+    pub utid: Utid,
     /// How long it took by then, ns.
     pub value_ns: u64,
     /// The node of the thread's stack; 0: it says nothing.

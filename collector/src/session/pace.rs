@@ -20,6 +20,8 @@
 
 use std::collections::HashMap;
 
+use stackbeat_core::ids::Utid;
+
 use super::cost::{Cost, ThreadCost};
 use super::options::Budget;
 
@@ -76,7 +78,7 @@ pub(super) struct Pace {
     /// What was spent of a declared budget beyond what was allowed so far, ns; negative: saved.
     owed_ns: f64,
     /// By the utid of a costly thread: it takes notice of one in so many ticks.
-    every: HashMap<u32, u32>,
+    every: HashMap<Utid, u32>,
 }
 
 impl Pace {
@@ -120,7 +122,7 @@ impl Pace {
     }
 
     /// One in how many ticks a thread takes notice of.
-    pub(super) fn every(&self, utid: u32) -> u32 {
+    pub(super) fn every(&self, utid: Utid) -> u32 {
         self.every.get(&utid).copied().unwrap_or(1)
     }
 
@@ -228,7 +230,7 @@ impl Pace {
     }
 
     /// Forgets threads that have ended.
-    pub(super) fn retain(&mut self, lives: impl Fn(u32) -> bool) {
+    pub(super) fn retain(&mut self, lives: impl Fn(Utid) -> bool) {
         self.every.retain(|utid, _| lives(*utid));
     }
 }
@@ -313,11 +315,11 @@ mod tests {
                 .capture_ns
                 .iter()
                 .zip(1..)
-                .map(|(ns, utid)| ThreadCost {
-                    utid,
-                    entry: utid,
+                .map(|(ns, number)| ThreadCost {
+                    utid: Utid(number),
+                    entry: number,
                     cpu_ns: wall_ns,
-                    capture_ns: ns * ticks / u64::from(pace.every(utid)) + waits_ns,
+                    capture_ns: ns * ticks / u64::from(pace.every(Utid(number))) + waits_ns,
                     waits_ns,
                 });
             Cost {
@@ -636,7 +638,7 @@ mod tests {
         let share = 30_000.0 * 100.0 / before_ns as f64;
         assert!(share < 2.0, "{share}");
         uneven.settle(&mut pace, 1_000_000);
-        assert!(pace.every(2) > 1);
+        assert!(pace.every(Utid(2)) > 1);
         assert_eq!(pace.interval_ns(1_000_000), 1_000_000);
     }
 
@@ -651,7 +653,7 @@ mod tests {
         let mut pace = within(1.0, 100_000_000);
         let interval_ns = machine.settle(&mut pace, 1_000_000);
         assert!(interval_ns < 2_000_000, "{interval_ns}");
-        let every: Vec<u32> = (1..=4).map(|utid| pace.every(utid)).collect();
+        let every: Vec<u32> = (1..=4).map(|n| pace.every(Utid(n))).collect();
         assert!(
             every[2] >= 8 && [every[0], every[1], every[3]] == [1; 3],
             "{every:?}"
@@ -665,7 +667,7 @@ mod tests {
             ..NO_WAITS
         };
         even.settle(&mut pace, 1_000_000);
-        assert_eq!(pace.every(3), 1);
+        assert_eq!(pace.every(Utid(3)), 1);
         // Alone there is nobody to be more costly than.
         let alone = Machine {
             tick_ns: 2_000,
@@ -675,7 +677,7 @@ mod tests {
         };
         let interval_ns = alone.settle(&mut pace, 1_000_000);
         assert!(
-            interval_ns > 15_000_000 && pace.every(1) == 1,
+            interval_ns > 15_000_000 && pace.every(Utid(1)) == 1,
             "{interval_ns}"
         );
     }

@@ -20,13 +20,13 @@ macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// What the collector measures about itself.
         #[derive(Debug, Default)]
-        pub struct Figures {
+        pub(crate) struct Figures {
             $($(#[$doc])* pub $name: AtomicU64,)*
         }
 
         impl Figures {
             /// Names and values, for the footer.
-            pub fn all(&self) -> Vec<(String, u64)> {
+            pub(crate) fn all(&self) -> Vec<(String, u64)> {
                 vec![$((stringify!($name).to_owned(), self.$name.load(Ordering::Relaxed)),)*]
             }
         }
@@ -122,7 +122,7 @@ pub(crate) fn count(figure: &AtomicU64, amount: u64) {
 
 /// What the supervising thread wants to know.
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     pub status: Status,
     pub write_error: Option<String>,
     /// What the drain is to do besides, in this order.
@@ -133,7 +133,7 @@ pub struct State {
 
 /// One session.
 #[derive(Debug)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// Goes before the mapping does.
     guard: Guard,
     pub mapping: Mapping,
@@ -149,7 +149,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(mapping: Mapping) -> Shared {
+    pub(crate) fn new(mapping: Mapping) -> Shared {
         Shared {
             guard: Guard::new(&mapping),
             mapping,
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// What dates records.
-    pub fn clock_source(&self) -> ClockSource {
+    pub(crate) fn clock_source(&self) -> ClockSource {
         match self.mapping.control().clock_source.load(Ordering::Relaxed) {
             0 => ClockSource::Cycles,
             _ => ClockSource::Monotonic,
@@ -171,7 +171,7 @@ impl Shared {
     }
 
     /// Whether somebody has cut the mapping's file off. Nothing is captured from then on.
-    pub fn was_cut(&self) -> bool {
+    pub(crate) fn was_cut(&self) -> bool {
         let was_cut = self.guard.was_cut();
         if was_cut {
             self.mapping.control().switch.store(0, Ordering::SeqCst);
@@ -180,14 +180,14 @@ impl Shared {
     }
 
     /// Most frames of a stack.
-    pub fn depth_limit(&self) -> usize {
+    pub(crate) fn depth_limit(&self) -> usize {
         let depth = self.mapping.control().depth_limit.load(Ordering::Relaxed);
         // The program can write there, too.
         depth.min(MAX_DEPTH) as usize
     }
 
     /// The thread entries that a part of the recorder should look at now ([`Activity::take`]), counted.
-    pub fn take_activity(&self, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
+    pub(crate) fn take_activity(&self, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
         let is_all = self.activity.take(&self.mapping, part, now_ns, into);
         let figure = match is_all {
             true => &self.figures.entries_swept,
@@ -198,7 +198,7 @@ impl Shared {
     }
 
     /// A length in cycles, in ns.
-    pub fn cycles_to_ns(&self, cycles: u64) -> u64 {
+    pub(crate) fn cycles_to_ns(&self, cycles: u64) -> u64 {
         let control = self.mapping.control();
         let ns = control.interval_ns[0].load(Ordering::Relaxed);
         let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl Shared {
     }
 
     /// Why a dump of a crash is wanted. `who`: the process.
-    pub fn reason_of(&self, crash: Crash, who: &str) -> Reason {
+    pub(crate) fn reason_of(&self, crash: Crash, who: &str) -> Reason {
         let mut reason = Reason {
             text: format!("{who} died of {}{}", crash.signal, crash.place()),
             ..Reason::default()
@@ -223,7 +223,7 @@ impl Shared {
     }
 
     /// A length in ns, in cycles.
-    pub fn ns_to_cycles(&self, ns: u64) -> u64 {
+    pub(crate) fn ns_to_cycles(&self, ns: u64) -> u64 {
         let control = self.mapping.control();
         let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
         let interval_ns = control.interval_ns[0].load(Ordering::Relaxed).max(1);
@@ -231,23 +231,23 @@ impl Shared {
     }
 
     /// A panic of another thread of ours leaves plain numbers behind: they stay usable.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
     /// Asks the session's threads to come to their end.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.wake_ticker();
         self.want_drain();
     }
 
     /// Ends the ticker's sleep while parked or switched off, so that it looks at the control block.
-    pub fn wake_ticker(&self) {
+    pub(crate) fn wake_ticker(&self) {
         let control = self.mapping.control();
         control.parked.store(0, Ordering::SeqCst);
         platform::wake(&control.parked, 1);
@@ -257,43 +257,43 @@ impl Shared {
     }
 
     /// Asks the drain for something; it is done with its next pass, which comes soon.
-    pub fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: Order) {
         self.state().orders.push(order);
         self.want_drain();
     }
 
     /// As [`Shared::order`]; the next pass is early enough.
-    pub fn order_later(&self, order: Order) {
+    pub(crate) fn order_later(&self, order: Order) {
         self.state().orders.push(order);
     }
 
     /// Wants a dump.
-    pub fn want_dump(&self, reason: Reason) {
+    pub(crate) fn want_dump(&self, reason: Reason) {
         self.state().reasons.push(reason);
     }
 
     /// Why dumps were wanted since the last call.
-    pub fn take_reasons(&self) -> Vec<Reason> {
+    pub(crate) fn take_reasons(&self) -> Vec<Reason> {
         std::mem::take(&mut self.state().reasons)
     }
 
     /// What was ordered since the last call.
-    pub fn take_orders(&self) -> Vec<Order> {
+    pub(crate) fn take_orders(&self) -> Vec<Order> {
         std::mem::take(&mut self.state().orders)
     }
 
     /// Wakes the drain. Agents do the same.
-    pub fn want_drain(&self) {
+    pub(crate) fn want_drain(&self) {
         self.mapping.want_drain();
     }
 
     /// The drain begins a pass: who wants one from here on wants another.
-    pub fn drain_begins(&self) {
+    pub(crate) fn drain_begins(&self) {
         self.mapping.control().drain.store(1, Ordering::SeqCst);
     }
 
     /// The drain's sleep: at least `shortest`, and `longest` unless it is wanted.
-    pub fn sleep(&self, shortest: Duration, longest: Duration) {
+    pub(crate) fn sleep(&self, shortest: Duration, longest: Duration) {
         /// So soon is a stop noticed.
         const STEP: Duration = Duration::from_millis(5);
         let began = Instant::now();

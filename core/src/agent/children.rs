@@ -13,7 +13,7 @@ use crate::shm::signal_gate;
 use crate::sync::add_own;
 use core::sync::atomic::Ordering;
 
-/// The calling thread is about to fork: until [`fork_parent`] or [`fork_child`] its allocations are
+/// The calling thread is about to fork: until `fork_parent` or `fork_child` its allocations are
 /// counted apart, because the child shares the parent's entry until then.
 pub fn before_fork() {
     let block = tls::block();

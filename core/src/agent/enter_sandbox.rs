@@ -17,8 +17,13 @@ use core::sync::atomic::Ordering;
 pub enum Sandbox {
     /// Seccomp's strict mode: `read`, `write`, `exit` and `rt_sigreturn` only.
     Strict,
-    /// A seccomp filter: the `struct sock_fprog` at this address; for other threads, too (`SECCOMP_FILTER_FLAG_TSYNC`)?
-    Filter { program: u64, all_threads: bool },
+    /// A seccomp filter.
+    Filter {
+        /// Address of its `struct sock_fprog`.
+        program: u64,
+        /// It holds for the other threads, too (`SECCOMP_FILTER_FLAG_TSYNC`).
+        all_threads: bool,
+    },
     /// System calls of some code, or the cycle counter, become signals.
     NoCalls,
 }

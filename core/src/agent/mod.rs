@@ -180,7 +180,7 @@ pub fn hit_quietly() -> bool {
 }
 
 /// Like [`hit_quietly`], for a call that may be a system call: when true, it has been counted, otherwise
-/// [`made`] is to be called.
+/// `made` is to be called.
 #[inline(always)]
 pub fn count_quietly(probe: Probe) -> bool {
     match registered(tls::block()) {
@@ -200,7 +200,7 @@ pub fn count_call(probe: Probe, arg: u64) {
     hit(probe, arg);
 }
 
-/// A system call is made that is neither a wait ([`begin_wait`] counts those) nor told by [`made`].
+/// A system call is made that is neither a wait ([`begin_wait`] counts those) nor told by `made`.
 #[inline]
 pub fn count(call: SystemCall) {
     let entry = match registered(tls::block()) {

@@ -21,9 +21,10 @@ pub struct Block {
     pub entry: AtomicPtr<ThreadEntry>,
     /// The tick word that this thread compares with.
     pub tick: AtomicPtr<crate::shm::layout::Tick>,
-    /// Counts of allocations and bytes at which the thread captures, see `agent::event_sampling`.
-    pub next_allocation: AtomicU64,
-    pub next_byte: AtomicU64,
+    /// Count of allocations at which the thread captures, see `agent::event_sampling`.
+    pub(crate) next_allocation: AtomicU64,
+    /// The same for the thread's allocated bytes.
+    pub(crate) next_byte: AtomicU64,
     /// Stack pointer of the capture under way; 0: none.
     pub guard: AtomicUsize,
     /// Private memory, see `capture::Scratch`.
@@ -38,10 +39,12 @@ pub struct Block {
     pub vfork_pid: AtomicU32,
     /// The timer of `agent::alarm`, plus 1; 0: none.
     pub alarm: AtomicU32,
-    /// Counted while the entry is taken away by a fork.
-    pub pending_allocations: AtomicU64,
-    pub pending_bytes: AtomicU64,
-    pub pending_frees: AtomicU64,
+    /// Allocations counted while a fork has taken the entry away.
+    pub(crate) pending_allocations: AtomicU64,
+    /// The same for allocated bytes.
+    pub(crate) pending_bytes: AtomicU64,
+    /// The same for frees.
+    pub(crate) pending_frees: AtomicU64,
     /// The program's stack pointer while the thread runs on its own stack (`agent::own_stack`); 0: it does not.
     pub away: AtomicUsize,
     /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.

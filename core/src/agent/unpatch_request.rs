@@ -20,7 +20,7 @@ pub fn unpatch_by(take: Take) {
     TAKE.store(take as *mut (), Ordering::Release);
 }
 
-/// Withdraws what the collector wants withdrawn and is still there.
+/// Unpatches the categories that the collector wants unpatched and that still have hooks.
 #[inline(always)]
 pub(super) fn follow(mapping: &Mapping) {
     let wanted = mapping.control().unpatched.load(Ordering::Relaxed);

@@ -81,7 +81,7 @@ pub(super) fn with_watchers(object: u64) -> ([u64; 1 + 2 * watches::WAYS], usize
     (ids, count, polls)
 }
 
-/// Whether anybody may wait for the object. When false, [`announce`] need not be called.
+/// Whether anybody may wait for the object. When false, `announce` need not be called.
 #[inline(always)]
 pub fn is_awaited(id: u64) -> bool {
     let counts = WAITER_COUNTS.load(Ordering::Relaxed);

@@ -38,8 +38,9 @@ const MAX_MODULES: usize = 4096;
 /// One loaded file.
 #[derive(Debug)]
 pub struct Module {
-    /// Addresses in this process: `start..end`.
+    /// First address in this process.
     pub start: u64,
+    /// First address behind it.
     pub end: u64,
     /// Address in the process minus address in the file.
     pub bias: u64,
@@ -267,6 +268,7 @@ pub(crate) fn is_loader(module: &Module) -> bool {
 /// What is known about the code at an address.
 #[derive(Debug)]
 pub enum Lookup {
+    /// The address lies in this module.
     Module(&'static Module),
     /// No module lies there.
     Nothing,

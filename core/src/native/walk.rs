@@ -108,6 +108,7 @@ pub struct Window {
 }
 
 impl Window {
+    /// A window that has read nothing yet.
     pub const fn new() -> Window {
         Window {
             start: 0,

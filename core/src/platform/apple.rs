@@ -4,6 +4,8 @@ use super::{Backing, Errno, Usage};
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 
+use crate::ids::{Pid, Tid};
+
 fn last_error() -> Errno {
     Errno(
         std::io::Error::last_os_error()
@@ -207,7 +209,7 @@ pub fn yield_now() {
 }
 
 /// Threads are suspended here, not signalled.
-pub fn signal_thread(_process: u32, _thread: u32, _signal: i32) -> Result<(), Errno> {
+pub fn signal_thread(_process: Pid, _thread: Tid, _signal: i32) -> Result<(), Errno> {
     Err(Errno(libc::ENOTSUP))
 }
 
@@ -231,15 +233,18 @@ pub fn blocked_signals() -> u64 {
 #[must_use]
 pub struct HeldSignals;
 
+/// Does nothing.
 pub fn hold_signals(_mask: u64) -> Option<HeldSignals> {
     Some(HeldSignals)
 }
 
 impl HeldSignals {
+    /// Signals that were blocked before: none is known.
     pub fn before(&self) -> u64 {
         0
     }
 
+    /// Does nothing.
     pub fn release(self) {}
 }
 

@@ -13,9 +13,13 @@ pub const MOST_INSTRUCTIONS: usize = 4096;
 /// A `struct sock_filter`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
+    /// Operation, addressing mode and width, as `linux/bpf_common.h` numbers them.
     pub code: u16,
+    /// Instructions to skip when a condition holds.
     pub jump_true: u8,
+    /// Instructions to skip when it does not hold.
     pub jump_false: u8,
+    /// The operand `k`: a constant, an offset or the length of a jump.
     pub constant: u32,
 }
 
@@ -50,9 +54,13 @@ impl Instruction {
 /// A system call as a filter sees it (`struct seccomp_data`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
+    /// Number of the system call in this architecture.
     pub number: i32,
+    /// An `AUDIT_ARCH_…` of the kernel.
     pub architecture: u32,
+    /// Address of the code that makes the call.
     pub instruction_pointer: u64,
+    /// The call's six arguments.
     pub arguments: [u64; 6],
 }
 

@@ -41,9 +41,13 @@ pub fn signal_bit(signal: u32) -> u64 {
 /// Page faults and context switches of a thread so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// Page faults that needed no I/O.
     pub minor_faults: u64,
+    /// Page faults that waited for I/O.
     pub major_faults: u64,
+    /// Switches because the thread waited.
     pub voluntary_switches: u64,
+    /// Switches because the scheduler took the processor away.
     pub involuntary_switches: u64,
 }
 

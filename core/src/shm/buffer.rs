@@ -17,6 +17,7 @@
 //! Records in a sub-buffer are numbered without gaps from `first_record` on. A record that found no
 //! room consumes a number all the same, so each gap between sub-buffers is a loss that is seen.
 
+use crate::ids::{Upid, Utid};
 use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, drops};
 use crate::shm::record::MAX_RECORD_WORDS;
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
@@ -88,11 +89,15 @@ pub fn end_capture(entry: &ThreadEntry) {
 /// The writing side: one thread with its entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a, P: Pool> {
+    /// The sub-buffers to write into.
     pub pool: &'a P,
+    /// The thread's own entry.
     pub entry: &'a ThreadEntry,
     /// Index of the entry.
     pub index: u32,
+    /// The thread's process.
     pub upid: u32,
+    /// What happens when no sub-buffer is free.
     pub mode: Mode,
     /// Generation of the CallstackTable that the records' nodes belong to.
     pub generation: u32,
@@ -265,10 +270,12 @@ impl<P: Pool> Writer<'_, P> {
 pub struct Drained {
     /// Index of the sub-buffer.
     pub buffer: u32,
-    /// Index of the owner's entry, and the owner as the sub-buffer names it.
+    /// Index of the owner's entry.
     pub owner: u32,
-    pub utid: u32,
-    pub upid: u32,
+    /// The owning thread.
+    pub utid: Utid,
+    /// Its process.
+    pub upid: Upid,
     /// Number of the first record copied.
     pub first_record: u64,
     /// Records copied.
@@ -276,6 +283,7 @@ pub struct Drained {
     /// Generation of the CallstackTable when the sub-buffer was taken: its records' nodes are of this
     /// one or a later one.
     pub generation: u32,
+    /// When the owner took the sub-buffer, in cycles.
     pub taken_cycles: u64,
     /// Nothing can be added any more: free it once this is stored.
     pub complete: bool,
@@ -315,8 +323,8 @@ pub fn drain<P: Pool>(
     let drained = Drained {
         buffer: i,
         owner: (seen >> 32) as u32,
-        utid: header.utid.load(Ordering::Relaxed),
-        upid: header.upid.load(Ordering::Relaxed),
+        utid: header.utid(),
+        upid: header.upid(),
         first_record: first_record.wrapping_add(before as u64),
         records: ((committed >> 32) as u32).checked_sub(before)?,
         generation: header.generation.load(Ordering::Relaxed),

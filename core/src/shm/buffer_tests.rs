@@ -205,7 +205,7 @@ fn sixteen_writers_and_a_drain_lose_nothing_unseen() {
                 for (k, record) in words.chunks(7).enumerate() {
                     let (t, n) = ((record[0] >> 32) as u32, record[0] & 0xffff_ffff);
                     assert!(record.iter().all(|w| *w == record[0]));
-                    assert_eq!(drained.utid, t + 100);
+                    assert_eq!(drained.utid.0, t + 100);
                     assert_eq!(drained.first_record + k as u64, n);
                     let mut seen = seen.lock().expect("no panic");
                     assert_eq!(seen.insert((t, n), 1), None);

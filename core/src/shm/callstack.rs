@@ -18,16 +18,20 @@ pub struct Full;
 /// One generation of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
+    /// Its number and how far the nodes are used.
     pub header: &'a GenerationHeader,
     /// Twice as many as nodes, a power of two.
     pub index: &'a [AtomicU32],
+    /// Node 0 is never used.
     pub nodes: &'a [Node],
 }
 
 /// What a node says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeValue {
+    /// The caller's node in the same generation; 0 for roots.
     pub parent: u32,
+    /// Return address; of other kinds than native see `layout::node_kind`.
     pub address: u64,
     /// See `layout::node_kind`.
     pub kind: u32,

@@ -9,7 +9,7 @@
 //!                WaitBucket × WAIT_BUCKETS
 //!                Watch × WATCHES
 //!                UnixPeer × UNIX_PEERS
-//!                signs: a bit for each thread entry; copies of seccomp filters, `FILTER_WORDS`
+//!                activity bitmap: a bit for each thread entry; copies of seccomp filters, `FILTER_WORDS`
 //!                CallRow × call_rows: only where calls are counted
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
 //!                ThreadEntry × threads
@@ -28,6 +28,7 @@
 mod thread;
 mod waker_tables;
 
+use crate::ids::{Pid, Upid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
@@ -46,8 +47,11 @@ pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ThreadClass {
+    /// Neither of the others.
     Other = 0,
+    /// The first thread of a process.
     Main = 1,
+    /// For threads chosen by name; no agent assigns it so far.
     Named = 2,
 }
 /// Number of thread classes.
@@ -87,8 +91,11 @@ pub const FILTER_WORDS: usize = 8192;
 /// How big each region is. Chosen by the collector, kept in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
+    /// Process entries, of processes that ended and are not drained yet, too.
     pub processes: u32,
+    /// Thread entries.
     pub threads: u32,
+    /// Sub-buffers, for all threads together.
     pub buffers: u32,
     /// Bytes of one sub-buffer, a multiple of 4096.
     pub buffer_bytes: u32,
@@ -115,26 +122,41 @@ impl Default for Capacity {
 /// Byte offsets of the regions, derived from a `Capacity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// What it was derived from.
     pub capacity: Capacity,
-    pub processes: usize,
-    pub buffer_headers: usize,
-    pub waiter_counts: usize,
-    pub waiters: usize,
-    pub watches: usize,
-    pub unix_peers: usize,
-    pub activity: usize,
-    pub filters: usize,
-    pub call_rows: usize,
-    pub generations: [usize; 2],
-    pub threads: usize,
-    pub buffers: usize,
+    /// [`ProcessEntry`]s.
+    pub(crate) processes: usize,
+    /// [`BufferHeader`]s.
+    pub(crate) buffer_headers: usize,
+    /// A word for each bucket: how many threads wait for objects of it.
+    pub(crate) waiter_counts: usize,
+    /// [`WaitBucket`]s.
+    pub(crate) waiters: usize,
+    /// [`Watch`]es.
+    pub(crate) watches: usize,
+    /// [`UnixPeer`]s.
+    pub(crate) unix_peers: usize,
+    /// The activity bitmap.
+    pub(crate) activity: usize,
+    /// Copies of seccomp filters, [`FILTER_WORDS`] words.
+    pub(crate) filters: usize,
+    /// [`CallRow`]s.
+    pub(crate) call_rows: usize,
+    /// The two slots of the CallstackTable's generations.
+    pub(crate) generations: [usize; 2],
+    /// [`ThreadEntry`]s.
+    pub(crate) threads: usize,
+    /// The words of the sub-buffers.
+    pub(crate) buffers: usize,
     /// Bytes from a generation's offset to its index and to its nodes.
-    pub index_in_generation: usize,
-    pub nodes_in_generation: usize,
+    pub(crate) index_in_generation: usize,
+    /// The same for its nodes.
+    pub(crate) nodes_in_generation: usize,
+    /// Bytes of the whole mapping.
     pub total: usize,
 }
 
-/// Words of the table of signs: a bit for each thread entry.
+/// Words of the activity bitmap: a bit for each thread entry.
 pub const fn activity_words(threads: u32) -> usize {
     threads.div_ceil(u64::BITS) as usize
 }
@@ -204,23 +226,36 @@ impl Layout {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Header {
+    /// [`MAGIC`].
     pub magic: AtomicU64,
+    /// [`ABI_VERSION`]: agent and collector must have the same.
     pub abi_version: AtomicU32,
+    /// The process that made the mapping.
     pub collector_pid: AtomicU32,
+    /// 128 random bits that tell this recording from others.
     pub session_id: [AtomicU64; 2],
+    /// Capacity: process entries.
     pub processes: AtomicU32,
+    /// Capacity: thread entries.
     pub threads: AtomicU32,
+    /// Capacity: sub-buffers.
     pub buffers: AtomicU32,
+    /// Capacity: bytes of one sub-buffer.
     pub buffer_bytes: AtomicU32,
+    /// Capacity: nodes of one generation.
     pub generation_nodes: AtomicU32,
+    /// Capacity: rows of counted calls.
     pub call_rows: AtomicU32,
+    /// Bytes of the whole mapping.
     pub total: AtomicU64,
     /// Path of the trace that the collector writes, for `recover`; UTF-8, NUL padded.
     pub trace_path: [AtomicU64; 128],
     /// Path of the trace_marker, or of the pipe in its place, that agents write events to as they happen, NUL
-    /// padded; empty: none. Then what it has to be when it is opened.
+    /// padded; empty: none.
     pub marker_path: [AtomicU64; 128],
+    /// Device of the file.
     pub marker_device: AtomicU64,
+    /// Inode of the file.
     pub marker_inode: AtomicU64,
     /// 1: a pipe.
     pub marker_is_pipe: AtomicU32,
@@ -267,8 +302,11 @@ pub enum SamplingClock {
 pub struct Control {
     /// 0 off, 1 on.
     pub switch: AtomicU32,
+    /// A [`Mode`].
     pub mode: AtomicU32,
+    /// A [`ClockSource`].
     pub clock_source: AtomicU32,
+    /// Most frames of a stack; deeper ones are cut and counted.
     pub depth_limit: AtomicU32,
     /// Bit `Category::bit` set: the category's probes capture.
     pub probe_mask: AtomicU64,
@@ -280,19 +318,23 @@ pub struct Control {
     pub threads_limit: AtomicU32,
     /// Agents add: highest thread entry ever used + 1, so that readers need not scan all.
     pub threads_used: AtomicU32,
+    /// The same for process entries.
     pub processes_used: AtomicU32,
-    /// Agents take the next number by `fetch_add`.
+    /// The next process' upid: agents take it by `fetch_add`.
     pub next_upid: AtomicU32,
+    /// The next thread's utid, likewise.
     pub next_utid: AtomicU32,
     /// Agents count up once an entry can be seen: then there is something to look for.
     pub announced: AtomicU32,
-    /// Agents add: threads and processes that found no entry.
+    /// Agents add: threads that found no entry.
     pub threads_refused: AtomicU32,
+    /// The same for processes.
     pub processes_refused: AtomicU32,
     /// Agents add: agents that switched themselves off after an internal error.
     pub agents_disabled: AtomicU32,
-    /// Agents add: what they read themselves, which the kernel counts as the program's.
+    /// Agents add: reads of their own, which the kernel counts as the program's.
     pub own_read_calls: AtomicU32,
+    /// Bytes that those reads returned.
     pub own_read_bytes: AtomicU64,
     /// 1 while the collector sleeps on it (futex word); an agent that finds `TICK_PARKED` stores 0 and
     /// wakes it.
@@ -304,9 +346,11 @@ pub struct Control {
     /// Where a search for a free thread entry begins. Agents set it behind the entry they took, the
     /// collector sets it back to one that it freed.
     pub threads_hint: AtomicU32,
-    /// Interval per class, ns and cycles.
+    /// Interval per class that was asked for, ns.
     pub interval_ns: [AtomicU32; CLASSES],
+    /// The same in cycles.
     pub interval_cycles: [AtomicU64; CLASSES],
+    /// Tick words by class and phase. A thread compares its last tick with one of them.
     pub ticks: [[Tick; PHASES]; CLASSES],
     /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them look at their tick index.
     pub still: Tick,
@@ -315,7 +359,7 @@ pub struct Control {
     pub drain: AtomicU32,
     /// A wait that is longer, in cycles, is captured with who ended it; 0: none is.
     pub long_wait_cycles: AtomicU64,
-    /// Turns of event loops that take longer are noted in their threads' entries; 0: none.
+    /// Iterations of event loops that take longer, in cycles, are noted in their threads' entries; 0: none.
     pub slow_iteration_cycles: AtomicU64,
     /// Sub-buffers that may be used: allocated by the collector, only grows.
     pub buffers_limit: AtomicU32,
@@ -327,10 +371,11 @@ pub struct Control {
     pub kept_interval_ns: [AtomicU32; CLASSES],
     /// Length from which on a wait is a record of its own, per class, ns: what the budget makes of `interval_ns`. 0: the same.
     pub kept_wait_ns: [AtomicU32; CLASSES],
-    /// Bit `Category::bit` set: the category's hooks are to be taken away from the program (`agent::unpatch_by`).
+    /// Bit `Category::bit` set: agents unpatch the category's hooks (`agent::unpatch_by`).
     pub unpatched: AtomicU64,
-    /// Agents add: events that were written to `Header::marker_path`, and those that could not be.
+    /// Agents add: events that were written to `Header::marker_path`.
     pub markers_written: AtomicU64,
+    /// Agents add: events that could not be written there.
     pub markers_failed: AtomicU64,
     /// 1: processes say in their entries which signal ended them (`crate::crash_signals`).
     pub watch_crashes: AtomicU32,
@@ -415,9 +460,11 @@ pub struct Tick(pub AtomicU32);
 
 /// States of process and thread entries.
 pub mod entry_state {
+    /// May be taken.
     pub const FREE: u32 = 0;
     /// Being filled in or cleared.
     pub const CLAIMED: u32 = 1;
+    /// In use.
     pub const LIVE: u32 = 2;
     /// Ended; the collector frees it when everything was drained.
     pub const ENDED: u32 = 3;
@@ -431,6 +478,7 @@ pub mod entry_state {
 
 /// Values of [`ProcessEntry::on_ticks`].
 pub mod on_ticks {
+    /// The session's clock samples it.
     pub const NO: u32 = 0;
     /// It cannot have the session's clock.
     pub const FOR_GOOD: u32 = 1;
@@ -442,10 +490,15 @@ pub mod on_ticks {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct ProcessEntry {
+    /// An [`entry_state`].
     pub state: AtomicU32,
+    /// Our number of this image in this process: an exec gives a new one.
     pub upid: AtomicU32,
+    /// The kernel's number, in the collector's PID namespace.
     pub pid: AtomicU32,
+    /// The kernel's number of its parent.
     pub parent_pid: AtomicU32,
+    /// The parent's `upid`; 0: not recorded.
     pub parent_upid: AtomicU32,
     /// `proto::v1::process::Origin`.
     pub origin: AtomicU32,
@@ -453,7 +506,9 @@ pub struct ProcessEntry {
     pub epoch: AtomicU32,
     /// Signal that the agent installed its handler for, 0: none.
     pub signal: AtomicU32,
+    /// When the agent began in it, in cycles.
     pub start_cycles: AtomicU64,
+    /// When it ended, in cycles; 0: it has not, or nobody knows when.
     pub end_cycles: AtomicU64,
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
     /// may be light (`crate::shm::signal_gate`).
@@ -461,21 +516,26 @@ pub struct ProcessEntry {
     /// Collector: the thread without an entry to which a signal is on its way, and how far that has got; 0: none.
     /// See `crate::shm::signal_gate`.
     pub unregistered: AtomicU32,
-    /// Whoever sends it a signal: who that was last (a `crate::shm::waiters::Waker`), and when.
+    /// Who sent it a signal last: a `crate::shm::waiters::Waker`. The sender writes it.
     pub signalled_by: AtomicU64,
+    /// When that was, in cycles.
     pub signalled_cycles: AtomicU64,
     /// Signal for its threads that block the first, 0: none (yet). The handler is the same.
     pub second_signal: AtomicU32,
     /// The signal of `crate::crash_signals` that is about to end it, 0: none so far. Where the process could not say so itself, its
     /// parent does when it is over, of any signal, and knows nothing of what follows.
     pub fatal_signal: AtomicU32,
-    /// Which thread got it: upid, tid, the node of its stack (0: not yet; `fault::NO_NODE`), when, and its name, NUL padded.
+    /// Utid of the thread that got it.
     pub fatal_utid: AtomicU32,
+    /// Its tid.
     pub fatal_tid: AtomicU32,
+    /// The node of its stack; 0: not yet; `fault::NO_NODE`.
     pub fatal_node: AtomicU32,
     /// Entries that the collector has made for threads of it and that no thread has taken over so far.
     pub adopted: AtomicU32,
+    /// When it got the signal, in cycles.
     pub fatal_cycles: AtomicU64,
+    /// Its name, NUL padded.
     pub fatal_name: [AtomicU64; 2],
     /// Where the copy of its seccomp filters begins (`crate::platform::sandbox`), in words; 0: none.
     pub filters: AtomicU32,
@@ -487,7 +547,22 @@ pub struct ProcessEntry {
     pub handles_signal: AtomicU32,
     /// Collector: whether its threads are sampled at ticks (see [`on_ticks`]), and not by the session's clock.
     pub on_ticks: AtomicU32,
+    /// For later fields.
     pub reserved: [AtomicU32; 12],
+}
+
+impl ProcessEntry {
+    /// The recording's number of the image that has this entry, or had it last.
+    #[inline]
+    pub fn upid(&self) -> Upid {
+        Upid(self.upid.load(Ordering::Relaxed))
+    }
+
+    /// The system's number of that image's process, in its own pid namespace.
+    #[inline]
+    pub fn pid(&self) -> Pid {
+        Pid(self.pid.load(Ordering::Relaxed))
+    }
 }
 
 /// Bits of [`ProcessEntry::sandboxed`].
@@ -514,17 +589,24 @@ pub mod sandboxed {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct CallRow {
+    /// The thread, 0: none has the row.
     pub utid: AtomicU32,
+    /// The thread's process.
     pub upid: AtomicU32,
+    /// For later fields.
     pub reserved: [AtomicU64; 7],
+    /// Calls by function number.
     pub calls: [AtomicU64; FUNCTIONS],
 }
 
 /// States of a sub-buffer (low 32 bits of `BufferHeader::state`; the high 32 bits are the owner's
 /// thread entry index, so that a compare-and-swap names both).
 pub mod buffer_state {
+    /// May be taken.
     pub const FREE: u32 = 0;
+    /// Its owner writes into it.
     pub const WRITING: u32 = 1;
+    /// Full, or its owner is done with it: nothing is added any more.
     pub const COMPLETE: u32 = 2;
     /// Claimed by its next owner, who is filling in the head: what it held is gone.
     pub const TAKING: u32 = 3;
@@ -542,8 +624,9 @@ pub struct BufferHeader {
     pub committed: AtomicU64,
     /// What of that is in the trace, in the same form (collector).
     pub drained: AtomicU64,
-    /// Utid of the owning thread, upid of its process.
+    /// Utid of the owning thread.
     pub utid: AtomicU32,
+    /// Upid of the owner's process.
     pub upid: AtomicU32,
     /// Number in the owner's sequence of the record at word 0.
     pub first_record: AtomicU64,
@@ -555,10 +638,25 @@ pub struct BufferHeader {
     pub uses: AtomicU32,
 }
 
+impl BufferHeader {
+    /// The owning thread.
+    #[inline]
+    pub fn utid(&self) -> Utid {
+        Utid(self.utid.load(Ordering::Relaxed))
+    }
+
+    /// The process of the owning thread.
+    #[inline]
+    pub fn upid(&self) -> Upid {
+        Upid(self.upid.load(Ordering::Relaxed))
+    }
+}
+
 /// Head of one generation slot of the CallstackTable.
 #[repr(C, align(4096))]
 #[derive(Debug, Default)]
 pub struct GenerationHeader {
+    /// Number of the generation in this slot.
     pub generation: AtomicU32,
     /// Next free node; agents take it by `fetch_add`. Node 0 is never used.
     pub nodes_used: AtomicU32,
@@ -571,6 +669,7 @@ pub struct GenerationHeader {
 #[repr(C, align(16))]
 #[derive(Debug, Default)]
 pub struct Node {
+    /// Return address, or what the kind says.
     pub address: AtomicU64,
     /// Parent's index in the same generation; 0 for roots.
     pub parent: AtomicU32,
@@ -580,9 +679,13 @@ pub struct Node {
 
 /// Kinds of nodes; the numbers are those of `proto::v1::NodeKind`.
 pub mod node_kind {
+    /// An address of code.
     pub const NATIVE: u32 = 0;
+    /// The root of a thread's stacks.
     pub const ROOT: u32 = 1;
+    /// Frames between here and the root are missing.
     pub const TRUNCATED: u32 = 2;
+    /// The exact address at which a thread was interrupted, not a return address.
     pub const LEAF_PC: u32 = 3;
 }
 

@@ -434,10 +434,12 @@ impl Mapping {
         }
     }
 
+    /// Facts that do not change after the start.
     pub fn header(&self) -> &Header {
         self.at(0)
     }
 
+    /// Settings, ticks and sums of all processes.
     pub fn control(&self) -> &Control {
         self.at(4096)
     }
@@ -483,7 +485,7 @@ impl Mapping {
         self.slice_at(self.layout.unix_peers, UNIX_PEERS)
     }
 
-    /// The table of signs: bit `i % 64` of word `i / 64` is set since thread entry `i` has changed.
+    /// The activity bitmap: bit `i % 64` of word `i / 64` is set since thread entry `i` has changed.
     pub fn activity(&self) -> &[AtomicU64] {
         let words = layout::activity_words(self.layout.capacity.threads);
         self.slice_at(self.layout.activity, words)

@@ -34,13 +34,21 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
+    /// See [`Sample`].
     Sample = 1,
+    /// A module was loaded.
     Module = 2,
+    /// A module was unloaded.
     ModuleGone = 3,
+    /// The thread's name.
     Name = 4,
+    /// A part of a text about the process, see [`TextKind`].
     Text = 5,
+    /// An event that the program wrote, see [`event_kind`].
     Mark = 6,
+    /// See [`Waited`].
     Wait = 7,
+    /// See [`Woke`].
     Wake = 8,
 }
 
@@ -89,7 +97,7 @@ pub mod flags {
     pub const BLOCKED: u8 = 16;
     /// The stack lost its leaf end: the CallstackTable was full.
     pub const STACK_CUT: u8 = 32;
-    /// An event loop has turned (a poll returned) since the thread's record before this one, without a
+    /// An event loop began an iteration (a poll returned) since the thread's record before this one, without a
     /// record of its own: equal stacks on both sides are different executions.
     pub const LOOP_ITERATION: u8 = 64;
     /// Inside of a wait that goes on: in a signal's handler, or in what the waiting function calls.
@@ -111,19 +119,29 @@ pub const fn header(kind: RecordKind, words: u8, probe: u8, flags: u8, node: u32
 /// What a capture writes down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
+    /// Number of the `Probe`.
     pub probe: u8,
     /// Those of [`flags`] that say nothing about which words follow.
     pub flags: u8,
+    /// Node of the stack; 0: there is none.
     pub node: u32,
+    /// End of the call, or the sample's moment.
     pub end_cycles: u64,
+    /// Cycles from the call's begin to its end; 0 for a point.
     pub duration_cycles: u64,
+    /// The thread's CPU time at the end, ns.
     pub cpu_ns: u64,
+    /// Allocations of the thread so far.
     pub allocations: u64,
+    /// Bytes allocated by the thread so far.
     pub allocated_bytes: u64,
+    /// Frees of the thread so far.
     pub frees: u64,
     /// Argument and result.
     pub arg: Option<(u64, i64)>,
+    /// Faults and switches of the thread so far; `None`: not read.
     pub usage: Option<crate::platform::Usage>,
+    /// Thread that ended the wait; `None`: not known.
     pub waker_tid: Option<u32>,
 }
 
@@ -264,16 +282,25 @@ pub fn write_text(kind: TextKind, offset: usize, part: &[u8], to: &mut RecordBuf
 /// A wait over the threshold, as the waiting thread writes it down at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
+    /// Number of the `Probe`.
     pub probe: u8,
+    /// Node of the waiting thread's stack.
     pub node: u32,
+    /// When the wait began.
     pub begin_cycles: u64,
+    /// When the wait ended.
     pub end_cycles: u64,
+    /// What was waited for: an address, or what stands for a descriptor (`shm::waiters::Object`).
     pub object: u64,
     /// 0: not known; so the other three.
     pub owner_tid: u32,
+    /// Thread that ended the wait.
     pub waker_tid: u32,
+    /// Our number of that thread.
     pub waker_utid: u32,
+    /// Number of its [`Woke`] record.
     pub wake_number: u32,
+    /// What the call returned.
     pub result: i64,
 }
 
@@ -315,8 +342,11 @@ pub fn read_wait(header: u64, body: &[u64]) -> Option<Waited> {
 /// A wait of another thread that the writer has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woke {
+    /// Node of the stack that ended the wait.
     pub node: u32,
+    /// When that was.
     pub cycles: u64,
+    /// What was waited for, as in [`Waited`].
     pub object: u64,
     /// Counted by thread; what [`Waited`] refers to.
     pub number: u32,
@@ -346,15 +376,23 @@ pub fn read_wake(header: u64, body: &[u64]) -> Option<Woke> {
 
 /// Kinds of events that programs write: numbers of `proto::v1::event::Kind`.
 pub mod event_kind {
+    /// A moment with a name.
     pub const MARK: u8 = 0;
+    /// A scope begins in this thread.
     pub const SCOPE_BEGIN: u8 = 1;
+    /// The innermost scope of this thread ends.
     pub const SCOPE_END: u8 = 2;
+    /// A flow between threads begins; the value is its number.
     pub const FLOW_BEGIN: u8 = 7;
+    /// A flow passes here.
     pub const FLOW_STEP: u8 = 8;
+    /// A flow ends here.
     pub const FLOW_END: u8 = 9;
     /// None of those: the value of a counter of the process.
     pub const COUNTER: u8 = 10;
+    /// A scope begins that may end in another thread; the value is its number.
     pub const ASYNC_BEGIN: u8 = 11;
+    /// That scope ends.
     pub const ASYNC_END: u8 = 12;
 }
 

@@ -19,24 +19,34 @@ use crate::sync::{AtomicU32, Ordering};
 /// Who a process is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewProcess {
+    /// The kernel's number of the process.
     pub pid: u32,
+    /// The kernel's number of its parent.
     pub parent_pid: u32,
+    /// The parent's upid; 0: not recorded.
     pub parent_upid: u32,
     /// `proto::v1::process::Origin`.
     pub origin: u32,
+    /// When it began, in cycles.
     pub cycles: u64,
 }
 
 /// Who a thread is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewThread {
+    /// The kernel's number of the thread.
     pub tid: u32,
     /// Index of its process' entry.
     pub process: u32,
+    /// The first thread of its process.
     pub is_main: bool,
+    /// Thread that created it; 0: not known.
     pub creator_utid: u32,
+    /// Node of the stack that created it; 0: not known.
     pub creator_node: u32,
+    /// Lowest address of its stack and first address above; 0: not known.
     pub stack: (u64, u64),
+    /// When it was registered.
     pub cycles: u64,
 }
 
@@ -238,10 +248,10 @@ fn make_room(mapping: &Mapping, i: u32) {
     hint.fetch_min(i, Ordering::Relaxed);
 }
 
-/// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks at the
-/// entries with a sign only: what waiting threads cost it does not grow with their number. A sign may be lost
-/// between a store of the owner's and its look at `has_shown` (there is no fence), so the collector looks twice at each,
-/// and at all entries now and then.
+/// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks
+/// only at entries whose bit is set, so its cost does not grow with the number of waiting threads. A bit may be lost
+/// between a store of the owner's and its look at `has_shown` (there is no fence). So the collector looks twice at each
+/// entry, and at all entries now and then.
 #[cold]
 #[inline(never)]
 pub fn show_activity(mapping: &Mapping, i: u32, entry: &ThreadEntry) {
@@ -251,7 +261,7 @@ pub fn show_activity(mapping: &Mapping, i: u32, entry: &ThreadEntry) {
     }
 }
 
-/// Collector: takes the signs of up to 64 entries away, as bits from entry `word` × 64 on.
+/// Collector: clears the activity bits of up to 64 entries and gives them, as bits from entry `word` × 64 on.
 pub fn take_activity(mapping: &Mapping, word: usize) -> u64 {
     let Some(activity) = mapping.activity().get(word) else {
         return 0;

@@ -18,7 +18,12 @@ use core::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Capture, and then note this tick as the thread's last.
-    Capture { tick: u32, wake: bool },
+    Capture {
+        /// The tick to note.
+        tick: u32,
+        /// The ticker sleeps: wake the futex word `control.parked`.
+        wake: bool,
+    },
     /// Nothing: too soon by the cycle counter.
     NotYet,
 }

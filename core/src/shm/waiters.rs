@@ -98,7 +98,9 @@ impl Waker {
 /// A thread that takes part, as itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Me<'a> {
+    /// Index of its entry.
     pub index: u32,
+    /// Its entry.
     pub entry: &'a ThreadEntry,
 }
 
@@ -260,6 +262,7 @@ fn close(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<
 /// A wake that was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announced {
+    /// Number of the WAKE record, which waiters refer to.
     pub number: u32,
     /// Somebody has waited for long.
     pub is_long: bool,

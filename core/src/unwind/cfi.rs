@@ -19,7 +19,9 @@ use super::rule::{Kind, Rule};
 /// The bytes of a section and the address at which the program sees its first one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Section<'a> {
+    /// Its content; empty: there is no such section.
     pub bytes: &'a [u8],
+    /// Address of the first byte.
     pub address: u64,
 }
 
@@ -35,8 +37,11 @@ pub struct Tables<'a> {
 /// DWARF numbers of the registers that rules speak about.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterNumbers {
+    /// Program counter.
     pub pc: Register,
+    /// Stack pointer.
     pub sp: Register,
+    /// Frame pointer: rbp, x29.
     pub fp: Register,
     /// The return address; on aarch64 the link register.
     pub ra: Register,

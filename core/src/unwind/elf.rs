@@ -16,14 +16,17 @@ pub const BUILD_ID_BYTES: usize = 32;
 
 /// Reads memory: fills the buffer from an address, or says that it cannot.
 pub trait ReadBytes {
+    /// Fills the buffer from `address`; false when not all of it can be read.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool;
 
+    /// Eight bytes, little-endian.
     fn word(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)
             .then(|| u64::from_le_bytes(bytes))
     }
 
+    /// Four bytes, little-endian.
     fn half(&mut self, address: u64) -> Option<u32> {
         let mut bytes = [0; 4];
         self.read(address, &mut bytes)
@@ -40,9 +43,13 @@ impl<F: FnMut(u64, &mut [u8]) -> bool> ReadBytes for F {
 /// A loaded segment, in the file's own addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
+    /// First address of the segment.
     pub address: u64,
+    /// Bytes that it has in memory.
     pub memory_bytes: u64,
+    /// Where its content begins in the file.
     pub file_offset: u64,
+    /// Bytes of it that come from the file; the rest is zero.
     pub file_bytes: u64,
 }
 
@@ -55,16 +62,21 @@ impl Segment {
 /// What the program headers of an image say. Addresses are the file's own: add the bias.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Image {
-    /// Lowest and highest address of any loaded segment.
+    /// Lowest address of any loaded segment.
     pub start: u64,
+    /// First address above any loaded segment.
     pub end: u64,
     /// The same of the executable ones.
     pub text_start: u64,
+    /// First address above the executable ones.
     pub text_end: u64,
+    /// Address of the dynamic section; 0: none.
     pub dynamic: u64,
+    /// Address of `.eh_frame_hdr`; 0: none, or outside the loaded segments.
     pub eh_frame_header: u64,
     /// Segment that holds `.eh_frame_hdr`.
     pub tables: Segment,
+    /// Address and bytes of the first note segments; unused ones are 0.
     pub notes: [(u64, u64); 4],
 }
 

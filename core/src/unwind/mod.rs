@@ -28,7 +28,9 @@ pub const MAX_DEPTH: usize = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Registers {
+    /// Address of the code: rip, pc.
     pub pc: u64,
+    /// Stack pointer.
     pub sp: u64,
     /// rbp, x29.
     pub fp: u64,
@@ -137,7 +139,9 @@ pub fn here() -> [u64; 3] {
 /// The part of a stack that may be read: addresses in `low..high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackBounds {
+    /// Lowest address.
     pub low: u64,
+    /// First address above.
     pub high: u64,
     /// What to add to a stack address to get the address where its bytes are read: 0 for the
     /// stack itself, else the way to a copy of it.

@@ -47,12 +47,18 @@ const SLOT_BITS: u32 = 19;
 const NO_SLOT: i64 = -(1 << (SLOT_BITS - 1));
 
 impl Rule {
+    /// No rule, see [`Kind::None`].
     pub const NONE: Rule = Rule(0);
+    /// The outermost frame, see [`Kind::End`].
     pub const END: Rule = Rule(Kind::End as u64);
-    pub const COMPLEX: Rule = Rule(Kind::Complex as u64);
+    /// See [`Kind::Complex`].
+    pub(crate) const COMPLEX: Rule = Rule(Kind::Complex as u64);
+    /// See [`Kind::Unknown`].
     pub const UNKNOWN: Rule = Rule(Kind::Unknown as u64);
+    /// See [`Kind::Nowhere`].
     pub const NOWHERE: Rule = Rule(Kind::Nowhere as u64);
-    pub const NOT_NOW: Rule = Rule(Kind::NotNow as u64);
+    /// See [`Kind::NotNow`].
+    pub(crate) const NOT_NOW: Rule = Rule(Kind::NotNow as u64);
     /// The frame-pointer chain of x86-64 and aarch64: saved fp at fp, return address above it.
     pub const FRAME_POINTER: Rule = match Rule::new(Kind::Fp, 16, Some(-16), Some(-8)) {
         Some(rule) => rule,
@@ -83,6 +89,7 @@ impl Rule {
         Rule(word)
     }
 
+    /// What the rule does.
     #[inline(always)]
     pub const fn kind(self) -> Kind {
         match self.0 & 15 {

@@ -65,7 +65,9 @@ pub trait Rules {
 /// A word of a stack and the value that a walk read there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Word {
+    /// Where the word lies.
     pub address: u64,
+    /// What was read there.
     pub value: u64,
 }
 
@@ -74,6 +76,7 @@ pub struct Word {
 pub struct Frame {
     /// Return address, or the pc of an exact frame.
     pub pc: u64,
+    /// Stack pointer in the frame.
     pub sp: u64,
     fp: u64,
     /// For the caller's use: kept as long as the frame is.
@@ -501,6 +504,7 @@ impl Step {
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
+    /// Registers of the innermost frame.
     pub registers: &'a Registers,
     /// `registers.pc` is the next instruction, not a return address.
     pub exact: bool,

@@ -12,14 +12,18 @@ use crate::table::Column;
 /// A metric of all threads of the processes with one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessRow {
+    /// Name of the processes' program.
     pub process: String,
+    /// The metric, and how it changed.
     pub row: Row,
 }
 
 /// A metric of a role's threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleRow {
+    /// The threads.
     pub role: RoleId,
+    /// The metric, and how it changed.
     pub row: Row,
 }
 

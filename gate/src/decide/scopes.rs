@@ -27,6 +27,7 @@ const COMPARED: [Metric; 9] = [
 /// A metric of all scopes of one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScopeRow {
+    /// The program's name for the scopes.
     pub name: String,
     /// Of all of them in a run together.
     pub row: Row,

@@ -13,18 +13,27 @@ use crate::table::{Column, Table};
 /// What kind of change it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
+    /// More CPU time.
     Cpu,
+    /// More or larger allocations.
     Allocation,
+    /// More page faults.
     PageFaults,
+    /// Blocked longer on locks.
     Lock,
+    /// Blocked longer in calls on files.
     Io,
     /// More calls that read or write, or larger ones, whether they wait or not.
     Transfers,
     /// More system calls of a kind, whether they wait or not.
     SystemCalls,
+    /// Blocked longer in calls on sockets.
     Net,
+    /// Slept longer.
     Sleep,
+    /// Blocked longer on other threads or processes.
     Wait,
+    /// Ready to run longer, without a CPU.
     Scheduling,
     /// Threads that live so short that starting them is what costs.
     Threads,
@@ -33,6 +42,7 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Cpu => "cpu",

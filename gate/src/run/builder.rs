@@ -26,7 +26,9 @@ const WAITS: usize = 2_000;
 pub struct Builder {
     side: Side,
     about: About,
+    /// Places so far; whoever collects adds more.
     pub tree: Tree,
+    /// Scopes so far; whoever collects adds more.
     pub scopes: Vec<ScopeSum>,
     waits: BTreeMap<WaitKey, WaitSum>,
     cells: HashMap<u32, Values<OF_PLACES>>,
@@ -37,6 +39,7 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// A run without any amounts.
     pub fn new(side: Side, about: About) -> Builder {
         Builder {
             side,

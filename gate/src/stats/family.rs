@@ -19,12 +19,16 @@ use crate::random::Random;
 /// Exchanges to look at when there are more.
 const EXCHANGES: usize = 10_000;
 
-/// One member: its values by run, and the least standard error that is believed.
+/// One member of a family.
 #[derive(Clone, Debug)]
 pub struct Member {
-    pub baseline: Vec<f64>,
-    pub candidate: Vec<f64>,
-    pub least_error: f64,
+    /// Values of the baseline, by run.
+    pub(crate) baseline: Vec<f64>,
+    /// Values of the candidate, by run.
+    pub(crate) candidate: Vec<f64>,
+    /// Least standard error that is believed. It is added to the observed one, so that small changes of
+    /// steady values stay small.
+    pub(crate) least_error: f64,
 }
 
 /// How sides are exchanged.

@@ -11,6 +11,7 @@ use crate::random::Random;
 /// The values of one side, by group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grouped {
+    /// Each group's values.
     pub groups: Vec<Vec<f64>>,
 }
 
@@ -36,12 +37,16 @@ impl Grouped {
 /// An interval and the standard error that goes with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
+    /// Lower bound.
     pub low: f64,
+    /// Upper bound.
     pub high: f64,
     /// Bounds that are each right with the confidence of the whole interval, for claims of equivalence: the
     /// interval of confidence 1 − 2α (two one-sided tests, Schuirmann 1987).
     pub inner_low: f64,
+    /// The upper of these bounds.
     pub inner_high: f64,
+    /// Standard error of the shift.
     pub error: f64,
 }
 

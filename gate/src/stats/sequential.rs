@@ -8,7 +8,9 @@
 /// One look: after so many runs a side, with this much of the error rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Look {
+    /// Runs a side at this look.
     pub runs: usize,
+    /// Part of the error rate that this look uses up.
     pub alpha: f64,
 }
 

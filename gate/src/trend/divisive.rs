@@ -24,6 +24,7 @@ pub struct Split {
 /// What a split must have to stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Largest p value of a split's t-test.
     pub p: f64,
     /// Least change of the mean, as a share of the level before.
     pub min_effect: f64,

@@ -16,7 +16,9 @@ pub type Points = Vec<Vec<f64>>;
 pub struct History {
     /// By commit, oldest first, each by start and name; without places.
     pub runs: Vec<Vec<Run>>,
+    /// Names and roles of all runs.
     pub names: Names,
+    /// Names that were taken for the same function.
     pub matches: Vec<Match>,
     functions: BTreeMap<(RoleId, NameId, Metric), Points>,
 }
@@ -55,6 +57,7 @@ impl History {
         }
     }
 
+    /// Number of commits.
     pub fn commits(&self) -> usize {
         self.runs.len()
     }

@@ -25,6 +25,7 @@ pub enum Proof {
 }
 
 impl Proof {
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Proof::Exact => "exact",
@@ -39,16 +40,19 @@ impl Proof {
 pub struct Change {
     /// The first commit of the new level.
     pub at: usize,
-    /// Medians over the runs of both levels.
+    /// Median over the runs of the level before `at`.
     pub before: f64,
+    /// Median over the runs of the level from `at` on.
     pub after: f64,
     /// Hodges–Lehmann.
     pub shift: f64,
+    /// `shift` as a share of `before`.
     pub relative: f64,
     /// Of the t-test, corrected for all commits and series that were searched; `None` for exact counts.
     pub p: Option<f64>,
     /// Of the rank test of the commits, corrected for all commits.
     pub rank_p: Option<f64>,
+    /// How the change is known.
     pub proof: Proof,
 }
 

@@ -25,7 +25,9 @@ use levels::{Change, FEWEST, Levels, Proof, Question, levels};
 /// What a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
+    /// The whole run.
     Whole,
+    /// The threads of a role.
     Role(RoleId),
     /// A function itself.
     Function(RoleId, NameId),
@@ -34,10 +36,13 @@ pub enum What {
 /// One metric over the commits.
 #[derive(Clone, Debug)]
 pub struct Line {
+    /// Whose metric it is.
     pub what: What,
+    /// What is measured.
     pub metric: Metric,
     /// The runs' values, by commit.
     pub points: Vec<Vec<f64>>,
+    /// The levels that were found in it.
     pub levels: Levels,
 }
 
@@ -57,16 +62,22 @@ impl Line {
 /// A change of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// Index in [`Outcome::lines`].
     pub line: usize,
+    /// Index in the line's changes.
     pub change: usize,
 }
 
 /// How much of a change is in a role's threads or in a function itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
+    /// The role or the function.
     pub what: What,
+    /// What is measured.
     pub metric: Metric,
+    /// Level before the commit, in the metric's unit.
     pub before: f64,
+    /// Level from the commit on, in the metric's unit.
     pub after: f64,
     /// Of the change that it is a part of.
     pub share: f64,
@@ -75,6 +86,7 @@ pub struct Part {
 /// What one commit changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
+    /// Index of the commit in the series.
     pub commit: usize,
     /// The first is the one to name.
     pub changes: Vec<Place>,
@@ -84,6 +96,7 @@ pub struct Finding {
     pub stands: bool,
     /// What makes it a regression: the first change that became worse, stands, and is of a time or of a count that decides.
     pub deciding: Option<Decision>,
+    /// How the first change is known.
     pub proof: Proof,
     /// Where the first change sits, largest first.
     pub parts: Vec<Part>,
@@ -92,13 +105,16 @@ pub struct Finding {
 /// A change that makes a regression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
+    /// The change.
     pub place: Place,
+    /// How it is known.
     pub proof: Proof,
 }
 
 /// What a series says.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// Whether something became worse that counts.
     pub verdict: Verdict,
     /// Costs of the whole run, then what changed of roles and functions.
     pub lines: Vec<Line>,

@@ -21,9 +21,13 @@ const PRESENCE_FLAGS: u8 = 7;
 /// Faults and switches of a thread so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rusage {
+    /// Page faults that needed no I/O.
     pub minor_faults: u64,
+    /// Page faults that waited for I/O.
     pub major_faults: u64,
+    /// Switches because the thread waited.
     pub voluntary_switches: u64,
+    /// Switches because the scheduler took the processor away.
     pub involuntary_switches: u64,
 }
 
@@ -36,34 +40,52 @@ pub struct SampleRow {
     pub time_ns: u64,
     /// From begin to end; 0 for a point.
     pub duration_ns: u64,
+    /// CPU time at the end, ns.
     pub cpu_ns: u64,
+    /// Calls that allocate.
     pub allocations: u64,
+    /// Bytes that these calls asked for.
     pub allocated_bytes: u64,
+    /// Calls that free.
     pub frees: u64,
     /// Node id, 0: no stack.
     pub node: u32,
+    /// Number of the kind of call, `core::probe::Probe`.
     pub probe: u8,
     /// `core::record::flags` without the `HAS_*` bits.
     pub flags: u8,
     /// Argument and result.
     pub arg: Option<(u64, i64)>,
+    /// Faults and switches, where they were read.
     pub rusage: Option<Rusage>,
+    /// Kernel's number of the thread that ended the wait, where it is known.
     pub waker_tid: Option<u32>,
 }
 
 /// Why a batch cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
+    /// Not a serialized `SampleBatch`.
     #[error("a column is cut off, or the batch is none")]
     Damaged,
+    /// A column has not one value for each sample that it is about.
     #[error("column {column} has {found} values for {rows} samples")]
     Length {
+        /// Name of the column.
         column: &'static str,
+        /// Values that it has.
         found: usize,
+        /// Samples that it is about.
         rows: usize,
     },
+    /// A column of positions leads beyond the samples.
     #[error("column {column} names positions beyond the {rows} samples")]
-    Position { column: &'static str, rows: usize },
+    Position {
+        /// Name of the column.
+        column: &'static str,
+        /// Samples of the batch.
+        rows: usize,
+    },
 }
 
 /// The unit for times: a power of two in ns, about a thousandth of the interval, so that the differences

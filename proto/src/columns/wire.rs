@@ -65,7 +65,9 @@ const FIELDS: usize = 32;
 /// The columns of a batch, still encoded.
 #[derive(Clone, Debug)]
 pub struct Columns<'a> {
+    /// The thread whose samples they are.
     pub utid: u32,
+    /// Number of the first sample in the thread's sequence of records.
     pub first_record: u64,
     /// Records stored with these that are no samples.
     pub other_records: u32,
@@ -244,11 +246,15 @@ pub(super) fn unzigzag(raw: u64) -> u64 {
 /// What a batch says before its columns are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
+    /// The thread whose samples they are.
     pub utid: u32,
+    /// Number of the first sample in the thread's sequence of records.
     pub first_record: u64,
+    /// Number of samples.
     pub rows: u64,
-    /// End time of the first sample and the highest of all.
+    /// End time of the first sample.
     pub first_ns: u64,
+    /// Highest end time of all samples.
     pub last_ns: u64,
 }
 

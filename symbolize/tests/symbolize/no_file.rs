@@ -1,6 +1,7 @@
 //! Code that no file holds: the vdso, the signal trampoline, code compiled at run time.
 
 use super::*;
+use stackbeat_core::ids::{Pid, Upid};
 
 #[test]
 fn the_vdso_is_named() {
@@ -68,7 +69,7 @@ fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
         jit_map_directory: directory.path().into(),
         ..Default::default()
     });
-    symbolizer.add_process(1, 77);
+    symbolizer.add_process(Upid(1), Pid(77));
     let query = |address, kind| Query {
         upid: 1,
         epoch: 0,

@@ -1,6 +1,6 @@
 /* Does little while the file in the first argument is there, then much while that in the second is; with
  * `work N` a fixed amount of work; with `churn S` allocates for S seconds of CPU time and says how often;
- * with `deep S` a thread captures at dear places, and the main thread, which is then called `flat`, at cheap ones. */
+ * with `deep S` a thread captures at expensive places, and the main thread, which is then called `flat`, at cheap ones. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

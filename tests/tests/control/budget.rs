@@ -196,7 +196,7 @@ fn hooks_that_cost_more_than_the_budget_are_withdrawn() {
     assert!(!limited(&traces[1]).contains("cannot be judged"));
 }
 
-/// One run of [`a_thread_with_dear_stacks_is_slowed_alone`].
+/// One run of [`a_thread_with_expensive_stacks_is_slowed_alone`].
 struct Uneven {
     /// Part of its own CPU time that captures took of the thread with deep stacks.
     deep_share: f64,
@@ -242,7 +242,7 @@ impl Uneven {
 /// construction (asked twenty times as often, at deep stacks), and over the budget because that is half of what it
 /// was seen to cost on this machine.
 #[test]
-fn a_thread_with_dear_stacks_is_slowed_alone() {
+fn a_thread_with_expensive_stacks_is_slowed_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = program(folder.path());
     let trace = folder.path().join("t.beat").display().to_string();

@@ -118,7 +118,7 @@ fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
 /// redis answers, is held up in one iteration of its event loop, and dies of a fault that its own handler sees first: each is
 /// a dump.
 #[test]
-fn a_slow_turn_and_the_death_of_redis_are_dumped() {
+fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
     let is_here = |name: &str| Command::new(name).arg("--version").output().is_ok();
     if !is_here("redis-server") || !is_here("redis-cli") {
         eprintln!("redis is not installed: not tested");
@@ -152,7 +152,7 @@ fn a_slow_turn_and_the_death_of_redis_are_dumped() {
     let first = recording.path("t.dump-1.beat");
     let is_whole = |path: &str| command(&["info", path]).output().expect("runs");
     while !is_whole(&first).status.success() {
-        patient("the slow turn is dumped");
+        patient("the slow iteration is dumped");
     }
     // One is written after the other: this one has begun when that one is there.
     while recording.status().samples == 0 {

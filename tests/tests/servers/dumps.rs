@@ -72,7 +72,7 @@ fn pipe(server: &Server, name: &str) -> String {
 }
 
 #[test]
-fn a_slow_turn_of_node_is_dumped() {
+fn a_slow_iteration_of_node_is_dumped() {
     let turns = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
     let options = [&turns[..], &["--dump-last", "3s"]].concat();
     let server = Server::recorded(Kind::Node, &options);
@@ -80,8 +80,8 @@ fn a_slow_turn_of_node_is_dumped() {
     let main = server.pid();
     server.address().get("/slow");
     let of_main = format!("thread {main} (");
-    let is_turn = |text: &str| text.starts_with(&of_main) && text.contains("turn");
-    let (dump, note) = dump_about(&server, is_turn);
+    let is_iteration = |text: &str| text.starts_with(&of_main) && text.contains("turn");
+    let (dump, note) = dump_about(&server, is_iteration);
     let thread = thread_of(&dump, &note);
     assert_eq!(thread["is_main"], true, "{thread}");
     // It computed meanwhile, and was seen to.
@@ -91,7 +91,7 @@ fn a_slow_turn_of_node_is_dumped() {
     server.end();
 }
 
-/// The log is a pipe that nobody empties: the turn in which the worker writes to it lasts until somebody does.
+/// The log is a pipe that nobody empties: the iteration in which the worker writes to it lasts until somebody does.
 #[test]
 fn a_turn_of_nginx_that_waits_for_its_log_is_dumped() {
     let options = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
@@ -119,8 +119,8 @@ fn a_turn_of_nginx_that_waits_for_its_log_is_dumped() {
     let address = server.address();
     let client = std::thread::spawn(move || address.get("/"));
     let of_worker = format!("thread {worker} (");
-    let is_turn = |text: &str| text.starts_with(&of_worker) && text.contains("turn");
-    let (dump, note) = dump_about(&server, is_turn);
+    let is_iteration = |text: &str| text.starts_with(&of_worker) && text.contains("turn");
+    let (dump, note) = dump_about(&server, is_iteration);
     let thread = thread_of(&dump, &note);
     assert_eq!(number(thread, "pid"), u64::from(worker));
     let site = array(&dump, "blocking_sites")

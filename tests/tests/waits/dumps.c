@@ -1,4 +1,4 @@
-// Does what dumps are written for, by its argument: a thread waits for a lock, a turn of an event loop takes
+// Does what dumps are written for, by its argument: a thread waits for a lock, an event-loop iteration takes
 // long, or a fault in spite of a handler for it. The first two go on until something comes in.
 #include <poll.h>
 #include <pthread.h>
@@ -15,8 +15,8 @@ __attribute__((noinline)) static void *wants_lock(void *unused) {
     return unused;
 }
 
-__attribute__((noinline)) static void slow_turn(void) {
-    // Not by poll: that would begin the next turn.
+__attribute__((noinline)) static void slow_iteration(void) {
+    // Not by poll: that would begin the next iteration.
     for (int ready = 0; ready == 0; ioctl(0, FIONREAD, &ready))
         for (volatile int i = 0; i < 1000000; i++) {}
 }
@@ -35,7 +35,7 @@ int main(int count, char **arguments) {
     const char *what = count > 1 ? arguments[1] : "";
     if (strcmp(what, "turn") == 0) {
         for (int i = 0; i < 10; i++) poll(0, 0, 1);
-        slow_turn();
+        slow_iteration();
     } else if (strcmp(what, "crash") == 0) {
         signal(SIGSEGV, on_fault);
         // What was said so far is read first.

@@ -364,7 +364,7 @@ fn a_long_wait_for_a_lock_is_dumped_while_it_lasts() {
 }
 
 #[test]
-fn a_slow_turn_is_dumped_while_it_lasts() {
+fn a_slow_iteration_is_dumped_while_it_lasts() {
     let flags = ["--mode", "ring", "--dump-on-slow-turn", "100ms"];
     let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "turn");
     let dump = program.first_dump();
@@ -373,7 +373,7 @@ fn a_slow_turn_is_dumped_while_it_lasts() {
         said.iter().any(|text| text.contains("one turn")),
         "{said:?}"
     );
-    let is_there = array(&dump.0, "functions").any(|f| f["name"] == "slow_turn");
+    let is_there = array(&dump.0, "functions").any(|f| f["name"] == "slow_iteration");
     assert!(is_there);
     let input = program.recorder.stdin.as_mut().expect("a pipe");
     input.write_all(b"go on\n").expect("takes it");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use stackbeat_collector::Target;
 use stackbeat_collector::session::Attachment;
+use stackbeat_core::ids::Pid;
 
 use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
 use crate::commands::record::{self, progress, summary};
@@ -20,7 +21,7 @@ pub fn run(args: AttachArgs) -> Result<u8> {
             args.others.join(" ")
         );
     }
-    let target = Target::examine(args.pid, args.allow_seccomp)?;
+    let target = Target::examine(Pid(args.pid), args.allow_seccomp)?;
     let attachment = Attachment {
         duration: args.duration.map(Duration::from_nanos),
         descendants: args.children,

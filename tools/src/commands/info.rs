@@ -315,7 +315,10 @@ fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
     let own = intervals.iter().filter(|i| i.of == "thread");
     let own: BTreeSet<u32> = own.map(|i| i.utid).collect();
     if !own.is_empty() {
-        lines.push(format!("longer for {} threads with dear stacks", own.len()));
+        lines.push(format!(
+            "longer for {} threads with expensive stacks",
+            own.len()
+        ));
     }
     let timed = || intervals.iter().filter(|i| i.of == "process");
     if let Some(longest_ns) = timed().map(|i| i.interval_ns).max() {

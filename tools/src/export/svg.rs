@@ -1,5 +1,9 @@
 //! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
 //! font or script from elsewhere. The root is on top: real stacks are deeper than a window is high.
+//!
+//! It shares no script with the pages' flame graph (`render/html/flame.js`): that one draws on a canvas in an HTML
+//! document and lays out the tree again for each zoom. An SVG has neither, and must be a whole picture where scripts do
+//! not run. So the boxes are laid out here, and the script only scales them.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -135,27 +139,27 @@ impl Graph {
     /// One for each place, callers before callees, callees in order of their names.
     fn boxes(&self) -> Vec<Placed<'_>> {
         let places = self.tree.places();
-        let mut by_parent: Vec<u32> = (1..places.len() as u32).collect();
-        by_parent.sort_by_key(|place| {
-            let place = places[*place as usize];
-            let (name, kind) = place.label;
-            (place.parent, &*self.names[name as usize], kind)
-        });
+        let mut callees = self.tree.callees();
+        for list in &mut callees {
+            list.sort_by_key(|place| {
+                let (name, kind) = places[*place as usize].label;
+                (&*self.names[name as usize], kind)
+            });
+        }
         let mut boxes = Vec::with_capacity(places.len());
-        self.place(&by_parent, ROOT, 0, 0, &mut boxes);
+        self.place(&callees, ROOT, 0, 0, &mut boxes);
         boxes
     }
 
     fn place<'a>(
         &'a self,
-        by_parent: &[u32],
+        callees: &[Vec<u32>],
         at: u32,
         depth: usize,
         left: u64,
         boxes: &mut Vec<Placed<'a>>,
     ) {
-        let places = self.tree.places();
-        let (name, kind) = places[at as usize].label;
+        let (name, kind) = self.tree.places()[at as usize].label;
         // Depths are bounded by the model's limit on frames, so is this recursion.
         boxes.push(Placed {
             name: &self.names[name as usize],
@@ -164,14 +168,9 @@ impl Graph {
             left,
             total: self.totals[at as usize],
         });
-        let parent = |place: &u32| places[*place as usize].parent;
-        let first = by_parent.partition_point(|place| parent(place) < at);
         let mut left = left;
-        for callee in &by_parent[first..] {
-            if parent(callee) != at {
-                break;
-            }
-            self.place(by_parent, *callee, depth + 1, left, boxes);
+        for callee in &callees[at as usize] {
+            self.place(callees, *callee, depth + 1, left, boxes);
             left += self.totals[*callee as usize];
         }
     }

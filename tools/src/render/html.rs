@@ -43,12 +43,18 @@ const PLACE_BUDGET: usize = 150_000;
 
 const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
-/// Parts of one script; they share a scope, in this order.
-const SCRIPTS: [&str; 9] = [
+/// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this order.
+pub(crate) const FLAME_STYLE: &str = include_str!("html/flame.css");
+pub(crate) const FLAME_SCRIPTS: [&str; 3] = [
     include_str!("html/format.js"),
+    include_str!("html/tip.js"),
+    include_str!("html/flame.js"),
+];
+/// The rest of this page's script.
+const SCRIPTS: [&str; 8] = [
     include_str!("html/data.js"),
     include_str!("html/view.js"),
-    include_str!("html/flame.js"),
+    include_str!("html/call_tree.js"),
     include_str!("html/charts.js"),
     include_str!("html/waits.js"),
     include_str!("html/timeline.js"),
@@ -273,10 +279,10 @@ pub fn render(report: &Report) -> Result<String> {
     let title = format!("{} · stackbeat", metadata.recording.command.join(" "));
     let parts = [
         ("{{TITLE}}", escape_html(&title)),
-        ("{{STYLE}}", STYLE.to_string()),
+        ("{{STYLE}}", [STYLE, FLAME_STYLE].concat()),
         ("{{META}}", json(&meta)?),
         ("{{DATA}}", base64(&compress(&packed.bytes)?)),
-        ("{{SCRIPT}}", SCRIPTS.concat()),
+        ("{{SCRIPT}}", FLAME_SCRIPTS.concat() + &SCRIPTS.concat()),
     ];
     Ok(fill(TEMPLATE, &parts))
 }

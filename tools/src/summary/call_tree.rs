@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use stackbeat_core::probe::Cause;
 use stackbeat_model::call_tree::{self, CallTree};
 pub use stackbeat_model::call_tree::{Leaf, ROOT};
-use stackbeat_model::{Evidence, FunctionIndex, Metrics, Segment, SegmentKind, Spent, ThreadIndex};
+use stackbeat_model::{FunctionIndex, Metrics, Segment, SegmentKind, Spent, ThreadIndex};
 
 /// What a place stands for; nothing here tells groups of threads.
 pub type Label = call_tree::Label<Infallible, FunctionIndex>;
@@ -21,7 +21,8 @@ pub type Tree = CallTree<Label>;
 /// What was spent at one place by one thread, callees not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    pub time_ns: u64,
+    /// All its time is of one kind: running, blocked or without evidence.
+    pub spent: Spent,
     /// Segments summed up; for a blocking call the number of waits seen.
     pub count: u64,
     pub longest_ns: u64,
@@ -29,15 +30,13 @@ pub struct Cell {
     pub longest_at_ns: u64,
     /// Of the time, that of waits which were not seen apart: they are in no count, and none is the longest.
     pub inferred_ns: u64,
-    /// What its running time is known from.
-    pub evidence: Evidence,
-    pub metrics: Metrics,
 }
 
 impl Cell {
-    /// Adds so much time of a segment, without its amounts.
-    fn add_time(&mut self, segment: &Segment, time_ns: u64) {
-        self.time_ns += time_ns;
+    /// Adds a part of what a segment spent.
+    fn add_part(&mut self, segment: &Segment, part: &Spent) {
+        self.spent.add(part);
+        let time_ns = part.wall_ns;
         if segment.is_inferred {
             self.inferred_ns += time_ns;
             return;
@@ -49,28 +48,15 @@ impl Cell {
         }
     }
 
-    /// What was spent, at a place with this label: that says what kind of time it was.
-    pub fn spent(&self, label: Label) -> Spent {
-        let of = |is_so: bool| if is_so { self.time_ns } else { 0 };
-        Spent {
-            wall_ns: self.time_ns,
-            blocked_ns: of(matches!(label, Label::Leaf(Leaf::Blocking(_)))),
-            gap_ns: of(label == Label::Leaf(Leaf::Gap)),
-            metrics: self.metrics,
-        }
-    }
-
     /// Adds another cell of the same or of a lower place.
     pub fn add(&mut self, other: &Cell) {
-        self.time_ns += other.time_ns;
+        self.spent.add(&other.spent);
         self.count += other.count;
-        self.evidence += other.evidence;
         self.inferred_ns += other.inferred_ns;
         if other.longest_ns > self.longest_ns {
             self.longest_ns = other.longest_ns;
             self.longest_at_ns = other.longest_at_ns;
         }
-        self.metrics.add(&other.metrics);
     }
 }
 
@@ -176,18 +162,21 @@ impl Profile {
         };
         let index = segment.thread.0 as usize;
         let owner = self.owners.get(index).copied().unwrap_or(segment.thread);
-        let (time_ns, unseen_ns) = match segment.kind {
-            SegmentKind::Running => (segment.running_ns(), segment.unseen_ns()),
-            _ => (segment.wall_ns(), 0),
-        };
+        let mut spent = Spent::default();
+        spent.add_segment(segment);
+        let mut unseen = Spent::default();
+        if segment.kind == SegmentKind::Running {
+            unseen.wall_ns = spent.gap_ns;
+            unseen.gap_ns = spent.gap_ns;
+            spent.wall_ns -= unseen.wall_ns;
+            spent.gap_ns = 0;
+        }
         let cell = self.cells.entry((owner, place)).or_default();
-        cell.add_time(segment, time_ns);
-        cell.metrics.add(&segment.metrics);
-        cell.evidence += segment.evidence;
-        if unseen_ns != 0 {
+        cell.add_part(segment, &spent);
+        if unseen.wall_ns != 0 {
             let gap = self.tree.child(path, Label::Leaf(Leaf::Gap));
             let cell = self.cells.entry((owner, gap)).or_default();
-            cell.add_time(segment, unseen_ns);
+            cell.add_part(segment, &unseen);
         }
         if self.threads.len() <= index {
             self.threads.resize(index + 1, ThreadTime::default());
@@ -213,7 +202,7 @@ impl Profile {
 #[cfg(test)]
 pub(crate) mod tests {
     use stackbeat_core::probe::Probe;
-    use stackbeat_model::StackIndex;
+    use stackbeat_model::{Evidence, StackIndex};
 
     use super::*;
 
@@ -273,7 +262,8 @@ pub(crate) mod tests {
             .tree
             .child(path, Label::Leaf(Leaf::Blocking(Probe::MutexLock.into())));
         assert_eq!((sums[&lock].count, sums[&lock].longest_ns), (2, 30));
-        assert_eq!(sums[&path].time_ns, 10);
+        assert_eq!(sums[&path].spent.running_ns(), 10);
+        assert_eq!(sums[&lock].spent.blocked_ns, 35);
         let outwards: Vec<_> = profile.tree.labels(lock).collect();
         assert_eq!(
             outwards,

@@ -4,47 +4,16 @@
 //! lengths, so their number alone says too much: one that stands for most of the time is worth one. With stretches w
 //! of all samples, Kish's effective number is (Σw)² / Σw²; the interval of the share is Wilson's with that number.
 
-use std::ops::AddAssign;
-
-use stackbeat_model::Evidence;
-
-use crate::summary::call_tree::{Cell, Label, Leaf};
+use stackbeat_model::Spent;
 
 /// 97.5 % quantile of the normal distribution: intervals are of 95 %.
 const Z: f64 = 1.959_963_985;
 
-/// Running time, and what it is known from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
-    pub time_ns: u64,
-    pub from: Evidence,
-}
-
-impl Known {
-    /// Of a place with this label: nothing for waits and gaps.
-    pub fn of_cell(label: Label, cell: &Cell) -> Known {
-        match label {
-            Label::Leaf(Leaf::Blocking(_) | Leaf::Gap) => Known::default(),
-            _ => Known {
-                time_ns: cell.time_ns,
-                from: cell.evidence,
-            },
-        }
-    }
-
-    /// How many samples of equal weight would say as much.
-    pub fn effective_samples(&self) -> f64 {
-        match self.from.squares {
-            0 => 0.0,
-            squares => (self.time_ns as f64).powi(2) / squares as f64,
-        }
-    }
-}
-
-impl AddAssign for Known {
-    fn add_assign(&mut self, other: Known) {
-        self.time_ns += other.time_ns;
-        self.from += other.from;
+/// How many samples of equal weight would say as much of the running time.
+pub fn effective_samples(spent: &Spent) -> f64 {
+    match spent.evidence.squares {
+        0 => 0.0,
+        squares => (spent.running_ns() as f64).powi(2) / squares as f64,
     }
 }
 
@@ -68,6 +37,8 @@ pub fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::Evidence;
+
     use super::*;
 
     #[test]
@@ -89,17 +60,18 @@ mod tests {
 
     #[test]
     fn a_sample_that_stands_for_nearly_all_is_worth_one() {
-        let mut known = Known::default();
-        for (samples, time_ns) in [(10, 10), (1, 990)] {
-            known += Known {
-                time_ns,
-                from: Evidence {
+        let mut spent = Spent::default();
+        for (samples, wall_ns) in [(10, 10), (1, 990)] {
+            spent.add(&Spent {
+                wall_ns,
+                evidence: Evidence {
                     samples,
-                    squares: u128::from(time_ns * time_ns / samples),
+                    squares: u128::from(wall_ns * wall_ns / samples),
                 },
-            };
+                ..Spent::default()
+            });
         }
-        let effective = known.effective_samples();
+        let effective = effective_samples(&spent);
         assert!((1.0..1.1).contains(&effective), "{effective}");
     }
 }

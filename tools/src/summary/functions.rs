@@ -6,44 +6,27 @@ use std::collections::HashMap;
 use stackbeat_core::probe::Cause;
 use stackbeat_model::{FunctionIndex, ProbeId, Spent, ThreadIndex};
 
-use super::evidence::Known;
-use crate::summary::call_tree::{Cell, Label, Leaf, Profile};
+use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::sort_key::SortKey;
-
-/// What a function spent, or a place and all below it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weights {
-    pub spent: Spent,
-    /// What is known of the running time.
-    pub known: Known,
-}
-
-impl Weights {
-    /// Adds what was spent at a place with this label.
-    pub fn add_cell(&mut self, label: Label, cell: &Cell) {
-        self.spent.add(&cell.spent(label));
-        self.known += Known::of_cell(label, cell);
-    }
-}
 
 /// One line of the table of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionRow {
     pub function: FunctionIndex,
     /// In the function itself; blocking calls it makes count as its own.
-    pub own: Weights,
+    pub own: Spent,
     /// With callees; a recursive function counts once.
-    pub total: Weights,
+    pub total: Spent,
 }
 
 impl FunctionRow {
     /// What `--sort` compares.
     pub fn key(&self, sort: SortKey) -> u64 {
-        let weights = match sort.is_with_callees() {
+        let spent = match sort.is_with_callees() {
             true => &self.total,
             false => &self.own,
         };
-        weights.spent.get(sort.metric())
+        spent.get(sort.metric())
     }
 }
 
@@ -58,42 +41,41 @@ pub fn functions(
     for (place, cell) in profile.by_place(wanted) {
         let mut is_innermost = true;
         seen.clear();
-        let label = profile.tree.places()[place as usize].label;
-        for (_, at) in profile.tree.outwards(place) {
-            let Label::Function(function) = at else {
+        for label in profile.tree.labels(place) {
+            let Label::Function(function) = label else {
                 continue;
             };
             let row = rows.entry(function).or_insert_with(|| FunctionRow {
                 function,
-                own: Weights::default(),
-                total: Weights::default(),
+                own: Spent::default(),
+                total: Spent::default(),
             });
             if is_innermost {
-                row.own.add_cell(label, &cell);
+                row.own.add(&cell.spent);
                 is_innermost = false;
             }
             if !seen.contains(&function) {
                 seen.push(function);
-                row.total.add_cell(label, &cell);
+                row.total.add(&cell.spent);
             }
         }
     }
     let mut rows: Vec<_> = rows.into_values().collect();
     rows.sort_by_key(|row| {
         (
-            std::cmp::Reverse((row.key(sort), row.total.spent.wall_ns)),
+            std::cmp::Reverse((row.key(sort), row.total.wall_ns)),
             row.function,
         )
     });
     rows
 }
 
-/// What is known of the running time of all functions together.
-pub fn evidence(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
-    let mut sum = Known::default();
-    for ((thread, place), cell) in &profile.cells {
+/// What all functions spent together.
+pub fn spent_by(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Spent {
+    let mut sum = Spent::default();
+    for ((thread, _), cell) in &profile.cells {
         if wanted(*thread) {
-            sum += Known::of_cell(profile.tree.places()[*place as usize].label, cell);
+            sum.add(&cell.spent);
         }
     }
     sum
@@ -147,7 +129,7 @@ pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -
             probe,
             cause: probe.cause(),
             count: cell.count,
-            total_ns: cell.time_ns,
+            total_ns: cell.spent.blocked_ns,
             inferred_ns: cell.inferred_ns,
             longest_ns: cell.longest_ns,
             longest_at_ns: cell.longest_at_ns,
@@ -188,11 +170,11 @@ mod tests {
             rows.iter().map(|r| r.function).collect::<Vec<_>>(),
             [fib, other, main]
         );
-        assert_eq!(rows[0].own.spent.running_ns(), 100);
-        assert_eq!(rows[0].own.spent.blocked_ns, 30);
-        assert_eq!(rows[0].total.spent.wall_ns, 130);
-        assert_eq!(rows[2].own, Weights::default());
-        assert_eq!(rows[2].total.spent.wall_ns, 140);
+        assert_eq!(rows[0].own.running_ns(), 100);
+        assert_eq!(rows[0].own.blocked_ns, 30);
+        assert_eq!(rows[0].total.wall_ns, 130);
+        assert_eq!(rows[2].own, Spent::default());
+        assert_eq!(rows[2].total.wall_ns, 140);
         let by_total = functions(&profile, &|_| true, SortKey::Total);
         assert_eq!(by_total[0].function, main);
         let sites = blocking_sites(&profile, &|_| true);

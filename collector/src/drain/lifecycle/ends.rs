@@ -18,7 +18,7 @@ const LATE_NS: u64 = 1_000_000_000;
 
 impl Lifecycle {
     /// Writes the totals of threads and processes that are over.
-    pub fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
+    pub(crate) fn conclude(&mut self, mapping: &Mapping, converter: &Converter) {
         let mut over = std::mem::take(&mut self.over);
         over.sort_unstable();
         for utid in over {
@@ -29,19 +29,19 @@ impl Lifecycle {
                 self.free_threads.push(Concluded {
                     entry: thread.entry,
                     utid,
-                    tid: thread.packet.tid,
-                    upid: thread.packet.upid,
+                    tid: thread.tid(),
+                    upid: thread.upid(),
                 });
                 self.now.0 = self.now.0.wrapping_sub(thread.now.0);
                 self.now.1 = self.now.1.wrapping_sub(thread.now.1);
-                if let Some(p) = self.processes.get_mut(&thread.packet.upid)
+                if let Some(p) = self.processes.get_mut(&thread.upid())
                     && thread.is_counted
                 {
                     p.live_threads = p.live_threads.saturating_sub(1);
                 }
             }
         }
-        let over: Vec<u32> = self
+        let over: Vec<Upid> = self
             .processes
             .iter()
             .filter(|(_, p)| p.ended && p.live_threads == 0 && !self.may_be_told_of(mapping, p))
@@ -63,7 +63,7 @@ impl Lifecycle {
                 self.free_processes.push((process.entry, upid));
                 self.remembered.push_back((self.now_ns, upid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
-                    upid,
+                    upid: upid.0,
                     // Not known to have ended by itself: the last sign of life of all.
                     end_ns: match process.end_ns {
                         0 => self.last_ns,
@@ -71,7 +71,7 @@ impl Lifecycle {
                     },
                     wait_status: self
                         .wait_status
-                        .filter(|(pid, _)| *pid == process.packet.pid && !process.execed)
+                        .filter(|(pid, _)| *pid == process.pid() && !process.execed)
                         .map(|(_, status)| status),
                     execed: process.execed,
                 }));
@@ -92,7 +92,7 @@ impl Lifecycle {
     }
 
     /// Writes what is known of those that live on when the session ends.
-    pub fn conclude_living(
+    pub(crate) fn conclude_living(
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
@@ -101,7 +101,7 @@ impl Lifecycle {
         let threads = std::mem::take(&mut self.threads);
         self.now = (0, 0);
         for mut thread in threads.into_values() {
-            let process = self.processes.get(&thread.packet.upid);
+            let process = self.processes.get(&thread.upid());
             if !self.dead_world && !process.is_some_and(|p| p.is_foreign) {
                 self.bring_up_to_date(mapping, &mut thread, system);
             }
@@ -119,7 +119,7 @@ impl Lifecycle {
         let (Some(process), Some(last)) = (process, thread.rusage) else {
             return;
         };
-        let (pid, tid) = (process.pid.load(Ordering::Relaxed), thread.packet.tid);
+        let (pid, tid) = (process.pid(), thread.tid());
         let Some(usage) = system.usage(pid, tid) else {
             return;
         };
@@ -165,12 +165,12 @@ impl Lifecycle {
         self.past.seeded += thread.seeded;
         self.past.damaged += thread.counts.2;
         // The image that follows an exec goes on with its clock.
-        let process = self.processes.get(&thread.packet.upid);
+        let process = self.processes.get(&thread.upid());
         let goes_on = thread.packet.is_main && process.is_some_and(|p| p.execed);
         if !goes_on {
             self.past.cpu_ns += end.cpu_ns;
         }
-        let told_begin_ns = self.told_waits.remove(&thread.packet.utid);
+        let told_begin_ns = self.told_waits.remove(&thread.utid());
         if (thread.was_cut_off || !exited)
             && let Some(wait) = last_wait(entry, thread, converter, &end)
             && told_begin_ns != Some(wait.wait[0].begin_ns)
@@ -178,7 +178,7 @@ impl Lifecycle {
             self.say(packet::Body::Waits(wait));
         }
         // It was seen later than the end of its process, maybe: whoever reads the trace takes that.
-        let of_process = self.processes.get(&thread.packet.upid);
+        let of_process = self.processes.get(&thread.upid());
         let process_end_ns = of_process.filter(|p| p.ended).map_or(0, |p| p.end_ns);
         let end_ns = match process_end_ns {
             0 => end.end_ns,
@@ -239,7 +239,7 @@ impl Lifecycle {
 
     /// The totals of those that live, as if the session ended now, and how many of each one's records
     /// the ring has overwritten.
-    pub fn totals_of_living(
+    pub(crate) fn totals_of_living(
         &self,
         mapping: &Mapping,
         converter: &Converter,
@@ -257,7 +257,7 @@ impl Lifecycle {
 
     /// What was concluded is stored: its entries may be used again. Where records are kept, some of
     /// these threads may come later: their ends stay known.
-    pub fn release(&mut self, mapping: &Mapping, keep: Keep, system: &dyn System) {
+    pub(crate) fn release(&mut self, mapping: &Mapping, keep: Keep, system: &dyn System) {
         for thread in std::mem::take(&mut self.free_threads) {
             if self.is_leaving(&thread, system) {
                 self.free_threads.push(thread);
@@ -286,12 +286,12 @@ impl Lifecycle {
         let process = self.processes.get(&thread.upid);
         !self.dead_world
             && process.is_some_and(|p| {
-                !p.ended && !p.is_foreign && system.has_thread(p.packet.pid, thread.tid)
+                !p.ended && !p.is_foreign && system.has_thread(p.pid(), thread.tid)
             })
     }
 
     /// The next process that ended long enough ago to be forgotten at this time, ns.
-    pub fn next_to_forget(&mut self, now_ns: u64) -> Option<u32> {
+    pub(crate) fn next_to_forget(&mut self, now_ns: u64) -> Option<Upid> {
         loop {
             let (end_ns, upid) = *self.remembered.front()?;
             if now_ns.saturating_sub(end_ns) < MEMORY_NS {
@@ -307,8 +307,8 @@ impl Lifecycle {
 
     /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records
     /// are kept only its modules go: the others may still tell of it.
-    pub fn forget(&mut self, upid: u32, keep: Keep, has_jit_map: bool) {
-        self.modules.remove_process(upid);
+    pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
+        self.modules.remove_process(upid.0);
         self.module_counts.remove(&upid);
         if keep == Keep::Nothing {
             self.off.remove(&upid);

@@ -25,7 +25,7 @@ const NAMES_DISTANCE: u64 = 512;
 
 impl Lifecycle {
     /// Goes through the registry: newcomers, and ends.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
@@ -48,7 +48,7 @@ impl Lifecycle {
 
     /// Goes through the registry for newcomers only. Who has ended since the last look may have records that
     /// were not found yet: that is for the next one.
-    pub fn meet_newcomers(
+    pub(crate) fn meet_newcomers(
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
@@ -66,14 +66,14 @@ impl Lifecycle {
         converter: &Converter,
         now: &Snapshot,
         system: &dyn System,
-    ) -> HashMap<u32, u32> {
-        let mut images: HashMap<u32, u32> = HashMap::new();
+    ) -> HashMap<Pid, Upid> {
+        let mut images: HashMap<Pid, Upid> = HashMap::new();
         for (i, entry) in registry::processes(mapping) {
             let state = entry.state.load(Ordering::Acquire);
             if matches!(state, entry_state::FREE | entry_state::CLAIMED) {
                 continue;
             }
-            let upid = entry.upid.load(Ordering::Relaxed);
+            let upid = entry.upid();
             if self.ended_processes.contains(&upid) {
                 continue;
             }
@@ -83,7 +83,7 @@ impl Lifecycle {
                     self.contradictions += 1;
                     continue;
                 }
-                if entry.pid.load(Ordering::Relaxed) > MOST_PIDS || state > entry_state::ADOPTED {
+                if entry.pid().0 > MOST_PIDS || state > entry_state::ADOPTED {
                     self.contradictions += 1;
                     continue;
                 }
@@ -100,7 +100,7 @@ impl Lifecycle {
                 let origin = Origin::try_from(entry.origin.load(Ordering::Relaxed) as i32)
                     .unwrap_or(Origin::Started);
                 self.processes_seen += u32::from(origin != Origin::Execed);
-                let pid = entry.pid.load(Ordering::Relaxed);
+                let pid = entry.pid();
                 let start_ns = converter.to_ns(entry.start_cycles.load(Ordering::Relaxed));
                 self.pids.insert(upid, (pid, start_ns));
                 let is_foreign = !self.dead_world
@@ -110,8 +110,8 @@ impl Lifecycle {
                     return Process {
                         entry: i,
                         packet: v1::Process {
-                            upid,
-                            pid,
+                            upid: upid.0,
+                            pid: pid.0,
                             parent_upid: entry.parent_upid.load(Ordering::Relaxed),
                             start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
                             origin: origin.into(),
@@ -130,8 +130,8 @@ impl Lifecycle {
                 Process {
                     entry: i,
                     packet: v1::Process {
-                        upid,
-                        pid,
+                        upid: upid.0,
+                        pid: pid.0,
                         parent_pid: entry.parent_pid.load(Ordering::Relaxed),
                         parent_upid: entry.parent_upid.load(Ordering::Relaxed),
                         start_ns: converter.to_ns(entry.start_cycles.load(Ordering::Relaxed)),
@@ -169,7 +169,7 @@ impl Lifecycle {
             } else if known.said_ended_ns == 0 {
                 known.said_ended_ns = now.monotonic_ns;
             }
-            let newest = images.entry(known.packet.pid).or_default();
+            let newest = images.entry(known.pid()).or_default();
             *newest = upid.max(*newest);
         }
         images
@@ -180,7 +180,7 @@ impl Lifecycle {
         mapping: &Mapping,
         converter: &Converter,
         now: &Snapshot,
-        images: &HashMap<u32, u32>,
+        images: &HashMap<Pid, Upid>,
         system: &dyn System,
     ) {
         let (now_ns, dead_world) = (self.now_ns, self.dead_world);
@@ -194,14 +194,14 @@ impl Lifecycle {
                             && now.monotonic_ns - process.said_ended_ns > FOREIGN_END_NS
                     }
                     Some(watch) => watch.has_ended(),
-                    None => !system.exists(process.packet.pid),
+                    None => !system.exists(process.pid()),
                 };
             // An image that exec replaced is over when the next one has reported; one that is no
             // program of ours never does, and the end of the process ends both.
             let is_replaced = process.execed
                 && images
-                    .get(&process.packet.pid)
-                    .is_some_and(|newest| *newest > process.packet.upid);
+                    .get(&process.pid())
+                    .is_some_and(|newest| *newest > process.upid());
             if !is_dead && !is_replaced {
                 continue;
             }
@@ -214,8 +214,8 @@ impl Lifecycle {
             self.ends_threads = true;
             process.watch = None;
             if process.execed && !is_replaced {
-                self.not_hooked += u64::from(!self.named.contains(&process.packet.upid));
-                self.replaced.insert(process.packet.upid);
+                self.not_hooked += u64::from(!self.named.contains(&process.upid()));
+                self.replaced.insert(process.upid());
             }
             process.execed &= is_replaced;
             let end_cycles = mapping
@@ -268,7 +268,7 @@ impl Lifecycle {
         ) {
             return;
         }
-        let utid = entry.utid.load(Ordering::Relaxed);
+        let utid = entry.utid();
         if self.known_ends.contains(&utid) {
             return;
         }
@@ -277,7 +277,7 @@ impl Lifecycle {
             let process = mapping.process(process);
             let is_live =
                 process.is_some_and(|p| p.state.load(Ordering::Acquire) == entry_state::LIVE);
-            let upid = process.map_or(0, |p| p.upid.load(Ordering::Relaxed));
+            let upid = process.map_or(Upid(0), |p| p.upid());
             // Its process came after processes were looked at: both are met together, by the next look.
             if !self.processes.contains_key(&upid) {
                 self.ends_threads |= is_live && !self.ended_processes.contains(&upid);
@@ -288,7 +288,7 @@ impl Lifecycle {
         let Some(thread) = self.threads.get_mut(&utid) else {
             return;
         };
-        let Some(process) = self.processes.get_mut(&thread.packet.upid) else {
+        let Some(process) = self.processes.get_mut(&thread.upid()) else {
             return;
         };
         if !std::mem::replace(&mut thread.is_counted, true) {
@@ -330,9 +330,9 @@ impl Lifecycle {
     /// A thread that was not known: from the registry, or (its entry is gone) from a sub-buffer.
     fn meet(
         &mut self,
-        utid: u32,
+        utid: Utid,
         index: u32,
-        upid: u32,
+        upid: Upid,
         entry: &ThreadEntry,
         converter: &Converter,
     ) {
@@ -346,17 +346,17 @@ impl Lifecycle {
         self.owners.1.insert(index, utid);
         let start = entry.start_cycles.load(Ordering::Relaxed);
         let process = self.processes.get(&upid).map(|p| &p.packet);
-        let pid = process.map_or(0, |process| process.pid);
-        let tid = entry.tid.load(Ordering::Relaxed);
-        let goes_on = tid == pid && process.is_some_and(replaces_another);
+        let main = process.map_or(Tid(0), |process| Pid(process.pid).main_thread());
+        let tid = entry.tid();
+        let goes_on = tid == main && process.is_some_and(replaces_another);
         self.threads_seen += u32::from(!goes_on);
         let mut thread = Thread {
             entry: index,
             packet: v1::Thread {
-                utid,
-                upid,
-                tid,
-                is_main: tid == pid,
+                utid: utid.0,
+                upid: upid.0,
+                tid: tid.0,
+                is_main: tid == main,
                 start_ns: past_ns(converter.to_ns(start), self.now_ns, self.dead_world),
                 cpu_before_ns: believed(entry.cpu_before_ns.load(Ordering::Relaxed)),
                 creator_utid: entry.creator_utid.load(Ordering::Relaxed),
@@ -367,7 +367,7 @@ impl Lifecycle {
             ..Default::default()
         };
         if let Some(seed) = self.seed.threads.remove(&utid) {
-            if seed.packet.utid == utid {
+            if seed.packet.utid == utid.0 {
                 thread.packet = seed.packet;
                 thread.dirty = false;
             }
@@ -409,12 +409,12 @@ impl Lifecycle {
                 continue;
             }
             // In another pid namespace the numbers are somebody else's.
-            let process = self.processes.get(&thread.packet.upid);
-            let pid = process.filter(|p| !p.is_foreign).map(|p| p.packet.pid);
+            let process = self.processes.get(&thread.upid());
+            let pid = process.filter(|p| !p.is_foreign).map(Process::pid);
             let Some(pid) = pid else {
                 continue;
             };
-            if let Some(name) = system.thread_name(pid, thread.packet.tid)
+            if let Some(name) = system.thread_name(pid, thread.tid())
                 && name != thread.packet.name
             {
                 thread.packet.name = name;
@@ -425,24 +425,27 @@ impl Lifecycle {
     }
 
     /// Whether this process was seen, alive or at its end.
-    pub fn knows_process(&self, upid: u32) -> bool {
+    pub(crate) fn knows_process(&self, upid: Upid) -> bool {
         self.processes.contains_key(&upid) || self.ended_processes.contains(&upid)
     }
 
     /// Whether this thread was seen, alive or at its end.
-    pub fn knows(&self, utid: u32) -> bool {
+    pub(crate) fn knows(&self, utid: Utid) -> bool {
         self.threads.contains_key(&utid) || self.known_ends.contains(&utid)
     }
 
     /// A sub-buffer names its thread: known by now, unless memory was damaged.
-    pub fn note_thread(&mut self, mapping: &Mapping, drained: &Drained, converter: &Converter) {
+    pub(crate) fn note_thread(
+        &mut self,
+        mapping: &Mapping,
+        drained: &Drained,
+        converter: &Converter,
+    ) {
         if self.knows(drained.utid) {
             return;
         }
         let entry = mapping.thread(drained.owner);
-        let is_its_own = |entry: &&ThreadEntry| {
-            self.dead_world || entry.utid.load(Ordering::Relaxed) == drained.utid
-        };
+        let is_its_own = |entry: &&ThreadEntry| self.dead_world || entry.utid() == drained.utid;
         if let Some(entry) = entry.filter(is_its_own) {
             self.meet(drained.utid, drained.owner, drained.upid, entry, converter);
         }

@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 
 use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::shm::buffer::Drained;
 use stackbeat_core::shm::layout::{ThreadEntry, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
@@ -24,7 +25,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, packet, process::Origin};
 
-pub use seed::{Seed, SeedThread};
+pub(crate) use seed::{Seed, SeedThread};
 
 use super::Keep;
 use super::crash::Crash;
@@ -35,7 +36,7 @@ use stackbeat_symbolize::Modules;
 
 /// Entries of threads that a look goes through.
 #[derive(Clone, Copy, Debug)]
-pub enum Changed<'a> {
+pub(crate) enum Changed<'a> {
     All,
     /// Those that have shown activity, twice each (`crate::session`, `activity`).
     Entries(&'a [u32]),
@@ -43,7 +44,7 @@ pub enum Changed<'a> {
 
 /// Counts of one stored sub-buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub stored: u64,
     pub samples: u64,
     pub damaged: u64,
@@ -51,7 +52,7 @@ pub struct Counts {
 
 /// A process image, live or over.
 #[derive(Debug, Default)]
-pub struct Process {
+pub(crate) struct Process {
     pub entry: u32,
     pub packet: v1::Process,
     texts: BTreeMap<u32, Vec<u8>>,
@@ -70,6 +71,16 @@ pub struct Process {
     live_threads: u32,
 }
 
+impl Process {
+    fn upid(&self) -> Upid {
+        Upid(self.packet.upid)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.packet.pid)
+    }
+}
+
 /// Whether an image took the place of another one in its process, which goes on with its main thread.
 fn replaces_another(process: &v1::Process) -> bool {
     process.origin() == Origin::Execed
@@ -77,7 +88,7 @@ fn replaces_another(process: &v1::Process) -> bool {
 
 /// A thread, live or over.
 #[derive(Debug, Default)]
-pub struct Thread {
+pub(crate) struct Thread {
     pub entry: u32,
     pub packet: v1::Thread,
     dirty: bool,
@@ -102,28 +113,43 @@ pub struct Thread {
     now: (u64, u64),
 }
 
+impl Thread {
+    fn utid(&self) -> Utid {
+        Utid(self.packet.utid)
+    }
+
+    fn tid(&self) -> Tid {
+        Tid(self.packet.tid)
+    }
+
+    /// Of its process.
+    fn upid(&self) -> Upid {
+        Upid(self.packet.upid)
+    }
+}
+
 /// A thread whose end is written.
 #[derive(Clone, Copy, Debug)]
 struct Concluded {
     entry: u32,
-    utid: u32,
-    tid: u32,
-    upid: u32,
+    utid: Utid,
+    tid: Tid,
+    upid: Upid,
 }
 
 /// When a program without an agent may have run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Since {
+pub(crate) struct Since {
     pub ns: u64,
     /// It came after this image of its process, whenever that began; 0: none is known.
-    pub image: u32,
+    pub image: Upid,
     /// And before this one; 0: none is known.
-    pub until_image: u32,
+    pub until_image: Upid,
 }
 
 /// Sums over threads that are over, and those that the session knows.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub(crate) struct Sums {
     pub written: u64,
     pub stored: u64,
     /// Stored in an earlier life of the trace.
@@ -136,7 +162,7 @@ pub struct Sums {
 
 impl Sums {
     /// Records that are known to be lost.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.drops[drops::BUFFER_FULL]
             .saturating_add(self.drops[drops::OVERWRITTEN])
             .saturating_add(self.damaged)
@@ -145,11 +171,11 @@ impl Sums {
 
 /// The state of following a registry.
 #[derive(Debug, Default)]
-pub struct Lifecycle {
-    processes: HashMap<u32, Process>,
-    threads: HashMap<u32, Thread>,
+pub(crate) struct Lifecycle {
+    processes: HashMap<Upid, Process>,
+    threads: HashMap<Utid, Thread>,
     /// By entry, the process and the thread that were met there last. An entry is another one's only once it was freed.
-    owners: (HashMap<u32, u32>, HashMap<u32, u32>),
+    owners: (HashMap<u32, Upid>, HashMap<u32, Utid>),
     /// Entries and sub-buffers that named somebody else all the same: the program has written over them.
     pub contradictions: u64,
     /// By process, start and epoch: one address range can hold several modules in turn.
@@ -157,29 +183,29 @@ pub struct Lifecycle {
     /// How the maps of run-time compilers grew.
     jit_maps: Vec<v1::JitMap>,
     /// How many of them a process has.
-    module_counts: HashMap<u32, usize>,
-    /// Processes whose agent is off in a sandbox, by utid: they run unrecorded.
-    off: HashSet<u32>,
+    module_counts: HashMap<Upid, usize>,
+    /// Processes whose agent is off in a sandbox: they run unrecorded.
+    off: HashSet<Upid>,
     /// Images, by upid, that exec has replaced by a program without an agent.
-    replaced: HashSet<u32>,
+    replaced: HashSet<Upid>,
     /// Images, by upid, after which a program without an agent was named: it is not one of those that were not seen.
-    named: HashSet<u32>,
+    named: HashSet<Upid>,
     /// Pid and start of all processes so far, by upid.
-    pids: BTreeMap<u32, (u32, u64)>,
+    pids: BTreeMap<Upid, (Pid, u64)>,
     /// Threads whose entry was seen ended, by entry; their sub-buffers have no writer any more.
     dead_owners: HashSet<u32>,
     /// Threads whose entries are freed when what was said is stored.
     free_threads: Vec<Concluded>,
     /// (entry, utid), likewise.
-    free_processes: Vec<(u32, u32)>,
+    free_processes: Vec<(u32, Upid)>,
     /// Threads and processes whose end is in the trace.
-    known_ends: HashSet<u32>,
-    ended_processes: HashSet<u32>,
+    known_ends: HashSet<Utid>,
+    ended_processes: HashSet<Upid>,
     /// By thread, when the last wait began that was seen from outside, ns.
-    told_waits: HashMap<u32, u64>,
+    told_waits: HashMap<Utid, u64>,
     /// Processes whose end was written, or that were not there when a module of theirs was seen, and when that was, ns: they
     /// are remembered a little longer.
-    remembered: VecDeque<(u64, u32)>,
+    remembered: VecDeque<(u64, Upid)>,
     out: Vec<u8>,
     packets: u64,
     /// Sums of the threads that are over.
@@ -188,11 +214,11 @@ pub struct Lifecycle {
     /// Looks so far.
     polls: u64,
     /// When names are to be read: look, thread.
-    names: BinaryHeap<Reverse<(u64, u32)>>,
+    names: BinaryHeap<Reverse<(u64, Utid)>>,
     /// Threads of which there is something to say.
-    dirty: Vec<u32>,
+    dirty: Vec<Utid>,
     /// Threads that have ended, to be concluded.
-    over: Vec<u32>,
+    over: Vec<Utid>,
     /// A process has ended: its threads have, too.
     ends_threads: bool,
     /// Processes that a fault has ended, and what they ran.
@@ -210,7 +236,7 @@ pub struct Lifecycle {
     /// Images that exec replaced by a program that never reported and that nobody has named.
     pub not_hooked: u64,
     /// Status of the direct child, by pid.
-    wait_status: Option<(u32, i32)>,
+    wait_status: Option<(Pid, i32)>,
     /// Processes, however many images each has had, and threads: a main thread goes on through exec.
     pub processes_seen: u32,
     pub threads_seen: u32,
@@ -227,7 +253,7 @@ const FUTURE_NS: u64 = 10_000_000_000;
 const MOST: u64 = 1 << 56;
 
 /// A counter of the mapping; 0 for one that the program must have written over.
-pub fn believed(count: u64) -> u64 {
+pub(crate) fn believed(count: u64) -> u64 {
     match count {
         0..MOST => count,
         _ => 0,
@@ -248,7 +274,7 @@ fn add(sum: &mut u64, count: u64) {
 }
 
 /// Whether nobody runs under this entry.
-pub fn is_over(entry: &ThreadEntry) -> bool {
+pub(crate) fn is_over(entry: &ThreadEntry) -> bool {
     matches!(
         entry.state.load(Ordering::Acquire),
         entry_state::FREE | entry_state::ENDED
@@ -257,17 +283,17 @@ pub fn is_over(entry: &ThreadEntry) -> bool {
 
 impl Lifecycle {
     /// The program's own end, as `wait` gave it.
-    pub fn set_wait_status(&mut self, pid: u32, status: i32) {
+    pub(crate) fn set_wait_status(&mut self, pid: Pid, status: i32) {
         self.wait_status = Some((pid, status));
     }
 
     /// Processes that a fault has ended since the last call, and what they ran.
-    pub fn take_crashes(&mut self) -> Vec<(Crash, String)> {
+    pub(crate) fn take_crashes(&mut self) -> Vec<(Crash, String)> {
         std::mem::take(&mut self.crashes)
     }
 
     /// Queues a packet for the next flush.
-    pub fn say(&mut self, body: packet::Body) {
+    pub(crate) fn say(&mut self, body: packet::Body) {
         if let packet::Body::JitMap(map) = &body {
             self.jit_maps.push(*map);
         }
@@ -276,7 +302,7 @@ impl Lifecycle {
     }
 
     /// The queued packets. They stay queued until [`Lifecycle::heard`].
-    pub fn said(&mut self) -> (Vec<u8>, u64) {
+    pub(crate) fn said(&mut self) -> (Vec<u8>, u64) {
         let mut bodies = Vec::new();
         for process in self.processes.values_mut().filter(|p| p.dirty) {
             process.dirty = false;
@@ -295,26 +321,26 @@ impl Lifecycle {
     }
 
     /// What was said is stored.
-    pub fn heard(&mut self) {
+    pub(crate) fn heard(&mut self) {
         self.out.clear();
         self.packets = 0;
     }
 
-    pub fn next_record(&self, utid: u32) -> u64 {
+    pub(crate) fn next_record(&self, utid: Utid) -> u64 {
         self.threads.get(&utid).map_or(0, |t| t.next_record)
     }
 
-    pub fn is_dead_owner(&self, entry: u32) -> bool {
+    pub(crate) fn is_dead_owner(&self, entry: u32) -> bool {
         self.dead_owners.contains(&entry)
     }
 
     /// Sums over the threads that are over.
-    pub fn past(&self) -> &Sums {
+    pub(crate) fn past(&self) -> &Sums {
         &self.past
     }
 
     /// The sums over all threads, those that live included.
-    pub fn sums(&self, mapping: &Mapping) -> Sums {
+    pub(crate) fn sums(&self, mapping: &Mapping) -> Sums {
         let mut sums = self.past.clone();
         for thread in self.threads.values() {
             let Some(entry) = mapping.thread(thread.entry) else {
@@ -333,38 +359,33 @@ impl Lifecycle {
     }
 
     /// Records written and lost so far, by threads that live as they were when they were looked at last.
-    pub fn written_and_lost(&self) -> (u64, u64) {
+    pub(crate) fn written_and_lost(&self) -> (u64, u64) {
         (
             self.past.written.saturating_add(self.now.0),
             self.past.lost().saturating_add(self.now.1),
         )
     }
 
-    /// Processes that were not seen to end.
-    pub fn living(&self) -> impl Iterator<Item = &Process> {
-        self.processes.values().filter(|p| !p.ended)
-    }
-
     /// The pids of all processes that are remembered, by upid.
-    pub fn pids(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn pids(&self) -> impl Iterator<Item = (Upid, Pid)> {
         self.pids.iter().map(|(upid, (pid, _))| (*upid, *pid))
     }
 
     /// A wait of a thread is in the trace already.
-    pub fn tells_wait(&mut self, utid: u32, begin_ns: u64) {
+    pub(crate) fn tells_wait(&mut self, utid: Utid, begin_ns: u64) {
         if !self.known_ends.contains(&utid) {
             self.told_waits.insert(utid, begin_ns);
         }
     }
 
     /// The pid of a process that is remembered.
-    pub fn pid(&self, upid: u32) -> Option<u32> {
+    pub(crate) fn pid(&self, upid: Upid) -> Option<Pid> {
         self.pids.get(&upid).map(|(pid, _)| *pid)
     }
 
     /// Whether an agent was in a program that was seen without one: the process' last image until its end has an agent, and
     /// did not begin before that program may have.
-    pub fn has_met(&self, pid: u32, since: Since, end_ns: u64) -> bool {
+    pub(crate) fn has_met(&self, pid: Pid, since: Since, end_ns: u64) -> bool {
         // A look from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
         self.last_image(pid, end_ns, since.until_image)
@@ -378,9 +399,9 @@ impl Lifecycle {
 
     /// The last image of a process that an agent was in, that began until `end_ns` and that came before `until_image` (0: it
     /// lives on), and when it began.
-    fn last_image(&self, pid: u32, end_ns: u64, until_image: u32) -> Option<(u32, u64)> {
+    fn last_image(&self, pid: Pid, end_ns: u64, until_image: Upid) -> Option<(Upid, u64)> {
         let until_image = match until_image {
-            0 => u32::MAX,
+            Upid(0) => Upid(u32::MAX),
             upid => upid,
         };
         let mut images = self.pids.range(..until_image).rev();
@@ -390,7 +411,7 @@ impl Lifecycle {
     }
 
     /// A program that ran without an agent under this pid until `end_ns` (0: it lives on) is named.
-    pub fn name(&mut self, pid: u32, since: Since, end_ns: u64) {
+    pub(crate) fn name(&mut self, pid: Pid, since: Since, end_ns: u64) {
         let Some((upid, _)) = self.last_image(pid, end_ns, since.until_image) else {
             return;
         };
@@ -401,17 +422,17 @@ impl Lifecycle {
     }
 
     /// Whether an exec has replaced an image, by a program without an agent as far as is known.
-    fn is_replaced(&self, upid: u32) -> bool {
+    fn is_replaced(&self, upid: Upid) -> bool {
         self.replaced.contains(&upid) || self.processes.get(&upid).is_some_and(|p| p.execed)
     }
 
     /// The modules of all processes that are remembered.
-    pub fn modules(&self) -> &Modules {
+    pub(crate) fn modules(&self) -> &Modules {
         &self.modules
     }
 
     /// How the maps of run-time compilers grew, in order of time.
-    pub fn jit_maps(&self) -> impl Iterator<Item = &v1::JitMap> {
+    pub(crate) fn jit_maps(&self) -> impl Iterator<Item = &v1::JitMap> {
         self.jit_maps.iter()
     }
 }

@@ -12,7 +12,7 @@ const MOST_MODULES: usize = 16 << 10;
 
 impl Lifecycle {
     /// The last sample so far of a thread.
-    pub fn note_sample(&mut self, utid: u32, row: &SampleRow) {
+    pub(crate) fn note_sample(&mut self, utid: Utid, row: &SampleRow) {
         if let Some(thread) = self.threads.get_mut(&utid) {
             thread.last_cpu_ns = thread.last_cpu_ns.max(row.cpu_ns);
             thread.last_ns = thread.last_ns.max(row.time_ns);
@@ -25,13 +25,13 @@ impl Lifecycle {
 
     /// A module's path as the program gave it to the dynamic linker may be relative to where the program
     /// was then; the kernel knows the whole.
-    fn absolute(&self, upid: u32, path: String, start: u64, system: &dyn System) -> String {
+    fn absolute(&self, upid: Upid, path: String, start: u64, system: &dyn System) -> String {
         if path.starts_with(['/', '[']) || path.is_empty() {
             return path;
         }
         self.processes
             .get(&upid)
-            .and_then(|process| system.mapped_file(process.packet.pid, start))
+            .and_then(|process| system.mapped_file(process.pid(), start))
             // By now something else may lie there.
             .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
             .or_else(|| {
@@ -47,7 +47,7 @@ impl Lifecycle {
     }
 
     /// A module that was met from outside; the agent may never meet it, or later.
-    pub fn add_module(&mut self, module: v1::Module) {
+    pub(crate) fn add_module(&mut self, module: v1::Module) {
         if !self.modules.is_there(module.upid, module.start) {
             self.insert_module(module);
         }
@@ -55,8 +55,8 @@ impl Lifecycle {
 
     /// Adds a module or changes it, unless its process has too many.
     fn insert_module(&mut self, module: v1::Module) {
-        let process = module.upid;
-        let is_new = !(self.modules).contains(&(process, module.start, module.epoch));
+        let process = Upid(module.upid);
+        let is_new = !(self.modules).contains(&(module.upid, module.start, module.epoch));
         if !self.processes.contains_key(&process) && !self.module_counts.contains_key(&process) {
             // Not met yet, or over and forgotten, maybe: it is forgotten (again) unless it lives then.
             self.remembered.push_back((self.now_ns, process));
@@ -72,7 +72,7 @@ impl Lifecycle {
     }
 
     /// A record that says something about a thread or its process. Saying it again changes nothing.
-    pub fn take(&mut self, drained: &Drained, record: Record, system: &dyn System) {
+    pub(crate) fn take(&mut self, drained: &Drained, record: Record, system: &dyn System) {
         match record {
             Record::Module {
                 start,
@@ -89,7 +89,7 @@ impl Lifecycle {
                 }
                 let path = self.absolute(drained.upid, path, start, system);
                 let module = v1::Module {
-                    upid: drained.upid,
+                    upid: drained.upid.0,
                     epoch,
                     end_epoch: 0,
                     path,
@@ -98,7 +98,7 @@ impl Lifecycle {
                     end,
                     bias,
                 };
-                let key = (drained.upid, start, epoch);
+                let key = (drained.upid.0, start, epoch);
                 let is_known = self.modules.get(&key).is_some_and(|known| {
                     v1::Module {
                         end_epoch: 0,
@@ -115,7 +115,7 @@ impl Lifecycle {
             Record::ModuleGone { start, epoch } => {
                 let process = drained.upid;
                 // What came in its place has this epoch, and may have been announced before.
-                if let Some(gone) = self.modules.end(process, start, epoch) {
+                if let Some(gone) = self.modules.end(process.0, start, epoch) {
                     self.say(packet::Body::Module(gone));
                 }
             }
@@ -146,7 +146,7 @@ impl Lifecycle {
     }
 
     /// Records of a thread up to `end` are in the trace, or known to be lost.
-    pub fn stored(&mut self, utid: u32, end: u64, counts: &Counts) {
+    pub(crate) fn stored(&mut self, utid: Utid, end: u64, counts: &Counts) {
         if let Some(thread) = self.threads.get_mut(&utid) {
             thread.next_record = thread.next_record.max(end);
             thread.counts.0 += counts.stored;

@@ -4,7 +4,7 @@ use super::*;
 
 /// A thread as a partial trace knows it.
 #[derive(Debug, Default)]
-pub struct SeedThread {
+pub(crate) struct SeedThread {
     pub packet: v1::Thread,
     pub end: Option<v1::ThreadEnd>,
     /// Records below are in the trace or lost.
@@ -19,25 +19,25 @@ pub struct SeedThread {
 
 /// What a partial trace holds.
 #[derive(Debug, Default)]
-pub struct Seed {
-    pub processes: HashMap<u32, v1::Process>,
-    pub ended_processes: HashSet<u32>,
-    pub(super) threads: HashMap<u32, SeedThread>,
+pub(crate) struct Seed {
+    pub processes: HashMap<Upid, v1::Process>,
+    pub ended_processes: HashSet<Upid>,
+    pub(super) threads: HashMap<Utid, SeedThread>,
     pub modules: Modules,
-    pub events: HashSet<(u32, u64, String)>,
+    pub events: HashSet<(Utid, u64, String)>,
     pub jit_maps: Vec<v1::JitMap>,
 }
 
 impl Seed {
     /// The thread with this utid.
-    pub fn thread(&mut self, utid: u32) -> &mut SeedThread {
+    pub(crate) fn thread(&mut self, utid: Utid) -> &mut SeedThread {
         self.threads.entry(utid).or_default()
     }
 }
 
 impl Lifecycle {
     /// A lifecycle over a mapping whose processes are all taken for dead, after a partial trace.
-    pub fn of_the_dead(mut seed: Seed) -> Lifecycle {
+    pub(crate) fn of_the_dead(mut seed: Seed) -> Lifecycle {
         let mut lifecycle = Lifecycle {
             dead_world: true,
             ended_processes: std::mem::take(&mut seed.ended_processes),
@@ -51,10 +51,10 @@ impl Lifecycle {
         for (upid, process) in &seed.processes {
             lifecycle
                 .pids
-                .insert(*upid, (process.pid, process.start_ns));
+                .insert(*upid, (Pid(process.pid), process.start_ns));
         }
         let goes_on = |thread: &v1::Thread| {
-            let process = seed.processes.get(&thread.upid);
+            let process = seed.processes.get(&Upid(thread.upid));
             thread.is_main && process.is_some_and(replaces_another)
         };
         for (utid, thread) in &seed.threads {
@@ -71,28 +71,28 @@ impl Lifecycle {
             }
         }
         seed.threads
-            .retain(|utid, thread| *utid != 0 && thread.end.is_none());
+            .retain(|utid, thread| *utid != Utid(0) && thread.end.is_none());
         lifecycle.seed = seed;
         lifecycle
     }
 
     /// Whether a partial trace holds this event already.
-    pub fn event_is_known(&self, event: &v1::Event) -> bool {
+    pub(crate) fn event_is_known(&self, event: &v1::Event) -> bool {
         !self.seed.events.is_empty()
             && self
                 .seed
                 .events
-                .contains(&(event.utid, event.time_ns, event.name.clone()))
+                .contains(&(Utid(event.utid), event.time_ns, event.name.clone()))
     }
 
     /// Writes the ends of threads that a partial trace knows and the mapping does not.
-    pub fn conclude_unmet(&mut self) {
+    pub(crate) fn conclude_unmet(&mut self) {
         for (utid, thread) in std::mem::take(&mut self.seed.threads) {
             self.past.written += thread.next_record;
             self.past.seeded += thread.stored;
             self.threads_seen += 1;
             self.say(packet::Body::ThreadEnd(v1::ThreadEnd {
-                utid,
+                utid: utid.0,
                 end_ns: thread.last_ns,
                 cpu_ns: thread.cpu_ns,
                 records_written: thread.next_record,

@@ -12,6 +12,8 @@ use std::ops::Range;
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
 
+use stackbeat_core::ids::Pid;
+
 use super::image::Images;
 use super::tracee::Borrowed;
 use crate::linux::remote_unwind::Module;
@@ -31,7 +33,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Looks into the files of all modules; those that cannot be read have none.
-    pub(super) fn find(pid: u32, images: &Images) -> Slots {
+    pub(super) fn find(pid: Pid, images: &Images) -> Slots {
         let mut slots = Slots::default();
         for module in &images.modules {
             for (addresses, range) in slots.addresses.iter_mut().zip(sections(pid, module)) {
@@ -70,7 +72,7 @@ impl Slots {
 }
 
 /// The sections of a module that hold slots.
-fn sections(pid: u32, module: &Module) -> [Option<Range<u64>>; 2] {
+fn sections(pid: Pid, module: &Module) -> [Option<Range<u64>>; 2] {
     let find = || {
         let file = File::open(format!("/proc/{pid}/root{}", module.path)).ok()?;
         let cache = ReadCache::new(file);

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use object::{Object, ObjectSymbol};
+use stackbeat_core::ids::Pid;
 use stackbeat_core::unwind::elf;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
@@ -20,12 +21,12 @@ pub struct Images {
 
 impl Images {
     /// Reads what is loaded now.
-    pub fn read(pid: u32) -> std::io::Result<Images> {
+    pub fn read(pid: Pid) -> std::io::Result<Images> {
         Images::read_besides(pid, &[])
     }
 
     /// Reads what has been loaded besides these.
-    pub fn read_besides(pid: u32, known: &[Module]) -> std::io::Result<Images> {
+    pub fn read_besides(pid: Pid, known: &[Module]) -> std::io::Result<Images> {
         let memory = remote_unwind::memory(pid)?;
         let modules = remote_unwind::first_mappings(pid)?
             .into_iter()
@@ -123,7 +124,7 @@ pub(super) struct Functions {
 
 impl Functions {
     /// Those of a module, read from its file as the process sees it.
-    pub(super) fn of(pid: u32, module: &Module) -> Option<Functions> {
+    pub(super) fn of(pid: Pid, module: &Module) -> Option<Functions> {
         let data = fs::read(format!("/proc/{pid}/root{}", module.path)).ok()?;
         let file = object::File::parse(&*data).ok()?;
         let mut ranges: Vec<_> = file

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use stackbeat_core::attach_status::{Refused, decode};
+use stackbeat_core::ids::{Pid, Tid};
 
 use super::asking::Slots;
 use super::image::{Functions, Images};
@@ -77,7 +78,7 @@ pub(crate) fn attach(
 }
 
 /// Has the agent leave. `tell` as for [`attach`].
-pub(crate) fn detach(pid: u32, tell: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
+pub(crate) fn detach(pid: Pid, tell: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
     attach_step(pid, tell, |images, slots, borrowed, stack| {
         let Some(agent) = images.agent() else {
             return Ok(0);
@@ -102,7 +103,7 @@ struct Entrances {
 
 impl Entrances {
     /// Those that a module has.
-    fn of(pid: u32, images: &Images, module: &Module) -> Result<Entrances, AttachError> {
+    fn of(pid: Pid, images: &Images, module: &Module) -> Result<Entrances, AttachError> {
         let find = |name| images.symbol(module, name);
         match (find("stackbeat_attach"), find("stackbeat_detach")) {
             (Some(attach), Some(detach)) => Ok(Entrances {
@@ -118,7 +119,7 @@ impl Entrances {
     }
 }
 
-fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError> {
+fn understand(pid: Pid, answer: Result<u64, Refused>) -> Result<u64, AttachError> {
     answer.map_err(|refused| AttachError::Refused {
         pid,
         reason: match refused {
@@ -148,7 +149,7 @@ fn understand(pid: u32, answer: Result<u64, Refused>) -> Result<u64, AttachError
 /// Stops a thread at a good place, lets `work` use it with some memory for names and a stack, and lets it go
 /// on.
 fn attach_step(
-    pid: u32,
+    pid: Pid,
     tell: &mut dyn FnMut(Held),
     work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
 ) -> Result<AttachStep, AttachError> {
@@ -199,7 +200,7 @@ fn attach_step(
 /// in a call that cannot be interrupted, would stop later, for as long as it is traced. Only the end of the thread that
 /// traces takes the request back.
 fn on_thread_of_its_own<T: Send>(
-    pid: u32,
+    pid: Pid,
     tell: &mut dyn FnMut(Held),
     work: impl FnOnce(mpsc::Sender<Held>) -> Result<T, AttachError> + Send,
 ) -> Result<T, AttachError> {
@@ -282,9 +283,9 @@ type Attempt<T> = Result<Result<T, &'static str>, AttachError>;
 
 /// Makes attempts until a thread is of use. `attempt` takes a thread, and whether it was tried before.
 fn find_place<T>(
-    pid: u32,
+    pid: Pid,
     refused: &mut u32,
-    mut attempt: impl FnMut(u32, bool) -> Attempt<T>,
+    mut attempt: impl FnMut(Tid, bool) -> Attempt<T>,
 ) -> Result<T, AttachError> {
     let began = Instant::now();
     let mut state = String::new();
@@ -315,10 +316,10 @@ fn find_place<T>(
 }
 
 /// The threads that may be interrupted at all, best first.
-fn threads_by_preference(pid: u32) -> Option<Vec<(Doing, u32)>> {
+fn threads_by_preference(pid: Pid) -> Option<Vec<(Doing, Tid)>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut threads: Vec<_> = tasks
-        .filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok().map(Tid))
         .map(|tid| (place::doing(pid, tid), tid))
         .filter(|(doing, _)| *doing != Doing::Else)
         .collect();
@@ -328,8 +329,8 @@ fn threads_by_preference(pid: u32) -> Option<Vec<(Doing, u32)>> {
 
 /// Stops one thread and keeps it if it is at a good place; gives since when it stands.
 fn try_thread(
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     judge: &mut Judge,
     was_tried: bool,
 ) -> Attempt<(Tracee, Instant)> {
@@ -432,7 +433,7 @@ fn load(
 
 /// A process that does not see the agent's file gets its content, in a file without a name. Gives its
 /// descriptor in the process, and writes the path by which the dynamic linker finds it.
-fn carry(pid: u32, agent: &Path, borrowed: &mut Borrowed, memory: u64) -> Result<u64, AttachError> {
+fn carry(pid: Pid, agent: &Path, borrowed: &mut Borrowed, memory: u64) -> Result<u64, AttachError> {
     borrowed.write(memory + AGENT_AT, b"libstackbeat.so\0")?;
     let arguments = [memory + AGENT_AT, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0];
     let fd = borrowed.system_call(libc::SYS_memfd_create, arguments)?;

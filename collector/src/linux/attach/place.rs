@@ -6,6 +6,7 @@
 //! running is good when it is in code of the program, with nothing of libc under way but what calls back.
 //! All other threads go on: a lock that one of them holds is waited for as ever.
 
+use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::unwind::walk::{Stack, Start};
 use stackbeat_core::unwind::{self, WalkEnd};
 
@@ -67,7 +68,7 @@ const ANEW: [i64; 5] = [
 ];
 
 /// What a thread does at the moment.
-pub(super) fn doing(pid: u32, tid: u32) -> Doing {
+pub(super) fn doing(pid: Pid, tid: Tid) -> Doing {
     let (call, arguments) = match procfs::in_call(pid, tid) {
         Ok(InCall::Running) => return Doing::Running,
         Ok(InCall::Call {

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use stackbeat_core::ids::Pid;
+
 use crate::linux::procfs;
 use crate::linux::program;
 use crate::session::attach_error::AttachError;
@@ -11,7 +13,8 @@ use crate::session::attach_error::AttachError;
 /// A process that may be attached to.
 #[derive(Debug)]
 pub struct Target {
-    pub pid: u32,
+    /// Its pid, here.
+    pub pid: Pid,
     /// The program and its arguments; its name alone when it has overwritten them.
     pub command: Vec<String>,
     /// Effective user and group.
@@ -25,8 +28,8 @@ pub struct Target {
 struct Status {
     name: String,
     state: char,
-    process: u32,
-    tracer: u32,
+    process: Pid,
+    tracer: Pid,
     user: u32,
     group: u32,
     seccomp: u32,
@@ -35,12 +38,12 @@ struct Status {
 
 impl Target {
     /// Looks at a process and refuses those that cannot be attached to.
-    pub fn examine(pid: u32, allow_seccomp: bool) -> Result<Target, AttachError> {
+    pub fn examine(pid: Pid, allow_seccomp: bool) -> Result<Target, AttachError> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(AttachError::Machine);
         }
         let status = Status::read(pid).ok_or(AttachError::NoSuchProcess { pid })?;
-        if pid == std::process::id() {
+        if pid == Pid(std::process::id()) {
             return Err(AttachError::Myself { pid });
         }
         if status.process != pid {
@@ -57,7 +60,7 @@ impl Target {
             'T' => return Err(AttachError::Stopped { pid }),
             _ => {}
         }
-        if status.tracer != 0 {
+        if status.tracer != Pid(0) {
             return Err(AttachError::Traced {
                 pid,
                 tracer: status.tracer,
@@ -101,7 +104,7 @@ impl Target {
 }
 
 /// A path as the process sees it, for us.
-pub(crate) fn seen_by(pid: u32, path: &Path) -> PathBuf {
+pub(crate) fn seen_by(pid: Pid, path: &Path) -> PathBuf {
     let inside = path.strip_prefix("/").unwrap_or(path);
     PathBuf::from(format!("/proc/{pid}/root")).join(inside)
 }
@@ -114,7 +117,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// Why the kernel would not let us trace, when it said no.
-pub(super) fn forbidden(pid: u32) -> AttachError {
+pub(super) fn forbidden(pid: Pid) -> AttachError {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     // SAFETY: takes nothing and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -142,7 +145,7 @@ pub(super) fn forbidden(pid: u32) -> AttachError {
 }
 
 impl Status {
-    fn read(pid: u32) -> Option<Status> {
+    fn read(pid: Pid) -> Option<Status> {
         let text = fs::read(format!("/proc/{pid}/status")).ok()?;
         let mut status = Status::default();
         for line in String::from_utf8_lossy(&text).lines() {
@@ -157,8 +160,8 @@ impl Status {
             match key {
                 "Name" => status.name = value.to_owned(),
                 "State" => status.state = value.chars().next().unwrap_or('?'),
-                "Tgid" => status.process = number(0),
-                "TracerPid" => status.tracer = number(0),
+                "Tgid" => status.process = Pid(number(0)),
+                "TracerPid" => status.tracer = Pid(number(0)),
                 "Uid" => status.user = number(1),
                 "Gid" => status.group = number(1),
                 "Seccomp" => status.seccomp = number(0),
@@ -180,7 +183,7 @@ fn user_name(user: u32) -> String {
     found.unwrap_or_else(|| format!("uid {user}"))
 }
 
-fn judge_executable(pid: u32) -> Result<(), AttachError> {
+fn judge_executable(pid: Pid) -> Result<(), AttachError> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let name = fs::read_link(&link).map_err(|e| match e.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => forbidden(pid),
@@ -199,13 +202,13 @@ fn judge_executable(pid: u32) -> Result<(), AttachError> {
 }
 
 /// The live process whose session this one takes part in.
-fn recorder(pid: u32) -> Option<u32> {
+fn recorder(pid: Pid) -> Option<Pid> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let maps = String::from_utf8_lossy(&maps);
     maps.lines().find_map(|line| {
         let name = line.rsplit('/').next()?;
         let mut parts = name.strip_prefix("stackbeat.")?.split(['.', ' ']);
-        let collector: u32 = parts.next()?.parse().ok()?;
+        let collector = Pid(parts.next()?.parse().ok()?);
         parts.next()?;
         procfs::exists(collector).then_some(collector)
     })

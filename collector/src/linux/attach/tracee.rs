@@ -15,6 +15,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::ids::{Pid, Tid};
+
 use crate::linux::procfs;
 use crate::linux::spawn::signal_set;
 use crate::session::attach_error::{AttachError, Held};
@@ -88,8 +90,8 @@ pub(super) enum Stop {
 /// A thread that is traced by the calling thread. Dropped, it goes on.
 #[derive(Debug)]
 pub(super) struct Tracee {
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     stopped: bool,
     /// The memory of the process.
     memory: File,
@@ -97,7 +99,7 @@ pub(super) struct Tracee {
 
 impl Tracee {
     /// Begins to trace a thread, which goes on.
-    pub(super) fn seize(pid: u32, tid: u32) -> io::Result<Tracee> {
+    pub(super) fn seize(pid: Pid, tid: Tid) -> io::Result<Tracee> {
         let memory = File::options()
             .read(true)
             .write(true)
@@ -155,7 +157,7 @@ impl Tracee {
             // SAFETY: the pointer is to a valid object.
             let got = unsafe {
                 libc::waitpid(
-                    self.tid as libc::pid_t,
+                    self.tid.0 as libc::pid_t,
                     &raw mut status,
                     libc::__WALL | libc::WNOHANG,
                 )
@@ -490,7 +492,7 @@ impl Borrowed<'_> {
             return Ok(());
         };
         let restored = self.go_back(before);
-        let (pid, tid) = (self.tracee.pid as libc::pid_t, self.tracee.tid);
+        let (pid, tid) = (self.tracee.pid.0 as libc::pid_t, self.tracee.tid);
         for signal in self.held_back.drain(..) {
             // SAFETY: sends what was held back, to the thread that was about to get it, or to the process that was to stop.
             unsafe {
@@ -639,7 +641,7 @@ fn faults() -> u64 {
 }
 
 /// Whether the process ignores SIGSEGV.
-fn faults_are_ignored(pid: u32) -> bool {
+fn faults_are_ignored(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     set_of(&status, "SigIgn:").is_none_or(|set| set & 1 << (libc::SIGSEGV - 1) != 0)
 }
@@ -651,9 +653,9 @@ fn set_of(status: &str, name: &str) -> Option<u64> {
 }
 
 /// Arguments that the kernel gives a meaning by the request.
-fn ptrace(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Result<()> {
+fn ptrace(request: libc::c_uint, tid: Tid, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: the callers pass addresses of objects that are large enough for the request.
-    let result = unsafe { libc::ptrace(request, tid as libc::pid_t, address, data) };
+    let result = unsafe { libc::ptrace(request, tid.0 as libc::pid_t, address, data) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use stackbeat_core::ids::{Pid, Upid};
+
 use crate::drain::counters::Counters;
 
 /// A limit of version 1 that is none (`PAGE_COUNTER_MAX` in bytes) lies beyond this.
@@ -44,7 +46,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Finds the group of a process.
-    pub(super) fn of(pid: u32) -> Limits {
+    pub(super) fn of(pid: Pid) -> Limits {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         Limits::in_folders(
             &groups,
@@ -146,7 +148,7 @@ impl Limits {
     pub(super) fn read(&mut self, now_ns: u64, counters: &mut Counters) {
         for source in &mut self.sources {
             if let Some(value) = source.read(now_ns) {
-                counters.push(0, source.name.to_owned(), source.unit, now_ns, value);
+                counters.push(Upid(0), source.name.to_owned(), source.unit, now_ns, value);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What dumps are written for by themselves: threads that wait for too long, iterations of event loops that take
 //! too long.
 
+use stackbeat_core::ids::{Pid, Utid};
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::sync::Ordering;
@@ -25,7 +26,7 @@ pub(super) struct Waiting {
 /// What was said about a thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
-    utid: u32,
+    utid: Utid,
     wait: u64,
     loop_iteration: u64,
 }
@@ -77,7 +78,7 @@ impl Alarms {
         {
             return None;
         }
-        let utid = entry.utid.load(Ordering::Relaxed);
+        let utid = entry.utid();
         if self.told.len() <= at {
             self.told.resize(at + 1, Told::default());
         }
@@ -149,13 +150,13 @@ impl Alarms {
     fn tell(&mut self, shared: &Shared, entry: &ThreadEntry, what: &str, ns: u64) {
         let process = entry.process.load(Ordering::Relaxed);
         let process = shared.mapping.process(process);
-        let pid = process.map_or(0, |p| p.pid.load(Ordering::Relaxed));
-        let tid = entry.tid.load(Ordering::Relaxed);
+        let pid = process.map_or(Pid(0), |p| p.pid());
+        let tid = entry.tid();
         let name = procfs::thread_name(pid, tid).unwrap_or_default();
         let time = format!("{:.3} s", ns as f64 / 1e9);
         self.reasons.push(Reason {
             text: format!("thread {tid} ({name}) {}", what.replace("{}", &time)),
-            utid: entry.utid.load(Ordering::Relaxed),
+            utid: entry.utid(),
             value_ns: ns,
             ..Reason::default()
         });

@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::sync::{Ordering, fence};
@@ -93,7 +94,7 @@ impl Watcher {
 /// What is remembered of a thread entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    utid: u32,
+    utid: Utid,
     /// The wait that it is in, 0: none.
     blocking_section: u32,
     begin: u64,
@@ -108,14 +109,21 @@ struct Seen {
 /// A process and what is loaded in it.
 #[derive(Debug)]
 struct Known {
-    upid: u32,
-    pid: u32,
+    upid: Upid,
+    pid: Pid,
     /// `None`: not looked at so far, or not allowed.
     image: Option<Process>,
     /// We may not read its memory.
     is_closed: bool,
     /// The pid means this process here, too.
     is_ours: bool,
+}
+
+/// One moment by both clocks: ours, and the one that dates records.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    ns: u64,
+    cycles: u64,
 }
 
 /// What a thread does.
@@ -149,7 +157,7 @@ struct OffCpu {
     found: Vec<SeenWait>,
     modules: Vec<v1::Module>,
     /// By thread, waits outside of hooks that are in the trace and go on.
-    open: HashMap<u32, SeenWait>,
+    open: HashMap<Utid, SeenWait>,
     /// Threads that were found waiting outside of hooks by the last pass.
     waiting: usize,
     /// What a pass begins with.
@@ -190,11 +198,14 @@ impl OffCpu {
         if shared.mapping.control().switch.load(Ordering::Relaxed) == 0 {
             return LONGEST;
         }
-        let now = (now_ns(), clock::now(shared.clock_source()));
+        let now = Now {
+            ns: now_ns(),
+            cycles: clock::now(shared.clock_source()),
+        };
         let mut due = None;
         let mut changes = false;
         let mut activity = std::mem::take(&mut self.activity);
-        shared.take_activity(Part::OffCpu, now.0, &mut activity);
+        shared.take_activity(Part::OffCpu, now.ns, &mut activity);
         for at in activity.iter().map(|at| *at as usize) {
             if self.due_ns.len() <= at {
                 self.due_ns.resize(at + 1, 0);
@@ -210,8 +221,8 @@ impl OffCpu {
             if self.due_ns[at] == u64::MAX {
                 continue;
             }
-            if self.due_ns[at] > now.0 {
-                let ns = self.due_ns[at] - now.0;
+            if self.due_ns[at] > now.ns {
+                let ns = self.due_ns[at] - now.ns;
                 due = Some(due.map_or(ns, |due: u64| due.min(ns)));
                 continue;
             }
@@ -226,9 +237,9 @@ impl OffCpu {
             }
             let doing = self.poll_after(entry, at, now);
             self.due_ns[at] = match doing {
-                Doing::Changed => now.0,
+                Doing::Changed => now.ns,
                 Doing::Known => u64::MAX,
-                Doing::Due(ns) => now.0.saturating_add(ns),
+                Doing::Due(ns) => now.ns.saturating_add(ns),
             };
             match doing {
                 Doing::Changed => changes = true,
@@ -240,7 +251,7 @@ impl OffCpu {
         self.alarms.ring(&shared);
         // Once more at the end, however late that is: a pass may have been kept waiting.
         if self.locks_seen_ns < self.locks_until_ns {
-            self.locks_seen_ns = now.0;
+            self.locks_seen_ns = now.ns;
             self.locks.poll(self.at_locks.keys().copied());
         }
         let wanted = match due {
@@ -258,7 +269,7 @@ impl OffCpu {
     }
 
     /// Looks at the thread of an entry: what it waits for, and whether somebody wants to know.
-    fn poll_after(&mut self, entry: &ThreadEntry, at: usize, now: (u64, u64)) -> Doing {
+    fn poll_after(&mut self, entry: &ThreadEntry, at: usize, now: Now) -> Doing {
         let shared = Arc::clone(&self.shared);
         let mut seen = std::mem::take(&mut self.threads[at]);
         self.waiting -= usize::from(seen.unhooked.waits());
@@ -272,10 +283,10 @@ impl OffCpu {
             false => self.at_locks.remove(&at_lock).is_some(),
         };
         if is_changed {
-            self.locks_until_ns = now.0 + LOCKS_NS;
+            self.locks_until_ns = now.ns + LOCKS_NS;
         }
         let known = self.known_wait(entry, &seen, now);
-        let alarm = self.alarms.watch(&shared, at, entry, known, now.1);
+        let alarm = self.alarms.watch(&shared, at, entry, known, now.cycles);
         match (doing, alarm) {
             (Doing::Due(a), Some(b)) => Doing::Due(a.min(b)),
             (Doing::Known, Some(ns)) => Doing::Due(ns),
@@ -284,13 +295,13 @@ impl OffCpu {
     }
 
     /// Looks at a thread if it is time.
-    fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: (u64, u64)) -> Doing {
+    fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: Now) -> Doing {
         let state = entry.state.load(Ordering::Acquire);
         if !matches!(state, entry_state::LIVE | entry_state::ADOPTED) {
             self.leave(&mut seen.unhooked);
             return Doing::Known;
         }
-        let utid = entry.utid.load(Ordering::Relaxed);
+        let utid = entry.utid();
         let blocking_section = entry.blocking_section.load(Ordering::Acquire);
         if blocking_section.is_multiple_of(2) {
             return match self.attend(entry, &mut seen.unhooked, now) {
@@ -312,7 +323,7 @@ impl OffCpu {
             false => begin,
         };
         let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-        let waited_ns = self.shared.cycles_to_ns(now.1.saturating_sub(since));
+        let waited_ns = self.shared.cycles_to_ns(now.cycles.saturating_sub(since));
         let deadline_ns = DEADLINE_NS[class].min(self.alarms.block_ns());
         let left_ns = deadline_ns.saturating_sub(waited_ns);
         if left_ns > 0 {
@@ -331,24 +342,26 @@ impl OffCpu {
     }
 
     /// The wait of a thread that is in the trace and goes on.
-    fn known_wait(&self, entry: &ThreadEntry, seen: &Seen, now: (u64, u64)) -> Option<Waiting> {
+    fn known_wait(&self, entry: &ThreadEntry, seen: &Seen, now: Now) -> Option<Waiting> {
         if let Some((probe, since_ns)) = seen.unhooked.known_wait() {
             return Some(Waiting {
                 probe,
                 begin: since_ns,
-                waited_ns: now.0.saturating_sub(since_ns),
+                waited_ns: now.ns.saturating_sub(since_ns),
             });
         }
         let probe = entry.blocking_section_probe.load(Ordering::Relaxed) as u8;
         // What was told may be over, and another wait may have begun.
         let goes_on = !seen.blocking_section.is_multiple_of(2)
             && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
-            && entry.utid.load(Ordering::Relaxed) == seen.utid
+            && entry.utid() == seen.utid
             && entry.blocking_section.load(Ordering::Acquire) == seen.blocking_section;
         (seen.is_told && goes_on).then(|| Waiting {
             probe,
             begin: seen.begin,
-            waited_ns: self.shared.cycles_to_ns(now.1.saturating_sub(seen.begin)),
+            waited_ns: self
+                .shared
+                .cycles_to_ns(now.cycles.saturating_sub(seen.begin)),
         })
     }
 
@@ -364,7 +377,7 @@ impl OffCpu {
         let epoch = process_entry.epoch.load(Ordering::Relaxed);
         let mut wait = SeenWait {
             utid: seen.utid,
-            upid: process_entry.upid.load(Ordering::Relaxed),
+            upid: process_entry.upid(),
             epoch,
             probe: entry.blocking_section_probe.load(Ordering::Relaxed) as u8,
             system_call: 0,
@@ -385,7 +398,7 @@ impl OffCpu {
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;
         }
-        let tid = entry.tid.load(Ordering::Relaxed);
+        let tid = entry.tid();
         let is_there = self
             .pid(process)
             .is_none_or(|pid| may_be_at(pid, tid, place.sp));
@@ -395,7 +408,7 @@ impl OffCpu {
         fence(Ordering::Acquire);
         let is_same = entry.blocking_section.load(Ordering::Relaxed) == seen.blocking_section
             && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
-            && entry.utid.load(Ordering::Relaxed) == seen.utid;
+            && entry.utid() == seen.utid;
         if is_same {
             self.found.push(wait);
         }
@@ -405,8 +418,8 @@ impl OffCpu {
     /// What is known of the process with this entry; `None`: its pid is not ours.
     fn process(&mut self, process: u32) -> Option<&mut Known> {
         let entry = self.shared.mapping.process(process)?;
-        let upid = entry.upid.load(Ordering::Relaxed);
-        let pid = entry.pid.load(Ordering::Relaxed);
+        let upid = entry.upid();
+        let pid = entry.pid();
         let name = &self.mapping_name;
         let known = self
             .processes
@@ -421,7 +434,7 @@ impl OffCpu {
     }
 
     /// The pid of the process with this entry, if it means the same here.
-    fn pid(&mut self, process: u32) -> Option<u32> {
+    fn pid(&mut self, process: u32) -> Option<Pid> {
         self.process(process).map(|known| known.pid)
     }
 
@@ -461,7 +474,7 @@ impl OffCpu {
         let found = self.walker.walk(image, epoch, place, depth);
         image.each_new_module(|module| {
             self.modules.push(v1::Module {
-                upid,
+                upid: upid.0,
                 epoch,
                 end_epoch: 0,
                 path: module.path.clone(),
@@ -496,7 +509,7 @@ impl OffCpu {
 
 /// Whether a waiting thread may be in a call that began with this stack pointer, as far as the kernel says. A child on its
 /// parent's memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
-fn may_be_at(pid: u32, tid: u32, sp: u64) -> bool {
+fn may_be_at(pid: Pid, tid: Tid, sp: u64) -> bool {
     /// What a call below a hook takes at most.
     const DEEPEST: u64 = 16 << 20;
     match procfs::in_call(pid, tid) {
@@ -508,7 +521,7 @@ fn may_be_at(pid: u32, tid: u32, sp: u64) -> bool {
 }
 
 /// What the trace says when a process may not be looked into.
-fn refusal(pid: u32, error: &io::Error) -> packet::Body {
+fn refusal(pid: Pid, error: &io::Error) -> packet::Body {
     packet::Body::Event(v1::Event {
         time_ns: now_ns(),
         name: format!(
@@ -522,8 +535,8 @@ fn refusal(pid: u32, error: &io::Error) -> packet::Body {
 }
 
 impl Known {
-    fn new(upid: u32, pid: u32, mapping_name: &[u8]) -> Known {
-        let who = procfs::identify(pid, mapping_name, std::process::id());
+    fn new(upid: Upid, pid: Pid, mapping_name: &[u8]) -> Known {
+        let who = procfs::identify(pid, mapping_name, Pid(std::process::id()));
         Known {
             upid,
             pid,

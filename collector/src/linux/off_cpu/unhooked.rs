@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
+use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::platform::blocking_calls;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::ThreadEntry;
 use stackbeat_core::sync::Ordering;
 
 use super::super::procfs::{self, InCall, Scheduled};
-use super::OffCpu;
+use super::{Now, OffCpu};
 use crate::drain::seen_waits::{Begin, SeenWait, Stack};
 use crate::linux::remote_unwind::Place;
 use crate::session::shared::count;
@@ -29,7 +30,7 @@ const RAN_SHARE: u64 = 8;
 /// What every thread leaves behind while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Footprint {
-    utid: u32,
+    utid: Utid,
     blocking_section: u32,
     records: u64,
     allocations: u64,
@@ -85,11 +86,10 @@ impl OffCpu {
         &mut self,
         entry: &ThreadEntry,
         unhooked: &mut Unhooked,
-        now: (u64, u64),
+        now: Now,
     ) -> Option<u64> {
-        let (now_ns, now_cycles) = now;
         let footprint = Footprint {
-            utid: entry.utid.load(Ordering::Relaxed),
+            utid: entry.utid(),
             blocking_section: entry.blocking_section.load(Ordering::Relaxed),
             records: entry.records.load(Ordering::Relaxed),
             allocations: entry.allocations.load(Ordering::Relaxed),
@@ -99,15 +99,15 @@ impl OffCpu {
             self.leave(unhooked);
             *unhooked = Unhooked {
                 footprint,
-                next_ns: now_ns + DEADLINE_NS,
+                next_ns: now.ns + DEADLINE_NS,
                 ..Unhooked::default()
             };
             return None;
         }
-        if now_ns >= unhooked.next_ns {
-            self.look_up(entry, unhooked, now_ns, now_cycles);
+        if now.ns >= unhooked.next_ns {
+            self.look_up(entry, unhooked, now);
         }
-        Some(unhooked.next_ns.saturating_sub(now_ns))
+        Some(unhooked.next_ns.saturating_sub(now.ns))
     }
 
     /// The thread goes on: how long it waited follows from its next record.
@@ -118,15 +118,10 @@ impl OffCpu {
         *unhooked = Unhooked::default();
     }
 
-    fn look_up(
-        &mut self,
-        entry: &ThreadEntry,
-        unhooked: &mut Unhooked,
-        now_ns: u64,
-        now_cycles: u64,
-    ) {
+    fn look_up(&mut self, entry: &ThreadEntry, unhooked: &mut Unhooked, moment: Now) {
+        let now_ns = moment.ns;
         let process = entry.process.load(Ordering::Relaxed);
-        let tid = entry.tid.load(Ordering::Relaxed);
+        let tid = entry.tid();
         count(&self.shared.figures.off_cpu_polls, 1);
         let pid = self.pid(process);
         let found = pid.and_then(|pid| procfs::scheduled(pid, tid).ok());
@@ -162,7 +157,7 @@ impl OffCpu {
                 }
                 unhooked.since_ns = match before {
                     Some(_) => now_ns - passed_ns / 2,
-                    None => self.since_ns(entry, unhooked, &scheduled, now_ns, now_cycles),
+                    None => self.since_ns(entry, unhooked, &scheduled, moment),
                 };
                 unhooked.waits = now;
                 unhooked.is_told = false;
@@ -187,8 +182,7 @@ impl OffCpu {
         entry: &ThreadEntry,
         unhooked: &Unhooked,
         scheduled: &Scheduled,
-        now_ns: u64,
-        now_cycles: u64,
+        now: Now,
     ) -> u64 {
         let last_cycles = match entry.last_capture_cycles.load(Ordering::Relaxed) {
             0 => entry.start_cycles.load(Ordering::Relaxed),
@@ -196,10 +190,10 @@ impl OffCpu {
         };
         let ago_ns = self
             .shared
-            .cycles_to_ns(now_cycles.saturating_sub(last_cycles));
+            .cycles_to_ns(now.cycles.saturating_sub(last_cycles));
         let ran_ns = (scheduled.run_ns).saturating_sub(entry.cpu_ns.load(Ordering::Relaxed));
-        let since = (now_ns - ago_ns.min(now_ns)).saturating_add(ran_ns);
-        since.max(unhooked.last_ns).min(now_ns)
+        let since = (now.ns - ago_ns.min(now.ns)).saturating_add(ran_ns);
+        since.max(unhooked.last_ns).min(now.ns)
     }
 
     /// Walks the stack of a waiting thread. False: it was no longer there.
@@ -207,8 +201,8 @@ impl OffCpu {
         &mut self,
         entry: &ThreadEntry,
         unhooked: &Unhooked,
-        pid: u32,
-        tid: u32,
+        pid: Pid,
+        tid: Tid,
     ) -> bool {
         let Some(place) = unhooked.waits else {
             return true;
@@ -241,7 +235,7 @@ impl OffCpu {
         }
         let wait = SeenWait {
             utid: unhooked.footprint.utid,
-            upid: process_entry.upid.load(Ordering::Relaxed),
+            upid: process_entry.upid(),
             epoch,
             probe: place.probe as u8,
             system_call: place.system_call,
@@ -266,7 +260,7 @@ impl OffCpu {
 }
 
 /// Where a thread waits; `None`: it runs.
-fn locate(pid: u32, tid: u32) -> Option<Where> {
+fn locate(pid: Pid, tid: Tid) -> Option<Where> {
     let nowhere = Where {
         probe: Probe::BlockedOutside,
         system_call: 0,

@@ -5,6 +5,7 @@ mod walker;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::unwind::cfi::{RegisterNumbers, Section, Tables, frames_address};
 use stackbeat_core::unwind::elf;
 use stackbeat_core::unwind::full::{self, AllRegisters};
@@ -13,12 +14,12 @@ use stackbeat_core::unwind::rule::Rule;
 pub(super) use walker::{Place, Process, Walker};
 
 /// The memory of a process; takes the rights of a debugger.
-pub(super) fn memory(pid: u32) -> std::io::Result<File> {
+pub(super) fn memory(pid: Pid) -> std::io::Result<File> {
     File::open(format!("/proc/{pid}/mem"))
 }
 
 /// Where files are mapped from their begin on: addresses and paths. Names in brackets are the kernel's.
-pub(super) fn first_mappings(pid: u32) -> std::io::Result<Vec<(u64, String)>> {
+pub(super) fn first_mappings(pid: Pid) -> std::io::Result<Vec<(u64, String)>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     let maps = String::from_utf8_lossy(&maps);
     let first = |line: &str| {
@@ -145,7 +146,7 @@ mod tests {
             )
         };
         assert_ne!(address, libc::MAP_FAILED);
-        let found = first_mappings(std::process::id()).expect("our own");
+        let found = first_mappings(Pid(std::process::id())).expect("our own");
         assert!(
             found.contains(&(address as u64, path.to_owned())),
             "{found:?}"

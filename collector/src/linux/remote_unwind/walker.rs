@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
@@ -25,7 +26,7 @@ const MAPS_AGAIN: Duration = Duration::from_secs(1);
 /// A process whose stacks are walked.
 #[derive(Debug)]
 pub struct Process {
-    pid: u32,
+    pid: Pid,
     memory: std::fs::File,
     state: RefCell<Loaded>,
 }
@@ -47,7 +48,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn read(pid: u32, epoch: u32) -> io::Result<Loaded> {
+    fn read(pid: Pid, epoch: u32) -> io::Result<Loaded> {
         let mut mappings = first_mappings(pid)?;
         mappings.sort_unstable();
         Ok(Loaded {
@@ -82,7 +83,7 @@ impl Process {
     /// # Errors
     ///
     /// When the process is gone, or we have not the rights of a debugger there.
-    pub fn open(pid: u32, epoch: u32) -> io::Result<Process> {
+    pub fn open(pid: Pid, epoch: u32) -> io::Result<Process> {
         Ok(Process {
             pid,
             memory: memory(pid)?,
@@ -168,7 +169,7 @@ impl Rules for &Process {
 
 /// A copy of the upper part of a stack.
 struct Copy<'a> {
-    pid: u32,
+    pid: Pid,
     low: u64,
     words: &'a [u64],
 }
@@ -177,7 +178,7 @@ struct Copy<'a> {
 unsafe impl ReadStack for Copy<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        match platform::read_memory(self.pid, address, &mut bytes) {
+        match platform::read_memory(self.pid.0, address, &mut bytes) {
             Ok(8) => Some(u64::from_ne_bytes(bytes)),
             _ => None,
         }
@@ -241,7 +242,7 @@ impl Walker {
         let low = place.sp & !7;
         let room = place.high.checked_sub(low).filter(|room| *room > 0);
         let length = room.map_or(COPY_BYTES, |room| room.min(COPY_BYTES as u64) as usize) & !7;
-        let copied = platform::read_memory(process.pid, low, &mut self.bytes[..length])
+        let copied = platform::read_memory(process.pid.0, low, &mut self.bytes[..length])
             .map_err(|error| io::Error::from_raw_os_error(error.0))?;
         self.words.clear();
         let words = self.bytes[..copied].chunks_exact(8);

@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use stackbeat_core::ids::{Tid, Upid};
 use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::layout::ProcessEntry;
 use stackbeat_core::shm::registry::{self, NewThread, adopted};
@@ -20,7 +21,7 @@ const SINCE_BEGIN_NS: u64 = 1_000_000_000;
 /// An unregistered thread that is to have an entry.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    pub upid: u32,
+    pub upid: Upid,
     pub new: NewThread,
     pub cpu_ns: u64,
 }
@@ -40,7 +41,7 @@ pub(super) fn earliest(shared: &Shared, process: &ProcessEntry, was_there: bool,
 /// Makes entries, for those that have not got one meanwhile.
 pub(super) fn make_entries(
     shared: &Shared,
-    unregistered_threads: &mut HashMap<(u32, u32), Unregistered>,
+    unregistered_threads: &mut HashMap<(Upid, Tid), Unregistered>,
     wanted: &[Wanted],
 ) {
     let mapping = &shared.mapping;
@@ -57,24 +58,22 @@ pub(super) fn make_entries(
     if offers.is_empty() {
         return;
     }
-    let own: HashSet<(u32, u32)> = registry::threads(mapping)
+    let own: HashSet<(u32, Tid)> = registry::threads(mapping)
         .filter(|(_, entry)| adoption::has_entry(entry))
         .map(|(_, entry)| {
             let process = entry.process.load(Ordering::Relaxed);
-            (process, entry.tid.load(Ordering::Relaxed))
+            (process, entry.tid())
         })
         .collect();
     for (i, Wanted { upid, new, .. }) in offers {
-        if own.contains(&(new.process, new.tid)) {
+        if own.contains(&(new.process, Tid(new.tid))) {
             adopted::take_back(mapping, i);
             continue;
         }
-        let utid = mapping
-            .thread(i)
-            .map(|entry| entry.utid.load(Ordering::Relaxed));
+        let utid = mapping.thread(i).map(|entry| entry.utid());
         adopted::keep(mapping, i);
         count(&shared.figures.unregistered_waiting, 1);
-        if let Some(unregistered) = unregistered_threads.get_mut(&(*upid, new.tid)) {
+        if let Some(unregistered) = unregistered_threads.get_mut(&(*upid, Tid(new.tid))) {
             unregistered.entry = utid.map(|utid| Entry(i, utid));
         }
     }

@@ -1,6 +1,7 @@
 //! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost less and go off less
 //! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture.
 
+use stackbeat_core::ids::Upid;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
 use stackbeat_core::sync::Ordering;
@@ -132,9 +133,9 @@ fn has_signal(process: &ProcessEntry) -> bool {
 
 /// Says in the trace that a process' threads are sampled by timers from here on, which go off no more often than this, ns; 0: not
 /// any more.
-pub(super) fn say(shared: &Shared, upid: u32, timer_ns: u32) {
+pub(super) fn say(shared: &Shared, upid: Upid, timer_ns: u32) {
     shared.order(Order::Say(Box::new(packet::Body::Event(Event {
-        upid,
+        upid: upid.0,
         time_ns: now_ns(),
         name: "process".to_owned(),
         kind: event::Kind::IntervalChanged.into(),

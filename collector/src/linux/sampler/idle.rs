@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 
+use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state, on_ticks};
 use stackbeat_core::shm::mapping::Mapping;
@@ -43,13 +44,14 @@ impl Sampler {
         // A program that starts threads all the time must not make us scan all the time.
         self.next_refresh_ns = now_ns + 2_000_000;
         for (i, entry) in registry::processes(mapping) {
-            let pid = entry.pid.load(Ordering::Relaxed);
+            let pid = entry.pid();
             match entry.state.load(Ordering::Acquire) {
                 entry_state::LIVE => {
-                    let upid = entry.upid.load(Ordering::Relaxed);
+                    let upid = entry.upid();
                     if self.processes.get(&i).is_none_or(|p| p.upid != upid) {
                         // Numbers of another pid namespace are somebody else's here.
-                        let who = procfs::identify(pid, &self.mapping_name, std::process::id());
+                        let who =
+                            procfs::identify(pid, &self.mapping_name, Pid(std::process::id()));
                         let is_ours = who == Identity::Ours;
                         let process = Process {
                             upid,
@@ -97,15 +99,13 @@ impl Sampler {
         let Some(entry) = mapping.thread(i) else {
             return;
         };
-        let utid = entry.utid.load(Ordering::Relaxed);
+        let utid = entry.utid();
         if entry.state.load(Ordering::Acquire) != entry_state::LIVE || self.known.contains(&utid) {
             return;
         }
         let index = entry.process.load(Ordering::Relaxed);
         // The entry may have become another process' since: with that one comes another announcement.
-        let of_now = mapping
-            .process(index)
-            .map(|p| p.upid.load(Ordering::Relaxed));
+        let of_now = mapping.process(index).map(|p| p.upid());
         let process = self.processes.get_mut(&index);
         let Some(process) = process.filter(|p| of_now == Some(p.upid)) else {
             self.unmet.push(i);
@@ -118,7 +118,7 @@ impl Sampler {
             process: index,
             upid: process.upid,
             pid: process.pid,
-            tid: entry.tid.load(Ordering::Relaxed),
+            tid: entry.tid(),
             tick_seen: entry.last_tick.load(Ordering::Relaxed),
             misses: 0,
             captured_at: None,

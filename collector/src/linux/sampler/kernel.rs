@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use stackbeat_core::ids::{Pid, Tid};
+
 use super::{Sampler, Thread};
 
 /// Descriptors kept open; beyond it files are opened for each look.
@@ -53,7 +55,7 @@ impl Sampler {
 /// The file that says whether a thread runs, and what it says: `syscall` where we may read it (it takes the
 /// rights of a debugger, which the kernel asks for at the first read when the file's mode lets us open it),
 /// `stat` otherwise.
-pub(super) fn open_state(pid: u32, tid: u32) -> io::Result<(File, Kernel)> {
+pub(super) fn open_state(pid: Pid, tid: Tid) -> io::Result<(File, Kernel)> {
     let open = |name: &str| {
         let file = File::open(format!("/proc/{pid}/task/{tid}/{name}"))?;
         let kernel = read_state(&file)?;

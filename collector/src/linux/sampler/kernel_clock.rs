@@ -17,6 +17,7 @@ use perf_event_open_sys::bindings::{
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
 use stackbeat_core::clock;
+use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{CLASSES, CLOCK_ENDED, SamplingClock, ThreadEntry, on_ticks};
 use stackbeat_core::shm::registry;
@@ -190,7 +191,7 @@ struct Event {
 
 impl Event {
     /// An event of the thread with this tid, which does not count yet.
-    fn open(tid: u32, period_ns: u64) -> io::Result<Event> {
+    fn open(tid: Tid, period_ns: u64) -> io::Result<Event> {
         let mut attributes = perf_event_attr {
             type_: PERF_TYPE_SOFTWARE,
             config: PERF_COUNT_SW_TASK_CLOCK.into(),
@@ -213,7 +214,7 @@ impl Event {
     }
 
     /// Has it send the signal to the thread, and count, if that still wants it: otherwise false.
-    fn begin(&self, entry: &ThreadEntry, tid: u32) -> io::Result<bool> {
+    fn begin(&self, entry: &ThreadEntry, tid: Tid) -> io::Result<bool> {
         /// fcntl(2); `libc` lacks them.
         const F_SETSIG: libc::c_int = 10;
         const F_SETOWN_EX: libc::c_int = 15;
@@ -226,7 +227,7 @@ impl Event {
         let file = self.file.as_raw_fd();
         let owner = Owner {
             kind: F_OWNER_TID,
-            pid: tid as libc::pid_t,
+            pid: tid.0 as libc::pid_t,
         };
         entry
             .clock_descriptor
@@ -274,12 +275,12 @@ impl Event {
     }
 }
 
-fn open(attributes: &mut perf_event_attr, tid: u32) -> io::Result<OwnedFd> {
+fn open(attributes: &mut perf_event_attr, tid: Tid) -> io::Result<OwnedFd> {
     attributes.size = size_of::<perf_event_attr>() as u32;
     // SAFETY: the kernel reads `size` bytes, and writes its own size there if that is smaller.
     let file = unsafe {
         let flags = PERF_FLAG_FD_CLOEXEC.into();
-        perf_event_open(attributes, tid as libc::pid_t, -1, -1, flags)
+        perf_event_open(attributes, tid.0 as libc::pid_t, -1, -1, flags)
     };
     if file < 0 {
         return Err(io::Error::last_os_error());
@@ -336,7 +337,7 @@ pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
 
 /// Whether this process may have events, and the kernel is known to send their signals in time.
 pub(crate) fn probe() -> Result<(), WhyNot> {
-    let opened = Event::open(0, 1_000_000);
+    let opened = Event::open(Tid(0), 1_000_000);
     opened.map_err(|source| WhyNot::Refused {
         advice: advice(&source),
         source,

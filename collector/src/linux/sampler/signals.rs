@@ -61,7 +61,7 @@ impl Sampler {
             return signals.first;
         }
         let calls = entry.mask_calls.load(Ordering::Acquire);
-        let utid = entry.utid.load(Ordering::Relaxed);
+        let utid = entry.utid();
         let known = self
             .masks
             .get(&utid)

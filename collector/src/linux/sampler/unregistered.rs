@@ -1,5 +1,6 @@
 //! What is known of a thread that no hook has registered, and whether it waits.
 
+use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::registry::adopted;
 use stackbeat_core::sync::Ordering;
@@ -13,7 +14,7 @@ const POLLS: u64 = 3;
 /// A thread that no hook has registered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unregistered {
-    pub pid: u32,
+    pub pid: Pid,
     pub polls: u64,
     /// Signals sent to it.
     pub sent: u64,
@@ -24,6 +25,15 @@ pub(super) struct Unregistered {
     pub was_there: bool,
     /// What was made for it. It may have taken that over since.
     pub entry: Option<Entry>,
+}
+
+/// A wait of an unregistered thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// Since when it has waited, cycles.
+    pub since: u64,
+    /// CPU time that it had used by then, ns.
+    pub cpu_ns: u64,
 }
 
 /// What an unregistered thread was last seen doing.
@@ -37,10 +47,10 @@ struct Seen {
 
 /// The entry that was made for an unregistered thread: its number and utid.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry(pub u32, pub u32);
+pub(super) struct Entry(pub u32, pub Utid);
 
 impl Unregistered {
-    pub(super) fn new(pid: u32, was_there: bool) -> Unregistered {
+    pub(super) fn new(pid: Pid, was_there: bool) -> Unregistered {
         Unregistered {
             pid,
             was_there,
@@ -53,9 +63,9 @@ impl Unregistered {
         self.entry.is_none() && self.polls < POLLS
     }
 
-    /// Looks whether it waits; gives since when (cycles) and what it had run until then, if it did with the look before,
-    /// too. `since` is the earliest that it may be, for the first look.
-    pub(super) fn watch(&mut self, tid: u32, since: u64, now: u64) -> Option<(u64, u64)> {
+    /// Looks whether it waits; gives the wait if it did with the look before, too. `since` is the earliest
+    /// that it may have begun, for the first look; `now` is this look; both in cycles.
+    pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<Waits> {
         let before = self.seen;
         let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
         let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
@@ -69,19 +79,21 @@ impl Unregistered {
                 _ => now,
             },
         };
-        (waits && before.waits).then_some((self.seen.since, scheduled.run_ns))
+        (waits && before.waits).then_some(Waits {
+            since: self.seen.since,
+            cpu_ns: scheduled.run_ns,
+        })
     }
 
     /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
     /// its end.
-    pub(super) fn is_adopted(&self, shared: &Shared, tid: u32, now: u64) -> bool {
+    pub(super) fn is_adopted(&self, shared: &Shared, tid: Tid, now: u64) -> bool {
         let Some(Entry(i, utid)) = self.entry else {
             return false;
         };
         let entry = shared.mapping.thread(i);
         let is_adopted = entry.is_some_and(|entry| {
-            entry.state.load(Ordering::Acquire) == entry_state::ADOPTED
-                && entry.utid.load(Ordering::Relaxed) == utid
+            entry.state.load(Ordering::Acquire) == entry_state::ADOPTED && entry.utid() == utid
         });
         if is_adopted && !procfs::has_thread(self.pid, tid) {
             adopted::end(&shared.mapping, i, now);

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::shm::layout::{ProcessEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry::NewThread;
@@ -14,7 +15,7 @@ use stackbeat_core::{clock, platform};
 use super::adopt::{self, Wanted};
 use super::kernel::{Kernel, open_state};
 use super::signals::Signals;
-use super::unregistered::Unregistered;
+use super::unregistered::{Unregistered, Waits};
 use super::{Process, Sampler};
 use crate::linux::procfs;
 use crate::session::shared::{Shared, count};
@@ -96,19 +97,18 @@ impl Sampler {
         self.processes.retain(|index, process| {
             let entry = shared.mapping.process(*index);
             entry.is_some_and(|e| {
-                e.state.load(Ordering::Acquire) == entry_state::LIVE
-                    && e.upid.load(Ordering::Relaxed) == process.upid
+                e.state.load(Ordering::Acquire) == entry_state::LIVE && e.upid() == process.upid
             })
         });
-        let registered: HashSet<(u32, u32)> = registry::threads(&shared.mapping)
+        let registered: HashSet<(Pid, Tid)> = registry::threads(&shared.mapping)
             .filter(|(_, e)| {
                 let state = e.state.load(Ordering::Acquire);
                 !matches!(state, entry_state::FREE | entry_state::ADOPTED)
             })
             .filter_map(|(_, e)| {
                 let process = shared.mapping.process(e.process.load(Ordering::Relaxed))?;
-                let pid = process.pid.load(Ordering::Relaxed);
-                Some((pid, e.tid.load(Ordering::Relaxed)))
+                let pid = process.pid();
+                Some((pid, e.tid()))
             })
             .collect();
         let mut unregistered_threads = HashMap::new();
@@ -123,12 +123,12 @@ impl Sampler {
             };
             let tids = tasks
                 .flatten()
-                .filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok())
+                .filter_map(|task| task.file_name().to_str()?.parse().ok().map(Tid))
                 .filter(|tid| !registered.contains(&(process.pid, *tid)));
             let (upid, pid) = (process.upid, process.pid);
             let was_there = !std::mem::replace(&mut process.is_searched, true);
             let earliest = adopt::earliest(shared, entry, was_there, poll.now);
-            let mut found: Vec<(u32, Unregistered)> = tids
+            let mut found: Vec<(Tid, Unregistered)> = tids
                 .map(|tid| {
                     let known = self.unregistered_threads.get(&(upid, tid)).copied();
                     let newcomer = || Unregistered::new(pid, was_there);
@@ -140,16 +140,16 @@ impl Sampler {
             for (tid, unregistered) in &mut found {
                 unregistered.polls += 1;
                 match poll.watch(unregistered, *tid, earliest) {
-                    Some((cycles, cpu_ns)) => wanted.push(Wanted {
+                    Some(wait) => wanted.push(Wanted {
                         upid,
                         new: NewThread {
-                            tid: *tid,
+                            tid: tid.0,
                             process: *index,
-                            is_main: *tid == pid,
-                            cycles,
+                            is_main: *tid == pid.main_thread(),
+                            cycles: wait.since,
                             ..NewThread::default()
                         },
-                        cpu_ns,
+                        cpu_ns: wait.cpu_ns,
                     }),
                     None => poll.meet(shared, (*index, &mut *process), *tid, unregistered),
                 }
@@ -190,8 +190,8 @@ impl Poll {
     /// Gives up a signal that has been on its way for long, unless its thread has blocked it since: then it would
     /// arrive in any later call, and the thread has to know of it when it registers. The others wait for that.
     fn lose(&mut self, process: &Process, entry: &ProcessEntry) {
-        let tid = signal_gate::announced_to(&entry.unregistered);
-        if tid == 0 {
+        let tid = Tid(signal_gate::announced_to(&entry.unregistered));
+        if tid == Tid(0) {
             return;
         }
         if self.now_ns.saturating_sub(process.meeting_ns) < MEETING_LOST_NS {
@@ -205,12 +205,7 @@ impl Poll {
     }
 
     /// Whether an unregistered thread without an entry waits: see [`Unregistered::watch`].
-    fn watch(
-        &mut self,
-        unregistered: &mut Unregistered,
-        tid: u32,
-        since: u64,
-    ) -> Option<(u64, u64)> {
+    fn watch(&mut self, unregistered: &mut Unregistered, tid: Tid, since: u64) -> Option<Waits> {
         if unregistered.entry.is_some() {
             return None;
         }
@@ -228,7 +223,7 @@ impl Poll {
         &mut self,
         shared: &Shared,
         (index, process): (u32, &mut Process),
-        tid: u32,
+        tid: Tid,
         unregistered: &mut Unregistered,
     ) {
         let Some(entry) = shared.mapping.process(index) else {
@@ -265,20 +260,20 @@ impl Poll {
         let Some(signal) = is_running().then(open).flatten() else {
             return;
         };
-        if !signal_gate::announce(&entry.unregistered, tid, || {
+        if !signal_gate::announce(&entry.unregistered, tid.0, || {
             is_registered(&shared.mapping, index, tid)
         }) {
             return;
         }
         self.meetings -= 1;
-        if !signal_gate::commit_meeting(&entry.unregistered, tid) {
+        if !signal_gate::commit_meeting(&entry.unregistered, tid.0) {
             return;
         }
         if platform::signal_thread(pid, tid, signal as i32).is_err() {
             signal_gate::withdraw(&entry.unregistered);
             return;
         }
-        signal_gate::meeting_sent(&entry.unregistered, tid);
+        signal_gate::meeting_sent(&entry.unregistered, tid.0);
         count(
             &shared.figures.unregistered_threads,
             u64::from(unregistered.sent == 0),
@@ -295,10 +290,10 @@ impl Poll {
 }
 
 /// Whether a thread has an entry now.
-fn is_registered(mapping: &Mapping, process: u32, tid: u32) -> bool {
+fn is_registered(mapping: &Mapping, process: u32, tid: Tid) -> bool {
     registry::threads(mapping).any(|(_, e)| {
         e.state.load(Ordering::SeqCst) == entry_state::LIVE
             && e.process.load(Ordering::Relaxed) == process
-            && e.tid.load(Ordering::Relaxed) == tid
+            && e.tid() == tid
     })
 }

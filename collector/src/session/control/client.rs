@@ -26,24 +26,46 @@ const MAX_OTHERS_STATUS: u64 = 256 << 10;
 /// Why a session did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
+    /// No socket of a session has this pid or name.
     #[error(
         "{target}: no live session has this pid or name; `stackbeat status` lists those that live"
     )]
-    NoSession { target: String },
+    NoSession {
+        /// What was asked for.
+        target: String,
+    },
+    /// The session is another user's, and the caller is not root.
     #[error(
         "{target}: a session of another user (uid {owner}), which only that user and root may steer"
     )]
-    NotAllowed { target: String, owner: u32 },
+    NotAllowed {
+        /// What was asked for.
+        target: String,
+        /// The user of the session.
+        owner: u32,
+    },
+    /// More than one live session fits.
     #[error("{target}: several sessions have this pid: {}", sessions.join(", "))]
     Several {
+        /// What was asked for.
         target: String,
+        /// Their names.
         sessions: Vec<String>,
     },
+    /// The session has answered, and has not done it.
     #[error("{session}: {what}")]
-    Refused { session: String, what: String },
+    Refused {
+        /// Name of the session.
+        session: String,
+        /// What it answered.
+        what: String,
+    },
+    /// The connection failed, or no answer came in time.
     #[error("{session}: the session cannot be reached")]
     Unreachable {
+        /// Name of the session.
         session: String,
+        /// What the system says.
         #[source]
         source: io::Error,
     },
@@ -52,12 +74,13 @@ pub enum ControlError {
 /// A live session: its name, and where it stands or why it does not say so.
 #[derive(Debug)]
 pub struct Found {
+    /// Its name.
     pub session: String,
+    /// Its answer to [`Request::Status`].
     pub status: Result<SessionStatus, ControlError>,
 }
 
-/// All live sessions on this machine, also those of other users. These are asked together, and may take
-/// [`TIMEOUT_FOR_ALL`].
+/// All live sessions on this machine, also those of other users. These are asked together, which takes a second at most.
 pub fn list() -> Vec<Found> {
     let mut found = Round::begin(socket::sessions()).run();
     found.sort_by(|a, b| a.session.cmp(&b.session));

@@ -6,10 +6,11 @@
 //! and shares with the recording only the control block and the drain's list of orders.
 
 pub mod client;
+mod refusal;
 mod serve;
 mod socket;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Instant, SystemTime};
@@ -28,7 +29,9 @@ use super::protocol::{
     DumpReply, DumpRequest, LocksReply, MAX_MARK, Reply, Request, SessionStatus, Settings,
 };
 use super::shared::Shared;
-pub use serve::Server;
+pub use refusal::DumpError;
+use refusal::Refusal;
+pub(crate) use serve::Server;
 use stackbeat_symbolize::SymbolCache;
 
 /// Most pids that a status lists.
@@ -36,7 +39,7 @@ const MAX_PIDS: usize = 1000;
 
 /// What control knows of a session.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     pub shared: Arc<Shared>,
     /// File name of the session's mapping.
     pub mapping_name: Vec<u8>,
@@ -81,7 +84,7 @@ pub fn mode_from_name(name: &str) -> Option<Mode> {
 
 impl Session {
     /// Does what is asked for. Everything but a dump takes microseconds.
-    pub fn handle(&self, request: &Request) -> Reply {
+    pub(crate) fn handle(&self, request: &Request) -> Reply {
         let done = match request {
             Request::Status {} | Request::Locks {} => Ok(None),
             Request::Start {} => {
@@ -94,7 +97,7 @@ impl Session {
             }
             Request::Set(settings) => self.set(settings).map(|()| None),
             Request::Mark { text } => self.mark(text).map(|()| None),
-            Request::Dump(request) => self.dump(request, None).map(Some),
+            Request::Dump(request) => self.dump(request, None).map(Some).map_err(Refusal::from),
         };
         match done {
             Ok(dump) => Reply {
@@ -121,7 +124,7 @@ impl Session {
     }
 
     /// The session begins, capturing or not.
-    pub fn begin(&self, capturing: bool) {
+    pub(crate) fn begin(&self, capturing: bool) {
         let control = self.shared.mapping.control();
         control.switch.store(u32::from(capturing), Ordering::SeqCst);
         if capturing {
@@ -132,7 +135,7 @@ impl Session {
     }
 
     /// Begins or ends capturing.
-    pub fn switch(&self, on: bool) {
+    pub(crate) fn switch(&self, on: bool) {
         let control = self.shared.mapping.control();
         let before = control.switch.swap(u32::from(on), Ordering::SeqCst);
         if before != u32::from(on) {
@@ -141,27 +144,25 @@ impl Session {
         }
     }
 
-    fn set(&self, settings: &Settings) -> Result<(), String> {
+    fn set(&self, settings: &Settings) -> Result<(), Refusal> {
         let control = self.shared.mapping.control();
         // Everything is checked before anything is changed.
         let intervals = [settings.interval_ns, settings.main_interval_ns];
         for ns in intervals.into_iter().flatten() {
             if !(MIN_INTERVAL_NS..=MAX_INTERVAL_NS).contains(&ns) {
-                return Err(format!(
-                    "an interval of {ns} ns is out of range: {MIN_INTERVAL_NS} to \
-                     {MAX_INTERVAL_NS} ns are possible"
-                ));
+                return Err(Refusal::Interval { ns });
             }
         }
         let probes = settings.probes.as_deref().map(mask_of).transpose()?;
         let mode = match &settings.mode {
             None => None,
-            Some(name) => Some(mode_from_name(name).ok_or_else(|| {
-                format!("`{name}` is no mode; known are endless, ring and startup")
-            })?),
+            Some(name) => {
+                let unknown = || Refusal::Mode { name: name.clone() };
+                Some(mode_from_name(name).ok_or_else(unknown)?)
+            }
         };
         if intervals == [None; 2] && probes.is_none() && mode.is_none() {
-            return Err("nothing to set: name an interval, probes or a mode".to_owned());
+            return Err(Refusal::NothingToSet);
         }
         if intervals != [None; 2] {
             self.shared.keeps_interval.store(true, Ordering::Relaxed);
@@ -187,7 +188,7 @@ impl Session {
     }
 
     /// Changes the interval of these classes; not noted in the trace.
-    pub fn set_interval(&self, classes: &[ThreadClass], ns: u64) {
+    pub(crate) fn set_interval(&self, classes: &[ThreadClass], ns: u64) {
         let now = Snapshot::take(self.source);
         let elapsed = now.monotonic_ns.saturating_sub(self.start.monotonic_ns);
         let cycles = now.cycles.saturating_sub(self.start.cycles);
@@ -202,12 +203,9 @@ impl Session {
         }
     }
 
-    fn mark(&self, text: &str) -> Result<(), String> {
+    fn mark(&self, text: &str) -> Result<(), Refusal> {
         if text.is_empty() || text.len() > MAX_MARK {
-            return Err(format!(
-                "a mark has 1 to {MAX_MARK} bytes of text, not {}",
-                text.len()
-            ));
+            return Err(Refusal::Mark { bytes: text.len() });
         }
         self.say(event::Kind::Mark, text, 0);
         Ok(())
@@ -219,17 +217,19 @@ impl Session {
     /// # Errors
     ///
     /// What is wrong with the request, the session's trace or the output.
-    pub fn dump(&self, request: &DumpRequest, before_ns: Option<u64>) -> Result<DumpReply, String> {
+    pub(crate) fn dump(
+        &self,
+        request: &DumpRequest,
+        before_ns: Option<u64>,
+    ) -> Result<DumpReply, DumpError> {
         if !request.output.is_absolute() {
-            return Err(format!(
-                "{}: not an absolute path",
-                request.output.display()
-            ));
+            return Err(DumpError::RelativePath {
+                output: request.output.clone(),
+            });
         }
         let (reply, frozen) = mpsc::sync_channel(1);
         self.shared.order(Order::Freeze(reply));
-        let ended = "the session has ended meanwhile";
-        let frozen = frozen.recv().map_err(|_| ended.to_owned())?;
+        let frozen = frozen.recv().map_err(|_| DumpError::SessionEnded)?;
         let window = Window {
             output: request.output.clone(),
             overwrite: request.overwrite,
@@ -241,7 +241,7 @@ impl Session {
         };
         let written = frozen
             .and_then(|frozen| dump::write(frozen, &window))
-            .map_err(|error| explain(&request.output, &error))?;
+            .map_err(|error| DumpError::of_io(request.output.clone(), error))?;
         Ok(DumpReply {
             output: request.output.to_string_lossy().into_owned(),
             samples: written.samples,
@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// Where the session stands.
-    pub fn status(&self) -> SessionStatus {
+    pub(crate) fn status(&self) -> SessionStatus {
         let mapping = &self.shared.mapping;
         let control = mapping.control();
         let interval = |class: ThreadClass| {
@@ -279,10 +279,7 @@ impl Session {
             kept_main_interval_ns: kept(ThreadClass::Main),
             probes: names_of(mask),
             mode: mode_name(control.mode.load(Ordering::Relaxed)).to_owned(),
-            pids: live
-                .map(|(_, p)| p.pid.load(Ordering::Relaxed))
-                .take(MAX_PIDS)
-                .collect(),
+            pids: live.map(|(_, p)| p.pid().0).take(MAX_PIDS).collect(),
             live_threads: status.live_threads,
             processes: status.processes,
             threads: status.threads,
@@ -303,25 +300,10 @@ pub fn names_of(mask: u64) -> Vec<String> {
         .collect()
 }
 
-fn mask_of(names: &[String]) -> Result<u64, String> {
+fn mask_of(names: &[String]) -> Result<u64, Refusal> {
     names.iter().try_fold(0, |mask, name| {
-        let group = Category::from_name(name).ok_or_else(|| {
-            let known: Vec<_> = Category::SELECTABLE.iter().map(|c| c.name()).collect();
-            format!(
-                "`{name}` is no group of probes; known are {}",
-                known.join(", ")
-            )
-        })?;
+        let unknown = || Refusal::Probes { name: name.clone() };
+        let group = Category::from_name(name).ok_or_else(unknown)?;
         Ok(mask | group.bit())
     })
-}
-
-fn explain(output: &Path, error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::AlreadyExists => format!(
-            "{}: exists already; choose another output or allow to replace it",
-            output.display()
-        ),
-        _ => format!("{}: {error}", output.display()),
-    }
 }

@@ -22,7 +22,7 @@ const PACE: Duration = Duration::from_millis(1);
 
 /// The thread that serves clients.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     thread: JoinHandle<()>,
     /// Closed to end it.
     wake: UnixStream,
@@ -34,7 +34,7 @@ impl Server {
     /// # Errors
     ///
     /// When the socket cannot be had; the session can go on without.
-    pub fn start(session: Arc<Session>) -> io::Result<Server> {
+    pub(crate) fn start(session: Arc<Session>) -> io::Result<Server> {
         let listener = socket::listen(&session.name)?;
         let (wake, waked) = UnixStream::pair()?;
         let thread = thread::Builder::new()
@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// Ends it. A dump that is under way is finished first.
-    pub fn stop(self) {
+    pub(crate) fn stop(self) {
         drop(self.wake);
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);

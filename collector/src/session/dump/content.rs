@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use stackbeat_core::clock::Snapshot;
+use stackbeat_core::ids::{Pid, Upid, Utid};
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::nodes;
@@ -20,19 +21,19 @@ const NODES_PER_PACKET: usize = 64 << 10;
 pub(super) struct Content {
     header: v1::SessionHeader,
     clocks: Vec<v1::ClockSnapshot>,
-    processes: BTreeMap<u32, v1::Process>,
-    process_ends: BTreeMap<u32, v1::ProcessEnd>,
-    threads: BTreeMap<u32, v1::Thread>,
-    ends: BTreeMap<u32, v1::ThreadEnd>,
-    modules: BTreeMap<(u32, u64, u32), v1::Module>,
+    processes: BTreeMap<Upid, v1::Process>,
+    process_ends: BTreeMap<Upid, v1::ProcessEnd>,
+    threads: BTreeMap<Utid, v1::Thread>,
+    ends: BTreeMap<Utid, v1::ThreadEnd>,
+    modules: BTreeMap<(Upid, u64, u32), v1::Module>,
     /// By id: parent, address, kind.
     nodes: HashMap<u32, (u32, u64, u32)>,
-    drops: BTreeMap<(u32, i32), v1::Drops>,
+    drops: BTreeMap<(Utid, i32), v1::Drops>,
     jit_maps: Vec<v1::JitMap>,
     /// The settings in force when the window begins, by kind, process, thread and name.
-    settings: BTreeMap<(i32, u32, u32, String), v1::Event>,
+    settings: BTreeMap<(i32, Upid, Utid, String), v1::Event>,
     /// By thread, of one wait each.
-    pub(super) waits: HashMap<u32, Vec<v1::Waits>>,
+    pub(super) waits: HashMap<Utid, Vec<v1::Waits>>,
 }
 
 impl Content {
@@ -49,22 +50,23 @@ impl Content {
         match packet {
             packet::Body::Header(header) => self.header = header,
             packet::Body::Clock(clock) => self.clocks.push(clock),
-            packet::Body::Process(p) => drop(self.processes.insert(p.upid, p)),
-            packet::Body::ProcessEnd(end) => drop(self.process_ends.insert(end.upid, end)),
-            packet::Body::Thread(t) => drop(self.threads.insert(t.utid, t)),
-            packet::Body::ThreadEnd(end) => drop(self.ends.insert(end.utid, end)),
+            packet::Body::Process(p) => drop(self.processes.insert(Upid(p.upid), p)),
+            packet::Body::ProcessEnd(end) => drop(self.process_ends.insert(Upid(end.upid), end)),
+            packet::Body::Thread(t) => drop(self.threads.insert(Utid(t.utid), t)),
+            packet::Body::ThreadEnd(end) => drop(self.ends.insert(Utid(end.utid), end)),
             packet::Body::Module(m) => {
-                self.modules.insert((m.upid, m.start, m.epoch), m);
+                self.modules.insert((Upid(m.upid), m.start, m.epoch), m);
             }
             packet::Body::Drops(dropped) => {
-                self.drops.insert((dropped.utid, dropped.cause), dropped);
+                self.drops
+                    .insert((Utid(dropped.utid), dropped.cause), dropped);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
             packet::Body::JitMap(map) => self.jit_maps.push(map),
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
                 let name = event.name.clone();
-                let key = (event.kind, event.upid, event.utid, name);
+                let key = (event.kind, Upid(event.upid), Utid(event.utid), name);
                 self.settings.insert(key, event);
             }
             _ => {}
@@ -82,7 +84,7 @@ impl Content {
     /// Each thread's waits that reach into the window, as far as their begins tell.
     fn take_waits(&mut self, packet: &v1::Waits, from_ns: u64) {
         for wait in &packet.wait {
-            let waits = self.waits.entry(wait.utid).or_default();
+            let waits = self.waits.entry(Utid(wait.utid)).or_default();
             let is_over = |seen: &v1::Waits| {
                 let begin_ns = seen.wait[0].begin_ns;
                 begin_ns == wait.begin_ns || begin_ns.max(wait.begin_ns) < from_ns
@@ -124,14 +126,15 @@ impl Content {
 
     /// The interval of all threads of a kind when the window begins, if it had been changed by then.
     fn interval_ns(&self, name: &str) -> Option<u64> {
-        let key = (event::Kind::IntervalChanged as i32, 0, 0, name.to_owned());
+        let kind = event::Kind::IntervalChanged as i32;
+        let key = (kind, Upid(0), Utid(0), name.to_owned());
         self.settings.get(&key)?.value.try_into().ok()
     }
 
     /// Threads that live in the window.
-    pub(super) fn threads(&self, frozen: &Frozen, from_ns: u64) -> BTreeMap<u32, Thread> {
-        let living: HashMap<u32, &(v1::ThreadEnd, u64)> =
-            frozen.living.iter().map(|l| (l.0.utid, l)).collect();
+    pub(super) fn threads(&self, frozen: &Frozen, from_ns: u64) -> BTreeMap<Utid, Thread> {
+        let living: HashMap<Utid, &(v1::ThreadEnd, u64)> =
+            frozen.living.iter().map(|l| (Utid(l.0.utid), l)).collect();
         let mut threads = BTreeMap::new();
         for (utid, packet) in &self.threads {
             let key = (*utid, drops::Cause::Overwritten as i32);
@@ -168,25 +171,29 @@ impl Content {
     pub(super) fn begin(
         &self,
         from_ns: u64,
-        threads: &BTreeMap<u32, Thread>,
+        threads: &BTreeMap<Utid, Thread>,
         out: &mut Out,
     ) -> io::Result<()> {
         let is_over =
-            |upid: u32| (self.process_ends.get(&upid)).is_some_and(|end| end.end_ns < from_ns);
+            |upid: Upid| (self.process_ends.get(&upid)).is_some_and(|end| end.end_ns < from_ns);
         for clock in self.clocks.iter().filter(|c| c.monotonic_ns >= from_ns) {
             out.say(packet::Body::Clock(*clock))?;
         }
-        for process in self.processes.values().filter(|p| !is_over(p.upid)) {
+        for process in self.processes.values().filter(|p| !is_over(Upid(p.upid))) {
             out.say(packet::Body::Process(v1::Process {
                 start_ns: process.start_ns.max(from_ns),
                 ..process.clone()
             }))?;
         }
-        for end in self.process_ends.values().filter(|p| !is_over(p.upid)) {
+        for end in self
+            .process_ends
+            .values()
+            .filter(|p| !is_over(Upid(p.upid)))
+        {
             out.say(packet::Body::ProcessEnd(*end))?;
         }
         let modules = self.modules.values();
-        for module in modules.filter(|m| !is_over(m.upid)) {
+        for module in modules.filter(|m| !is_over(Upid(m.upid))) {
             out.say(packet::Body::Module(module.clone()))?;
         }
         // The intervals of all threads are in the header.
@@ -200,9 +207,9 @@ impl Content {
         }
         // What the ring forgot by then is no loss of what is written here, nor what threads lost that ended before.
         let overwritten = drops::Cause::Overwritten as i32;
-        let is_here = |utid: u32| utid == 0 || threads.contains_key(&utid);
+        let is_here = |utid: Utid| utid == Utid(0) || threads.contains_key(&utid);
         let drops = self.drops.values();
-        for dropped in drops.filter(|l| l.cause != overwritten && is_here(l.utid)) {
+        for dropped in drops.filter(|l| l.cause != overwritten && is_here(Utid(l.utid))) {
             out.say(packet::Body::Drops(*dropped))?;
         }
         Ok(())
@@ -280,7 +287,7 @@ impl Content {
         out: &mut Out,
     ) -> io::Result<Vec<String>> {
         for process in self.processes.values() {
-            symbolizer.add_process(process.upid, process.pid);
+            symbolizer.add_process(Upid(process.upid), Pid(process.pid));
         }
         let mut modules = Modules::default();
         for module in self.modules.values() {

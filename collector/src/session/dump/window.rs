@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use stackbeat_core::ids::Utid;
 use stackbeat_proto::columns::{self, Rusage, SampleRow};
 use stackbeat_proto::v1::{self, packet};
 
@@ -91,7 +92,7 @@ impl Thread {
 /// The state of writing a window.
 pub(super) struct Dump {
     pub(super) from_ns: u64,
-    pub(super) threads: BTreeMap<u32, Thread>,
+    pub(super) threads: BTreeMap<Utid, Thread>,
     /// Nodes that samples refer to.
     pub(super) used: BTreeSet<u32>,
     pub(super) written: Written,
@@ -102,10 +103,10 @@ pub(super) struct Dump {
 impl Dump {
     pub(super) fn batch(&mut self, batch: &v1::SampleBatch, out: &mut Out) -> io::Result<()> {
         let rows = columns::decode(batch).map_err(io::Error::other)?;
-        self.take(batch.utid, &rows, out)
+        self.take(Utid(batch.utid), &rows, out)
     }
 
-    pub(super) fn take(&mut self, utid: u32, rows: &[SampleRow], out: &mut Out) -> io::Result<()> {
+    pub(super) fn take(&mut self, utid: Utid, rows: &[SampleRow], out: &mut Out) -> io::Result<()> {
         let Some(thread) = self.threads.get_mut(&utid) else {
             return Ok(());
         };
@@ -121,7 +122,7 @@ impl Dump {
         self.written.samples += rows.len() as u64;
         self.used.extend(rows.iter().map(|row| row.node));
         out.say(packet::Body::Samples(columns::encode(
-            utid,
+            utid.0,
             &rows,
             self.unit_ns,
         )))
@@ -130,7 +131,7 @@ impl Dump {
     /// A wait that began before the window and was still going on begins with it.
     pub(super) fn waits(
         &mut self,
-        utid: u32,
+        utid: Utid,
         waits: Vec<v1::Waits>,
         out: &mut Out,
     ) -> io::Result<()> {

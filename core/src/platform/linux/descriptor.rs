@@ -55,7 +55,9 @@ pub fn socket_option(fd: i32, option: i32) -> Option<i32> {
 /// Which of a socket's two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketEnd {
+    /// The end behind the descriptor: `getsockname`.
     Own,
+    /// The end that it is connected to: `getpeername`.
     Other,
 }
 

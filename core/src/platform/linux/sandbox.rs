@@ -4,7 +4,7 @@
 //! Filters that the process installs are noted here before the kernel has them, with their programs; the agent then
 //! makes only calls that all of them allow. A filter holds for a thread and its children; what is noted here holds for
 //! the whole process, which is never too little. Forked children inherit this memory. An image that is started under a filter
-//! cannot ask the kernel for the program: it finds a copy in the mapping ([`found`]), or is left alone.
+//! cannot ask the kernel for the program: it finds a copy in the mapping (`found`), or is left alone.
 //!
 //! # Signal safety
 //! Everything here may be called from hooks and signal handlers: nothing allocates or waits for a lock.
@@ -283,7 +283,7 @@ pub fn is_filtered() -> bool {
 }
 
 /// Waits for calls that other threads have begun before what was just noted; they are about to get a filter that they
-/// have not asked for. In vain, for a moment, when a thread has left one by a longjmp.
+/// have not asked for. Gives up after a moment when a thread has left one by a longjmp.
 pub fn settle() {
     const MOST_LOOKS: u32 = 20_000;
     // On a busy machine others get the processor between two looks.

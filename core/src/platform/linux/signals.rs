@@ -1,14 +1,23 @@
 //! Signals: sending, blocking and taking them off, their stacks and frames, and timers that send them.
 
+use crate::ids::{Pid, Tid};
+
 use super::{Errno, allows, call, process_id, raw, sandbox, syscall, thread_id};
 
 /// Sends a signal to one thread.
-pub fn signal_thread(process: u32, thread: u32, signal: i32) -> Result<(), Errno> {
+pub fn signal_thread(process: Pid, thread: Tid, signal: i32) -> Result<(), Errno> {
     // SAFETY: touches no memory.
     unsafe {
         call(
             libc::SYS_tgkill,
-            [process as usize, thread as usize, signal as usize, 0, 0, 0],
+            [
+                process.0 as usize,
+                thread.0 as usize,
+                signal as usize,
+                0,
+                0,
+                0,
+            ],
         )?;
     }
     Ok(())

@@ -1,20 +1,31 @@
 //! The entry of a thread.
 
 use super::{STILL, TIMED};
+use crate::ids::{Tid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::system_call::SYSTEM_CALLS;
 
 /// Indices into `ThreadEntry::drops`; the numbers are those of `proto::v1::drops::Cause`.
 pub mod drops {
+    /// Records for which there was no free sub-buffer.
     pub const BUFFER_FULL: usize = 1;
+    /// Records overwritten in ring mode.
     pub const OVERWRITTEN: usize = 2;
+    /// Stacks cut because the CallstackTable was full.
     pub const TABLE_FULL: usize = 3;
+    /// Stacks deeper than the limit.
     pub const TRUNCATED_DEPTH: usize = 4;
+    /// Stacks that could not be walked to their root.
     pub const TRUNCATED_UNWIND: usize = 5;
+    /// Forced captures over the limit for one thread.
     pub const FORCED_OVER_BUDGET: usize = 6;
+    /// Captures refused because one was under way in the thread.
     pub const REENTRANT: usize = 7;
+    /// Signals that came while a capture was impossible.
     pub const SIGNAL_MISSED: usize = 13;
+    /// Waits without a place in the table of waiters: their wakers stay unknown.
     pub const WAITERS_FULL: usize = 15;
+    /// Waits over the interval that was asked for, below the longer one in force.
     pub const WAIT_LEFT_OUT: usize = 16;
     /// Length of the array: whole cache lines.
     pub const COUNT: usize = 24;
@@ -39,8 +50,11 @@ pub struct CallCount {
 #[derive(Debug, Default)]
 pub struct ThreadEntry {
     // Line 0: what every hook touches.
+    /// Calls that allocate, counted by hooks.
     pub allocations: AtomicU64,
+    /// Bytes that those calls asked for.
     pub allocated_bytes: AtomicU64,
+    /// Calls that free.
     pub frees: AtomicU64,
     /// Tick of the last capture.
     pub last_tick: AtomicU32,
@@ -58,29 +72,43 @@ pub struct ThreadEntry {
     pub cpu_ns: AtomicU64,
 
     // Line 1: who it is.
+    /// An `entry_state`.
     pub state: AtomicU32,
+    /// Our number of the thread: unique in a recording.
     pub utid: AtomicU32,
+    /// The kernel's number of the thread.
     pub tid: AtomicU32,
     /// Index of its process entry.
     pub process: AtomicU32,
+    /// A `ThreadClass`.
     pub class: AtomicU32,
+    /// Utid of the thread that created it; 0: not known.
     pub creator_utid: AtomicU32,
+    /// Node of the stack that created it, 0: not known.
     pub creator_node: AtomicU32,
     /// Samples among the records.
     pub samples: AtomicU32,
+    /// When it was registered, in cycles.
     pub start_cycles: AtomicU64,
+    /// When it ended, in cycles.
     pub end_cycles: AtomicU64,
+    /// Lowest address of its stack; 0: not known.
     pub stack_low: AtomicU64,
+    /// First address above its stack.
     pub stack_high: AtomicU64,
 
     // Lines 2 to 4.
+    /// What was lost, by the indices in [`drops`].
     pub drops: [AtomicU64; drops::COUNT],
 
     // Line 5: published by blocking hooks, for looks from outside.
     /// Odd while the thread is inside a call that may block. What follows is written before.
     pub blocking_section: AtomicU32,
+    /// Number of the call's `Probe`.
     pub blocking_section_probe: AtomicU32,
+    /// When the call began, in cycles.
     pub blocking_section_begin: AtomicU64,
+    /// The call's argument: descriptor, address or size, by probe.
     pub blocking_section_arg: AtomicU64,
     /// Where the hook is: `unwind::here`.
     pub registers: [AtomicU64; 3],
@@ -103,13 +131,14 @@ pub struct ThreadEntry {
     /// Collector: the thread takes notice of one in so many ticks, because its captures are far more costly than
     /// those of others; 0 and 1: of each.
     pub every: AtomicU32,
-    /// Owner: 1 while its bit in the table of signs is set, so that it need not look there; the collector, which
+    /// Owner: 1 while its bit in the activity bitmap is set, so that it need not look there; the collector, which
     /// takes bits away, sets it back to 0 (`crate::shm::registry::show_activity`).
     pub has_shown: AtomicU32,
     /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
     pub spent_cycles: AtomicU64,
-    /// Whoever sends it a signal: who that was last (a `crate::shm::waiters::Waker`), and when.
+    /// Who sent it a signal last: a `crate::shm::waiters::Waker`. The sender writes it.
     pub signalled_by: AtomicU64,
+    /// When that was, in cycles.
     pub signalled_cycles: AtomicU64,
     /// Owner: calls that have changed, or were about to change, which signals it blocks.
     pub mask_calls: AtomicU32,
@@ -134,8 +163,9 @@ pub struct ThreadEntry {
     pub call_row: AtomicU32,
     /// Who ends the wait: `wait_number` until somebody does, then a `crate::shm::waiters::Waker`.
     pub woken_by: AtomicU64,
-    /// The descriptor's object of which `woken_by` left word; the same for `closed_by`.
+    /// The descriptor's object of which `woken_by` left word.
     pub woken_for: AtomicU64,
+    /// The descriptor's object of which `closed_by` left word.
     pub closed_for: AtomicU64,
     /// The last that closed what the thread waits for, 0: nobody; a `crate::shm::waiters::Waker`.
     pub closed_by: AtomicU64,
@@ -166,6 +196,18 @@ pub const CLOCK_ENDED: u32 = 1 << 31;
 pub const OUT_OF_REACH: u32 = 1 << 31;
 
 impl ThreadEntry {
+    /// The recording's number of the thread that has this entry, or had it last.
+    #[inline]
+    pub fn utid(&self) -> Utid {
+        Utid(self.utid.load(Ordering::Relaxed))
+    }
+
+    /// The system's number of that thread, in its own pid namespace.
+    #[inline]
+    pub fn tid(&self) -> Tid {
+        Tid(self.tid.load(Ordering::Relaxed))
+    }
+
     /// Whether no signal of ours may come to it.
     pub fn is_out_of_reach(&self, order: Ordering) -> bool {
         self.alternate.load(order) & OUT_OF_REACH != 0

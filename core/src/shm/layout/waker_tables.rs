@@ -13,10 +13,11 @@ pub const WAIT_PLACES: usize = 8;
 pub struct WaitBucket {
     /// Index of a waiting thread's entry, plus 1; 0: free.
     pub places: [AtomicU32; WAIT_PLACES],
-    /// The last that let go of an object with this hash (a `crate::shm::waiters::Waker`), and the same
-    /// combined with the object by exclusive or: so a reader knows that both belong together.
+    /// The last that let go of an object with this hash (a `crate::shm::waiters::Waker`).
     pub released_by: AtomicU64,
+    /// `released_by` combined with the object by exclusive or: a reader checks by it that both belong together.
     pub released: AtomicU64,
+    /// Fills the cache line.
     pub padding: [AtomicU64; 2],
 }
 
@@ -30,8 +31,9 @@ pub const WATCHES: usize = 8192;
 pub struct Watch {
     /// What is watched, 0: free.
     pub object: AtomicU64,
-    /// The epoll instance that watches it, 0: none, and what that says when it is ready.
+    /// The epoll instance that watches it; 0: none.
     pub poll: AtomicU64,
+    /// What the epoll instance says when the object is ready.
     pub data: AtomicU64,
     /// The last thread that waited for it among others, as an object; 0: none.
     pub group: AtomicU64,

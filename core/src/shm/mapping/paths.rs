@@ -49,9 +49,13 @@ pub const PATH_BYTES: usize = 1024;
 /// What events are written to as they happen: `layout::Header::marker_path` and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker<'a> {
+    /// Path to open.
     pub path: &'a [u8],
+    /// Device of the file, which is checked after opening.
     pub device: u64,
+    /// Inode of the file, checked likewise.
     pub inode: u64,
+    /// A pipe stands in the place of `trace_marker`.
     pub is_pipe: bool,
 }
 

@@ -36,6 +36,7 @@ pub enum Described {
     Signals = 0,
     /// By its inode: what is written into any of its ends comes out of any.
     Pipe = 1,
+    /// An eventfd.
     Event = 2,
     /// By its inode: what comes out of this end.
     UnixSocket = 3,
@@ -43,6 +44,7 @@ pub enum Described {
     Connection = 4,
     /// By its address.
     Listener = 5,
+    /// An epoll instance.
     Poll = 6,
     /// Whatever a thread waits for at once, by the thread's utid.
     Group = 7,

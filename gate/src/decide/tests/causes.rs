@@ -392,11 +392,11 @@ fn what_others_do_is_no_reason_for_waits_that_they_do_not_end() {
         )
     };
     // They timed out.
-    let (found, ends) = asked(Ended::InVain);
+    let (found, ends) = asked(Ended::Failed);
     assert_eq!(found, ("ask".into(), Cause::Wait));
     assert_eq!(
         (ends.len(), ends[0].tie, ends[0].party),
-        (1, Tie::InVain, None)
+        (1, Tie::Failed, None)
     );
     // The worker ended them, not the logger.
     let (found, _) = asked(Ended::By("worker-*"));
@@ -445,7 +445,7 @@ fn a_worker_that_is_asked_now_and_then_whether_it_is_done_is_named() {
         Program {
             waits: vec![Wait {
                 ns: ms * MS,
-                ..waits(Metric::Wait, None, Ended::InVain)
+                ..waits(Metric::Wait, None, Ended::Failed)
             }],
             ..program(costs)
         }
@@ -485,15 +485,15 @@ fn who_has_nothing_to_do_is_no_reason_for_waits() {
         function(&table, &outcome)
     };
     for metric in [Metric::Sleep, Metric::Io, Metric::Net, Metric::Ready] {
-        for end in [Ended::InVain, Ended::Unknown] {
+        for end in [Ended::Failed, Ended::Unknown] {
             assert_eq!(named(metric, &[end]), ("join".into(), Cause::Wait));
         }
     }
     // Who ended the last of many waits did it, whatever takes up its time.
     let ends = [
-        Ended::InVain,
-        Ended::InVain,
-        Ended::InVain,
+        Ended::Failed,
+        Ended::Failed,
+        Ended::Failed,
         Ended::By("janitor"),
     ];
     assert_eq!(named(Metric::Sleep, &ends), ("sweep".into(), Cause::Sleep));

@@ -51,7 +51,7 @@ fn shop() -> Vec<Cost<'static>> {
 #[derive(Clone, Copy)]
 enum Ended<'a> {
     By(&'a str),
-    InVain,
+    Failed,
     NobodyKnown,
     Unknown,
 }
@@ -140,7 +140,7 @@ impl Program<'_> {
                 holder: wait.holder.map(|thread| party(thread).role),
                 end: match wait.end {
                     Ended::By(by) => End::By(party(by)),
-                    Ended::InVain => End::InVain,
+                    Ended::Failed => End::Failed,
                     Ended::NobodyKnown => End::NobodyKnown,
                     Ended::Unknown => End::Unknown,
                 },

@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{LockReply, LocksReply, Request};
+use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
@@ -118,7 +119,8 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
     let mut modules = Modules::default();
     let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options::default());
     for module in &locks.modules {
-        symbolizer.add_process(module.pid, module.pid);
+        // A reply has no upids.
+        symbolizer.add_process(Upid(module.pid), Pid(module.pid));
         modules.insert(&v1::Module {
             upid: module.pid,
             epoch: 0,

@@ -12,6 +12,7 @@ use stackbeat_gate::table::{Column, Table};
 use stackbeat_model::metric::{Metric, Unit};
 
 use super::view::{self, Gate, amount, change};
+use crate::render::html::{FLAME_SCRIPTS, FLAME_STYLE, fill};
 use crate::terminal::{clean, steers};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -123,7 +124,10 @@ pub(super) fn render(gate: &Gate) -> String {
 pub(super) fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String {
     // `<` would end the script in which the data stands.
     let data = graph(table, pairing).to_string().replace('<', "\\u003c");
-    let script = format!("<script>\nconst DATA = {data};\n{SCRIPT}\n</script>");
+    let scripts = FLAME_SCRIPTS.concat();
+    let script = format!(
+        "<script>\n(() => {{\n\"use strict\";\nconst DATA = {data};\n{scripts}{SCRIPT}}})();\n</script>"
+    );
     document(title, &[body, GRAPH].concat(), &script)
 }
 
@@ -131,12 +135,12 @@ pub(super) fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> 
 pub(super) fn document(title: &str, body: &str, scripts: &str) -> String {
     let parts = [
         ("{{title}}", escape(title)),
-        ("{{style}}", STYLE.to_string()),
+        ("{{style}}", [STYLE, FLAME_STYLE].concat()),
         ("{{heading}}", escape(title)),
         ("{{body}}", body.to_string()),
         ("{{scripts}}", scripts.to_string()),
     ];
-    crate::render::html::fill(TEMPLATE, &parts)
+    fill(TEMPLATE, &parts)
 }
 
 /// The class that gives a verdict its colour.

@@ -1,78 +1,117 @@
 // A flame graph of both sides: widths are one side's amounts, colours say where the other has more or
-// less. DATA.nodes: [parent, name, [[baseline, candidate] by weight]], parents before children.
-"use strict";
-const ROW = 18;
-const byId = (id) => document.getElementById(id);
-const children = DATA.nodes.map(() => []);
-DATA.nodes.forEach((node, at) => { if (at > 0) children[node[0]].push(at); });
-let focus = 0;
+// less. DATA.nodes: [parent, name, [[baseline, candidate, whether chance is unlikely] by weight]], parents before children.
 
-DATA.weights.forEach(([title], at) => byId("weight").append(new Option(title, at)));
+const BASELINE = 0, CANDIDATE = 1, DIFFERS = 2;
 
-function text(value, unit) {
-  const steps = unit === "ns" ? [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]
-    : unit === "bytes" ? [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"], [1, "B"]]
-    : [[1e6, "M"], [1e3, "k"], [1, ""]];
-  const [size, name] = steps.find(([size]) => Math.abs(value) >= size) || steps[steps.length - 1];
-  return (value / size).toFixed(Math.abs(value) < size * 100 && size > 1 ? 1 : 0) + " " + name;
-}
-
-// Red where the candidate has more, blue where it has less, by more than chance would have it; full colour at a tenth of the
-// whole graph's amount, or at the largest change when all are smaller.
-function color(change, strongest) {
-  const strength = Math.min(1, Math.abs(change) / strongest);
-  const target = change > 0 ? "214, 60, 50" : "60, 110, 214";
-  const percent = Math.round(100 * Math.sqrt(strength));
-  return `color-mix(in srgb, rgb(${target}) ${percent}%, rgb(var(--flat)))`;
-}
-
-function draw() {
-  const weight = Number(byId("weight").value);
-  const side = Number(byId("side").value);
-  const unit = DATA.weights[weight][1];
-  const pair = (at) => DATA.nodes[at][2][weight];
-  const whole = pair(focus)[side] || 1;
-  let largest = 1;
-  DATA.nodes.forEach((_, at) => { if (at > 0) largest = Math.max(largest, Math.abs(pair(at)[1] - pair(at)[0])); });
-  const strongest = Math.min(largest, Math.max(pair(0)[0], pair(0)[1], 1) / 10) || 1;
-  const graph = byId("graph");
-  graph.textContent = "";
-  let depth = 0;
-  const add = (at, row, left, width) => {
-    const [before, after, differs] = pair(at);
-    const box = document.createElement("div");
-    box.style.cssText = `left:${left}%;top:${row * ROW}px;width:${width}%;background:${color(differs ? after - before : 0, strongest)}`;
-    box.textContent = width > 1 ? DATA.nodes[at][1] : "";
-    const change = before > 0 ? ` (${after >= before ? "+" : ""}${(100 * (after / before - 1)).toFixed(1)} %)` : after > 0 ? " (new)" : "";
-    const says = `${DATA.nodes[at][1]}: ${text(before, unit)} → ${text(after, unit)}${change}${differs || before === after ? "" : ", which may be chance"}`;
-    box.title = says;
-    box.onmouseover = () => { byId("details").textContent = says; };
-    box.onclick = () => { focus = at; draw(); };
-    graph.append(box);
-    depth = Math.max(depth, row + 1);
-  };
-  // Callers of what is in focus, then all below it.
-  const above = [];
-  for (let at = focus; at !== 0; at = DATA.nodes[at][0]) above.unshift(DATA.nodes[at][0]);
-  above.forEach((at, row) => add(at, row, 0, 100));
-  const open = [[focus, above.length, 0]];
-  while (open.length) {
-    const [at, row, left] = open.pop();
-    const width = (100 * pair(at)[side]) / whole;
-    if (width < 0.08) continue;
-    add(at, row, left, Math.min(width, 100));
-    let next = left;
-    const below = children[at].slice().sort((a, b) => (DATA.nodes[a][1] < DATA.nodes[b][1] ? -1 : 1));
-    for (const child of below) {
-      open.push([child, row + 1, next]);
-      next += (100 * pair(child)[side]) / whole;
-    }
+class Comparison {
+  constructor() {
+    this.below = DATA.nodes.map(() => []);
+    DATA.nodes.forEach((node, at) => { if (at > 0) this.below[node[0]].push(at); });
+    // By name: a place stays where it is when amount and side change.
+    for (const list of this.below) list.sort((a, b) => (DATA.nodes[a][1] < DATA.nodes[b][1] ? -1 : 1));
+    this.colors = {};
+    this.test = null;
+    this.side = CANDIDATE;
+    this.weigh(0);
+    this.refresh();
   }
-  graph.style.height = depth * ROW + "px";
-  byId("back").hidden = focus === 0;
+
+  weigh(weight) {
+    this.weight = weight;
+    const pairs = DATA.nodes.map((node) => node[2][weight]), [root, ...rest] = pairs;
+    const largest = rest.reduce((most, pair) => Math.max(most, Math.abs(pair[CANDIDATE] - pair[BASELINE])), 1);
+    // Full colour: a tenth of the whole graph's amount, or the largest change when all are smaller.
+    this.strongest = Math.min(largest, Math.max(root[BASELINE], root[CANDIDATE], 1) / 10) || 1;
+  }
+
+  // Reads the scheme's colours.
+  refresh() { Object.assign(this.colors, schemeColors(["line", "text", "dim", "flat", "more", "less"])); }
+
+  pair(node) { return DATA.nodes[node.label][2][this.weight]; }
+
+  format(value) {
+    const unit = DATA.weights[this.weight][1];
+    return unit === "ns" ? formatTime(value) : unit === "bytes" ? formatBytes(value) : formatCount(value);
+  }
+
+  // What matches, nothing twice.
+  matched(node) {
+    if (node.depth > 0 && this.isMatch(node)) return node.value;
+    return this.children(node).reduce((sum, child) => sum + this.matched(child), 0);
+  }
+
+  // --- What `Flame` asks for; labels are places in DATA.nodes.
+
+  node(at, parent) {
+    const node = { label: at, parent, depth: parent ? parent.depth + 1 : 0 };
+    node.value = this.pair(node)[this.side];
+    return node;
+  }
+
+  root() { return this.node(0, null); }
+
+  children(node) { return this.below[node.label].map((at) => this.node(at, node)); }
+
+  isPassage() { return false; }
+
+  nameOf(node) { return node.depth === 0 ? `all · ${this.format(node.value)}` : DATA.nodes[node.label][1]; }
+
+  // Where the candidate has more, and where it has less, by more than chance would have it.
+  colorOf(node) {
+    const pair = this.pair(node), { flat, more, less } = this.colors;
+    if (!pair[DIFFERS]) return flat;
+    const change = pair[CANDIDATE] - pair[BASELINE];
+    const strength = Math.sqrt(Math.min(1, Math.abs(change) / this.strongest));
+    const [from, to] = [flat, change > 0 ? more : less].map((color) => color.match(/[\d.]+/g).map(Number));
+    return `rgb(${from.map((part, i) => Math.round(part + (to[i] - part) * strength))})`;
+  }
+
+  isUnknown() { return false; }
+
+  isSearched() { return this.test !== null; }
+
+  isMatch(node) { return this.test(DATA.nodes[node.label][1]); }
+
+  nothing() { return `The ${this.side === CANDIDATE ? "candidate" : "baseline"} has no ${DATA.weights[this.weight][0]}.`; }
+
+  describe(node, focus) {
+    const [before, after, differs] = this.pair(node), whole = DATA.nodes[0][2][this.weight][this.side];
+    const change = before > 0 ? `${after >= before ? "+" : "−"}${Math.abs(100 * (after / before - 1)).toFixed(1)} %` : after > 0 ? "new" : "";
+    const lines = [["baseline", this.format(before)], ["candidate", this.format(after)]];
+    if (change) lines.push(["change", change]);
+    if (!differs && before !== after) lines.push(["", "may be chance"]);
+    if (node.depth > 0) lines.push(["of the whole", formatShare(node.value, whole)]);
+    if (focus.depth > 0 && node.depth > 0) lines.push(["of the zoomed frame", formatShare(node.value, focus.value)]);
+    return { title: DATA.nodes[node.label][1], lines };
+  }
 }
 
-byId("weight").onchange = draw;
-byId("side").onchange = draw;
-byId("back").onclick = () => { focus = 0; draw(); };
-draw();
+const comparison = new Comparison();
+const flame = new Flame(byId("flame"), comparison, comparison.colors, new Tip());
+
+function showMatched() {
+  const { tree } = flame;
+  byId("matched").textContent = comparison.test ? formatShare(comparison.matched(tree), tree.value) : "";
+}
+
+function rebuild() {
+  flame.rebuild();
+  showMatched();
+}
+
+flame.onZoom = () => { byId("back").hidden = flame.zoomPath.length === 0; };
+DATA.weights.forEach(([title], at) => byId("weight").append(new Option(title, at)));
+byId("weight").addEventListener("change", (e) => { comparison.weigh(Number(e.target.value)); rebuild(); });
+byId("side").addEventListener("change", (e) => { comparison.side = Number(e.target.value); rebuild(); });
+byId("search").addEventListener("input", (e) => {
+  comparison.test = e.target.value.trim() === "" ? null : nameTest(e.target.value);
+  flame.draw();
+  showMatched();
+});
+byId("back").addEventListener("click", () => flame.zoomTo([]));
+window.addEventListener("resize", () => flame.layout());
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { comparison.refresh(); flame.draw(); });
+rebuild();
+
+// What tests and curious people reach from the console.
+window.stackbeat = Promise.resolve({ flame, comparison });

@@ -161,7 +161,7 @@ impl Reader {
                 continue;
             };
             let end = match wait.waker.and_then(role) {
-                _ if wait.in_vain => End::InVain,
+                _ if wait.in_vain => End::Failed,
                 Some(role) => End::By(Party {
                     role,
                     function: wait.waking.and_then(own_function),
@@ -360,17 +360,18 @@ fn is_told_by_others(probe: ProbeId) -> bool {
 }
 
 fn cell_values(label: Label, cell: &Cell) -> Values {
-    let mut values = metrics(&cell.metrics);
-    values.set(Metric::Wall, cell.time_ns);
+    let spent = &cell.spent;
+    let mut values = metrics(&spent.metrics);
+    values.set(Metric::Wall, spent.wall_ns);
     match label {
         Label::Leaf(Leaf::Blocking(probe)) => {
-            values.set(Metric::of_cause(probe.cause()), cell.time_ns);
+            values.set(Metric::of_cause(probe.cause()), spent.blocked_ns);
             values.set(Metric::Calls, cell.count);
         }
-        Label::Leaf(Leaf::Gap) => values.set(Metric::Gap, cell.time_ns),
+        Label::Leaf(Leaf::Gap) => values.set(Metric::Gap, spent.gap_ns),
         _ => values.set(
             Metric::Ready,
-            cell.time_ns.saturating_sub(cell.metrics.cpu_ns),
+            (spent.running_ns()).saturating_sub(spent.metrics.cpu_ns),
         ),
     }
     values
@@ -528,7 +529,7 @@ mod tests {
         let function = by.function.map(|name| reader.names.text(name));
         assert_eq!(function, Some("shop::store::Store::insert"));
         let ends = (wait.key.metric, wait.key.holder, wait.key.end);
-        assert_eq!(ends, (Metric::Wait, None, End::InVain));
+        assert_eq!(ends, (Metric::Wait, None, End::Failed));
         let end = |wait: WaitSum| (wait.key.metric, wait.key.end);
         assert_eq!(end(read), (Metric::Io, End::Unknown));
         assert_eq!(end(received), (Metric::Net, End::NobodyKnown));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::json;
 use stackbeat_gate::decide::Moved;
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::ScopeSum;
@@ -10,7 +11,7 @@ use stackbeat_model::metric::{Metric, Values};
 
 use super::*;
 use crate::summary::call_tree::Label;
-use crate::testing::{self, golden};
+use crate::testing::{self, browser, browser::Browser, golden};
 
 /// Ten runs a side of the made-up server; in the candidate `shop::price` computes half as much again.
 pub(super) fn gate(factor: f64) -> Gate {
@@ -31,9 +32,12 @@ pub(super) fn gate(factor: f64) -> Gate {
                 let is_slower = places[*place as usize].label == price && side == Side::Candidate;
                 let scale = if is_slower { factor } else { 1.0 } * (1.0 + 0.01 * random.normal());
                 let scaled = |ns: u64| (ns as f64 * scale) as u64;
-                grown[thread.0 as usize] += scaled(cell.time_ns) as i64 - cell.time_ns as i64;
-                cell.time_ns = scaled(cell.time_ns);
-                cell.metrics.cpu_ns = scaled(cell.metrics.cpu_ns);
+                let spent = &mut cell.spent;
+                grown[thread.0 as usize] += scaled(spent.wall_ns) as i64 - spent.wall_ns as i64;
+                spent.wall_ns = scaled(spent.wall_ns);
+                spent.blocked_ns = scaled(spent.blocked_ns);
+                spent.gap_ns = scaled(spent.gap_ns);
+                spent.metrics.cpu_ns = scaled(spent.metrics.cpu_ns);
             }
             for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
                 thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
@@ -70,6 +74,65 @@ fn a_regression_is_written_as_documented() {
     assert!(page.contains("Content-Security-Policy"));
     assert!(page.contains("\\u003cevil") && !page.contains("<evil"));
     assert_eq!(page.matches("</script>").count(), 1);
+}
+
+/// The differential flame graph in a browser: it colours what changed, and shares its hands with the report's.
+#[test]
+fn the_differential_flame_graph_zooms_and_searches() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    std::fs::write(&file, html::render(&gate(1.5))).expect("writes");
+    for (width, scheme) in [(1280, "light"), (400, "dark")] {
+        let mut b = Browser::start(&program, width, 900);
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        b.call("Emulation.setEmulatedMedia", json!({"features": features}));
+        b.open(&file);
+        b.evaluate("document.getElementById('flame').scrollIntoView()");
+        b.frame();
+        let overflow = b.evaluate(
+            "document.getElementById('flame').getBoundingClientRect().right - innerWidth",
+        );
+        assert!(overflow.as_f64().is_some_and(|o| o <= 0.0), "{overflow}");
+        assert_eq!(b.evaluate("page.comparison.colors.dark"), scheme == "dark");
+        // The widest frame of a function, and what is said of it.
+        let find = |name: &str| {
+            format!(
+                "(() => {{ const all = page.flame.rows.flatMap((row, y) => row.map((f) => ({{ ...f, y }}))); \
+                 const f = all.filter((f) => page.comparison.nameOf(f.node) === '{name}').reduce((a, f) => (f.x1 - f.x0 > a.x1 - a.x0 ? f : a)); \
+                 const r = page.flame.canvas.getBoundingClientRect(); \
+                 return [r.x + (f.x0 + f.x1) / 2, r.y + (f.y + 0.5) * 18, f.x1 - f.x0, page.comparison.colorOf(f.node)]; }})()"
+            )
+        };
+        let price = b.evaluate(&find("shop::price"));
+        let parse = b.evaluate(&find("shop::parse_order"));
+        assert_eq!(parse[3], b.evaluate("page.comparison.colors.flat"));
+        assert_ne!(price[3], parse[3]);
+        let (x, y) = (price[0].as_f64(), price[1].as_f64());
+        let (x, y) = x.zip(y).expect("numbers");
+        b.mouse("mouseMoved", x, y, json!({}));
+        b.frame();
+        let tip = b.evaluate("document.getElementById('tip').textContent");
+        let tip = tip.as_str().expect("text");
+        assert!(
+            tip.starts_with("shop::price") && tip.contains("change+"),
+            "{tip}"
+        );
+        b.click(x, y);
+        assert_eq!(b.evaluate("document.getElementById('back').hidden"), false);
+        let wide = b.evaluate(&find("shop::price"));
+        assert!(wide[2].as_f64() > price[2].as_f64(), "{wide}");
+        b.evaluate("document.getElementById('back').click()");
+        assert_eq!(b.evaluate("page.flame.zoomPath"), json!([]));
+        b.evaluate("(() => { const s = document.getElementById('search'); s.value = 'price'; s.dispatchEvent(new Event('input')); })()");
+        let matched = b.evaluate("document.getElementById('matched').textContent");
+        let share = matched.as_str().and_then(|text| text.strip_suffix(" %"));
+        let share = share.and_then(|share| share.parse::<f64>().ok());
+        assert!(share.is_some_and(|s| s > 0.0 && s < 100.0), "{matched}");
+        assert_eq!(b.complaints, Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -293,7 +293,7 @@ impl Gate {
         let how = match waited.tie {
             Tie::Held => "held by ",
             Tie::Ended => "ended by ",
-            Tie::InVain => "timed out or failed",
+            Tie::Failed => "timed out or failed",
             Tie::NobodyKnown => {
                 "ended by nobody who is known (another process, a timer, the kernel, or a way that traces do not follow)"
             }

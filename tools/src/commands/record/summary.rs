@@ -9,8 +9,8 @@ use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome};
 
 use crate::cli::LogArgs;
 use crate::render::text::evidence;
-use crate::summary::evidence::interval;
-use crate::summary::functions::{evidence, functions};
+use crate::summary::evidence::{effective_samples, interval};
+use crate::summary::functions::{functions, spent_by};
 use crate::summary::sort_key::SortKey;
 use crate::summary::{labels, load};
 use crate::terminal;
@@ -154,17 +154,17 @@ fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
     let Ok(report) = load::load(&options.output, 0) else {
         return Vec::new();
     };
-    let known = evidence(&report.profile, &|_| true);
-    let whole = known.time_ns + labels::gap_cpu_ns(&report.profile, &|_| true);
+    let spent = spent_by(&report.profile, &|_| true);
+    let whole = spent.running_ns() + labels::gap_cpu_ns(&report.profile, &|_| true);
     functions(&report.profile, &|_| true, SortKey::SelfTime)
         .iter()
         .take(TOP)
-        .filter(|row| row.own.spent.running_ns() > 0)
+        .filter(|row| row.own.running_ns() > 0)
         .map(|row| {
-            let own = row.own.spent.running_ns();
+            let own = row.own.running_ns();
             let name = labels::function_text(&report.metadata, row.function.0);
             let name = terminal::clean(&name).into_owned();
-            let ends = interval(own, whole, known.effective_samples());
+            let ends = interval(own, whole, effective_samples(&spent));
             [
                 units::percent(own, whole),
                 evidence::text(ends),

@@ -82,20 +82,20 @@ fn put_cells(out: &mut Vec<u8>, threads: usize, start_ns: u64, pruned: &Pruned) 
             put(out, u64::from(place - previous));
             previous = place;
             for value in [
-                cell.time_ns,
+                cell.spent.wall_ns,
                 cell.count,
                 cell.longest_ns,
                 cell.longest_at_ns.saturating_sub(start_ns),
-                cell.metrics.cpu_ns,
-                cell.metrics.allocations,
-                cell.metrics.allocated_bytes,
-                cell.metrics.samples,
-                cell.evidence.samples,
-                u64::try_from(cell.evidence.squares / 1_000_000).unwrap_or(u64::MAX),
-                cell.metrics.minor_faults,
-                cell.metrics.major_faults,
-                cell.metrics.voluntary_switches,
-                cell.metrics.involuntary_switches,
+                cell.spent.metrics.cpu_ns,
+                cell.spent.metrics.allocations,
+                cell.spent.metrics.allocated_bytes,
+                cell.spent.metrics.samples,
+                cell.spent.evidence.samples,
+                u64::try_from(cell.spent.evidence.squares / 1_000_000).unwrap_or(u64::MAX),
+                cell.spent.metrics.minor_faults,
+                cell.spent.metrics.major_faults,
+                cell.spent.metrics.voluntary_switches,
+                cell.spent.metrics.involuntary_switches,
             ] {
                 put(out, value);
             }

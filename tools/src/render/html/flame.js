@@ -1,13 +1,25 @@
-// The flame graph: the call tree of the chosen threads and range, or its bottom-up reverse.
+// A flame graph: layout, zoom, picture and tooltips, for every page that has one. What it shows comes from a source:
+//
+// - root(): the top row's node, { label, value, parent, depth }. Values are widths.
+// - children(node): the nodes below it, in their order. Labels differ among them.
+// - isPassage(node, child): whether a node of the second row gives its row to its first child.
+// - nameOf(node), colorOf(node), isUnknown(node), isMatch(node).
+// - isSearched(): whether matches stand out.
+// - nothing(): what to say when there is nothing to show.
+// - describe(node, focus, outer): the tooltip, as `Tip` takes it. `focus` is the frame that fills the width, `outer` has
+//   the labels of the frames that gave their row to this one.
 
 const FLAME_ROW = 18;
 
 class Flame {
-  constructor(data, view, colors, tip) {
-    Object.assign(this, { data, view, colors, tip });
-    this.box = byId("flame");
-    this.canvas = byId("flame-canvas");
+  // `box` is an element with the class `flame`; `colors` are those of the scheme: font, text, dim, line, dark.
+  constructor(box, source, colors, tip) {
+    Object.assign(this, { box, source, colors, tip });
+    this.canvas = element("canvas");
+    this.size = element("div", null, this.canvas);
+    box.replaceChildren(this.size);
     this.zoomPath = []; // labels from the root to the frame that is zoomed to
+    this.onZoom = () => {};
     this.hovered = null;
     this.rows = [];
     this.box.addEventListener("scroll", () => this.draw());
@@ -19,57 +31,13 @@ class Flame {
     });
   }
 
-  // --- Nodes: { label, value, self, parent, depth }, children found when they are needed.
-
-  root() {
-    const sums = this.view.sums();
-    const root = { label: -1, value: sums.all, self: 0, parent: null, depth: 0, place: 0 };
-    if (this.view.inverted) root.entries = null;
-    return root;
-  }
-
-  children(node) {
-    if (node.list) return node.list;
-    node.list = this.view.inverted ? this.callers(node) : this.callees(node);
-    node.list.sort((a, b) => b.value - a.value || a.label - b.label);
-    return node.list;
-  }
-
-  callees(node) {
-    const { data } = this, { total, self } = this.view.sums(), list = [];
-    for (let p = data.firstChild[node.place]; p !== -1; p = data.sibling[p]) {
-      if (total[p] > 0) list.push({ label: data.label[p], value: total[p], self: self[p], parent: node, depth: node.depth + 1, place: p });
-    }
-    return list;
-  }
-
-  // `entries` are pairs of (place the weight was spent at, place this node stands for).
-  callers(node) {
-    const { data } = this, { self } = this.view.sums(), byLabel = new Map();
-    const add = (spent, here) => {
-      const label = data.label[here];
-      let child = byLabel.get(label);
-      if (!child) byLabel.set(label, (child = { label, value: 0, self: 0, parent: node, depth: node.depth + 1, entries: [] }));
-      child.value += self[spent];
-      child.entries.push(spent, here);
-    };
-    if (node.parent === null) {
-      for (let p = 1; p < data.count; p++) if (self[p] > 0) add(p, p);
-    } else {
-      for (let i = 0; i < node.entries.length; i += 2) {
-        const above = data.parent[node.entries[i + 1]];
-        if (above > 0) add(node.entries[i], above);
-      }
-    }
-    if (node.depth === 0) for (const child of byLabel.values()) child.self = child.value;
-    return [...byLabel.values()];
-  }
+  children(node) { return (node.list ||= this.source.children(node)); }
 
   // --- Layout
 
   // Forgets nodes; call when the sums changed.
   rebuild() {
-    this.tree = this.root();
+    this.tree = this.source.root();
     this.layout();
   }
 
@@ -107,7 +75,7 @@ class Flame {
       let x = x0;
       for (const child of this.children(node)) {
         const end = x + child.value * scale;
-        if (end - x < 0.4) break; // the rest is smaller still
+        if (end - x < 0.4) { x = end; continue; }
         const [shown, skipped] = node === this.tree ? this.innermost(child) : [child, 0];
         put(row + 1, shown, x, end, false, skipped);
         stack.push([shown, row + 1, x, end]);
@@ -115,20 +83,17 @@ class Flame {
       }
     }
     for (const row of this.rows) row.sort((a, b) => a.x0 - b.x0);
-    byId("flame-size").style.height = this.rows.length * FLAME_ROW + 4 + "px";
+    this.size.style.height = this.rows.length * FLAME_ROW + 4 + "px";
     this.draw();
   }
 
   // The end of a chain of outermost frames that only call one another, and how many stand before it.
   innermost(node) {
-    let skipped = 0;
-    while (!this.view.outer && !this.view.inverted) {
+    for (let skipped = 0; ; skipped++) {
       const next = this.children(node)[0];
-      if (!next || next.value < 0.995 * node.value || !this.data.isFunction(next.label)) break;
+      if (!next || !this.source.isPassage(node, next)) return [node, skipped];
       node = next;
-      skipped++;
     }
-    return [node, skipped];
   }
 
   // Labels from the root to a frame.
@@ -142,30 +107,31 @@ class Flame {
 
   draw() {
     if (!this.tree || this.box.clientWidth === 0) return;
-    const { colors, view, data } = this;
+    const { colors, source } = this;
     const height = this.box.clientHeight, top = this.box.scrollTop;
     const c = sizeCanvas(this.canvas, this.box.clientWidth, height);
     c.font = "11.5px " + colors.font;
     c.textBaseline = "middle";
     const charWidth = c.measureText("abcdefghij_:ABCDEmnoil").width / 22;
-    if (view.sums().all === 0) {
+    if (this.tree.value === 0) {
       c.fillStyle = colors.dim;
-      c.fillText(`No ${WEIGHTS[view.weight].title} in what is selected.`, 14, 22);
+      c.fillText(source.nothing(), 14, 22);
       return;
     }
+    const searched = source.isSearched();
     const first = Math.max(0, Math.floor(top / FLAME_ROW)), last = Math.min(this.rows.length, Math.ceil((top + height) / FLAME_ROW));
     for (let row = first; row < last; row++) {
       const y = row * FLAME_ROW - top;
       for (const frame of this.rows[row]) {
         const { node, x0, x1 } = frame, w = x1 - x0;
-        const match = view.matches && view.isMatch(node.label);
-        c.globalAlpha = frame.dim ? 0.55 : view.matches && !match ? 0.35 : 1;
-        c.fillStyle = match ? (colors.dark ? "#b0347f" : "#ff7ac6") : node.depth === 0 ? colors.line : colors.of(node.label);
+        const match = searched && source.isMatch(node);
+        c.globalAlpha = frame.dim ? 0.55 : searched && !match ? 0.35 : 1;
+        c.fillStyle = match ? (colors.dark ? "#b0347f" : "#ff7ac6") : node.depth === 0 ? colors.line : source.colorOf(node);
         c.fillRect(x0, y, Math.max(w - 0.6, 0.4), FLAME_ROW - 1);
-        if (node.label === GAP) hatch(c, x0, y, w - 0.6, FLAME_ROW - 1, colors.dim);
+        if (source.isUnknown(node)) hatch(c, x0, y, w - 0.6, FLAME_ROW - 1, colors.dim);
         c.globalAlpha = frame.dim ? 0.7 : 1;
         if (w > 26) {
-          const name = node.depth === 0 ? `all · ${WEIGHTS[view.weight].format(node.value)}` : (frame.skipped ? `… ${frame.skipped} ▸ ` : "") + data.nameOf(node.label);
+          const name = (frame.skipped ? `… ${frame.skipped} ▸ ` : "") + source.nameOf(node);
           c.fillStyle = colors.text;
           c.fillText(fitName(name, w - 8, charWidth), x0 + 4, y + FLAME_ROW / 2);
         }
@@ -192,7 +158,7 @@ class Flame {
     const frame = this.at(event), node = frame && frame.node;
     if (node !== this.hovered) { this.hovered = node; this.draw(); }
     this.canvas.style.cursor = node ? "pointer" : "default";
-    if (node) this.tip.show(event, this.describe(node, frame.skipped)); else this.tip.hide();
+    if (node) this.tip.show(event, this.describe(frame)); else this.tip.hide();
   }
 
   leave() {
@@ -213,43 +179,12 @@ class Flame {
     this.layout();
     const row = this.rows.findIndex((r) => r.some((f) => f.node === this.focus));
     this.box.scrollTop = Math.max(0, (row - 3) * FLAME_ROW);
+    this.onZoom();
   }
 
-  // Everything known about a frame.
-  describe(node, skipped) {
-    const { data, view } = this, sums = view.sums(), keys = ["time", "blocked", "cpu", "bytes", "allocations", "samples", "minorFaults", "majorFaults", "voluntary", "involuntary"];
-    const sum = {};
-    for (const key of keys) {
-      if (!node.entries) sum[key] = sums.amounts(key)[node.place];
-      else {
-        sum[key] = 0;
-        for (let i = 0; i < node.entries.length; i += 2) sum[key] += sums.own[key][node.entries[i]];
-      }
-    }
-    const { format, title } = WEIGHTS[view.weight];
-    const lines = [[title[0].toUpperCase() + title.slice(1), `${format(node.value)}  ${formatShare(node.value, sums.all)}`]];
-    if (this.focus !== this.tree && node !== this.tree) lines.push(["of the zoomed frame", formatShare(node.value, this.focus.value)]);
-    if (!node.entries && node.self > 0) lines.push(["in itself", format(node.self)]);
-    if (view.weight !== "wall") lines.push(["Wall time", formatTime(sum.time)]);
-    if (sum.blocked > 0 && view.weight !== "blocked") lines.push(["Blocked", formatTime(sum.blocked)]);
-    if (view.weight !== "cpu") lines.push(["CPU time", formatTime(sum.cpu)]);
-    if (sum.bytes > 0) lines.push(["Allocated", formatBytes(sum.bytes) + (sum.allocations ? ` in ${formatCount(sum.allocations)}` : "")]);
-    if (sum.minorFaults + sum.majorFaults > 0) lines.push(["Page faults", `${formatCount(sum.minorFaults)} minor, ${formatCount(sum.majorFaults)} major`]);
-    if (sum.voluntary + sum.involuntary > 0) lines.push(["Switches", `${formatCount(sum.voluntary)} voluntary, ${formatCount(sum.involuntary)} involuntary`]);
-    if (sum.samples > 0) lines.push(["Samples", formatCount(sum.samples)]);
-    if (skipped) lines.push(["Outer frames", this.pathOf(node).slice(0, -1).map((l) => data.nameOf(l)).slice(-6).join(" → ")]);
-    return { ...describeLabel(data, node.label), lines };
+  describe({ node, skipped }) {
+    return this.source.describe(node, this.focus, skipped ? this.pathOf(node).slice(0, -1) : []);
   }
-}
-
-// Name and origin of a label, for tooltips.
-function describeLabel(data, label) {
-  const f = data.functionOf(label), where = [];
-  if (f) {
-    if (f.file) where.push(f.file + (f.line ? ":" + f.line : ""));
-    if (f.module) where.push(f.module);
-  } else if (data.isBlocking(label)) where.push("blocking call · " + data.meta.causes[data.causeOf(label)]);
-  return { title: data.nameOf(label), where: where.join("\n") };
 }
 
 // Diagonal lines: nothing is known here.

@@ -101,6 +101,36 @@ function sizeCanvas(canvas, width, height) {
   return context;
 }
 
+// Whether a name is what is searched for: a part of it, or a regular expression between slashes. A wrong expression finds nothing.
+function nameTest(text) {
+  const pattern = /^\/(.+)\/?$/.exec(text), lower = text.toLowerCase();
+  if (!pattern) return (name) => name.toLowerCase().includes(lower);
+  try {
+    const expression = new RegExp(pattern[1].replace(/\/$/, ""), "i");
+    return (name) => expression.test(name);
+  } catch {
+    return () => false;
+  }
+}
+
+// The colours that the style sheet has under these names, the font, and whether the scheme is dark.
+function schemeColors(names) {
+  const scheme = document.documentElement.dataset.theme;
+  const colors = {
+    dark: scheme ? scheme === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches,
+    font: getComputedStyle(document.body).getPropertyValue("--font"),
+  };
+  // Custom properties keep `light-dark()` unresolved; a real property resolves it.
+  const probe = element("i", { style: "display:none" });
+  document.body.append(probe);
+  for (const name of names) {
+    probe.style.color = `var(--${name})`;
+    colors[name] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+  return colors;
+}
+
 // A thread, or how many there are of a role.
 function threadName(t) { return t.merged ? `${t.name} (${formatCount(t.merged)} threads)` : `${t.name || "thread"} ${t.tid}`; }
 

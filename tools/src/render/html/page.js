@@ -1,23 +1,5 @@
 // Puts the parts together and reacts to keys.
 
-class Tip {
-  constructor() { this.box = byId("tip"); }
-
-  show(event, { title, where, lines }) {
-    const rows = lines.map(([name, value]) => element("tr", null, element("td", null, name), element("td", null, value)));
-    const places = (where ? where.split("\n") : []).map((text) => element("div", { class: "where" }, text));
-    this.box.replaceChildren(element("b", null, title), ...places, ...(rows.length ? [element("table", null, ...rows)] : []));
-    this.box.hidden = false;
-    const { width, height } = this.box.getBoundingClientRect();
-    const x = event.clientX + 14 + width > innerWidth ? Math.max(4, event.clientX - width - 10) : event.clientX + 14;
-    const y = event.clientY + 16 + height > innerHeight ? Math.max(4, event.clientY - height - 10) : event.clientY + 16;
-    this.box.style.left = x + "px";
-    this.box.style.top = y + "px";
-  }
-
-  hide() { this.box.hidden = true; }
-}
-
 class Page {
   constructor(data) {
     this.data = data;
@@ -26,7 +8,7 @@ class Page {
     this.tip = new Tip();
     this.fitName = fitName;
     this.timeline = new Timeline(data, this.view, this.colors, this.tip);
-    this.flame = new Flame(data, this.view, this.colors, this.tip);
+    this.flame = new Flame(byId("flame"), new CallTree(data, this.view, this.colors), this.colors, this.tip);
     this.tables = new Tables(data, this.view, this.colors, this.timeline);
     this.tables.onFunction = (name) => { this.search(name); this.open("flame"); };
     this.tab = "flame";

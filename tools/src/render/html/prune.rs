@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use stackbeat_model::ThreadIndex;
 
-use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, Tree};
+use crate::summary::call_tree::{Cell, Profile, ROOT, Tree};
 
 /// A tree that fits, with its cells, and where each old place went.
 #[derive(Debug)]
@@ -46,15 +46,12 @@ fn keep(profile: &Profile, budget: usize) -> Vec<bool> {
     }
     let mut sums = vec![[0u64; 4]; places.len()];
     for ((_, place), cell) in &profile.cells {
-        let blocked = match places[*place as usize].label {
-            Label::Leaf(Leaf::Blocking(_)) => cell.time_ns,
-            _ => 0,
-        };
+        let spent = &cell.spent;
         let more = [
-            cell.time_ns,
-            cell.metrics.cpu_ns,
-            blocked,
-            cell.metrics.allocated_bytes,
+            spent.wall_ns,
+            spent.metrics.cpu_ns,
+            spent.blocked_ns,
+            spent.metrics.allocated_bytes,
         ];
         for (sum, more) in sums[*place as usize].iter_mut().zip(more) {
             *sum += more;
@@ -87,6 +84,7 @@ mod tests {
     use stackbeat_model::{FunctionIndex, SegmentKind};
 
     use super::*;
+    use crate::summary::call_tree::Label;
     use crate::summary::call_tree::tests::segment;
 
     #[test]
@@ -106,7 +104,7 @@ mod tests {
         let pruned = prune(&profile, 200);
         assert!(pruned.tree.places().len() <= 200);
         assert!(pruned.cut > 1500);
-        let time = |cells: &HashMap<_, Cell>| cells.values().map(|c| c.time_ns).sum::<u64>();
+        let time = |cells: &HashMap<_, Cell>| cells.values().map(|c| c.spent.wall_ns).sum::<u64>();
         assert_eq!(time(&pruned.cells), time(&profile.cells));
         let new = pruned.moved[heavy as usize];
         let path: Vec<_> = pruned.tree.labels(new).collect();

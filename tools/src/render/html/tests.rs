@@ -22,14 +22,7 @@ struct Shown {
 
 /// Opens the page of a report. `None`: no browser is installed and none is required.
 fn show(report: &Report, width: u32, height: u32) -> Option<Shown> {
-    let Some(program) = browser::program() else {
-        assert!(
-            std::env::var_os("STACKBEAT_REQUIRE_BROWSER").is_none(),
-            "no Chromium found in PATH"
-        );
-        eprintln!("skipped: no Chromium found in PATH");
-        return None;
-    };
+    let program = browser::program_or_skip()?;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("page.html");
     let text = super::render(report).expect("renders");
@@ -72,11 +65,11 @@ fn numbers_are_those_of_the_report() {
         let name = &report.metadata.functions[row.function.0 as usize].name;
         let line = json!([
             name,
-            row.own.spent.running_ns(),
-            row.total.spent.wall_ns,
-            row.own.spent.metrics.cpu_ns,
-            row.own.spent.metrics.allocated_bytes,
-            row.total.spent.blocked_ns
+            row.own.running_ns(),
+            row.total.wall_ns,
+            row.own.metrics.cpu_ns,
+            row.own.metrics.allocated_bytes,
+            row.total.blocked_ns
         ]);
         assert!(found.contains(&line), "{line} in {rows}");
     }
@@ -152,7 +145,7 @@ fn hands_zoom_search_select_and_reset() {
     let price: u64 = functions(&report.profile, &|_| true, SortKey::Total)
         .iter()
         .filter(|r| report.metadata.functions[r.function.0 as usize].name == "shop::price")
-        .map(|r| r.total.spent.wall_ns)
+        .map(|r| r.total.wall_ns)
         .sum();
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
     let text = format!("{:.1} %", price as f64 * 100.0 / wall as f64);

@@ -41,15 +41,7 @@ class View {
   matcher(text) {
     const { meta } = this.data;
     if (text.trim() === "") return null;
-    let test;
-    const pattern = /^\/(.+)\/?$/.exec(text);
-    try {
-      const expression = pattern ? new RegExp(pattern[1].replace(/\/$/, ""), "i") : null;
-      const lower = text.toLowerCase();
-      test = expression ? (name) => expression.test(name) : (name) => name.toLowerCase().includes(lower);
-    } catch {
-      return { functions: new Uint8Array(meta.functions.length), probes: new Uint8Array(256) };
-    }
+    const test = nameTest(text);
     return {
       functions: Uint8Array.from(meta.functions, (f) => (test(f.name) ? 1 : 0)),
       probes: Uint8Array.from(meta.probes, (p) => (p && test(p.name) ? 1 : 0)),
@@ -232,15 +224,7 @@ class Colors {
   }
 
   refresh() {
-    const style = getComputedStyle(document.body), scheme = document.documentElement.dataset.theme;
-    this.dark = scheme ? scheme === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
-    // Custom properties keep `light-dark()` unresolved; a real property resolves it.
-    const probe = element("i", { style: "display:none" });
-    document.body.append(probe);
-    const resolve = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
-    for (const name of ["back", "panel", "line", "text", "dim", "accent", "select"]) this[name] = resolve("--" + name);
-    probe.remove();
-    this.font = style.getPropertyValue("--font");
+    Object.assign(this, schemeColors(["back", "panel", "line", "text", "dim", "accent", "select"]));
     this.labels.clear();
     const d = this.dark;
     // Order of core::probe::Cause: none, lock, wait, io, net, poll, sleep, join, process, unknown, ipc.

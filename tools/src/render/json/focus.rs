@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::summary::focus::{Branch, Focus, heaviest};
+use crate::summary::call_tree::ROOT;
+use crate::summary::focus::{Calls, Focus};
 use crate::summary::labels::label_text;
 use crate::summary::metadata::Metadata;
 
@@ -20,24 +21,22 @@ pub(crate) struct JsonBranch {
 
 /// The two trees: callers, callees.
 pub(crate) fn json(focus: &Focus, metadata: &Metadata) -> (Vec<JsonBranch>, Vec<JsonBranch>) {
-    let whole = focus.callees.weights.spent.wall_ns;
     (
-        json_children(metadata, &focus.callers, whole),
-        json_children(metadata, &focus.callees, whole),
+        json_children(metadata, &focus.callers, ROOT),
+        json_children(metadata, &focus.callees, ROOT),
     )
 }
 
-fn json_children(metadata: &Metadata, branch: &Branch, whole_ns: u64) -> Vec<JsonBranch> {
-    heaviest(branch, whole_ns)
-        .into_iter()
-        .map(|(label, b)| JsonBranch {
+fn json_children(metadata: &Metadata, calls: &Calls, place: u32) -> Vec<JsonBranch> {
+    (calls.heaviest(place).into_iter())
+        .map(|(at, label, spent)| JsonBranch {
             name: label_text(metadata, label),
-            wall_ns: b.weights.spent.wall_ns,
-            blocked_ns: b.weights.spent.blocked_ns,
-            cpu_ns: b.weights.spent.metrics.cpu_ns,
-            allocated_bytes: b.weights.spent.metrics.allocated_bytes,
-            samples: b.weights.spent.metrics.samples,
-            children: json_children(metadata, b, whole_ns),
+            wall_ns: spent.wall_ns,
+            blocked_ns: spent.blocked_ns,
+            cpu_ns: spent.metrics.cpu_ns,
+            allocated_bytes: spent.metrics.allocated_bytes,
+            samples: spent.metrics.samples,
+            children: json_children(metadata, calls, at),
         })
         .collect()
 }

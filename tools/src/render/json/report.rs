@@ -7,15 +7,15 @@ use anyhow::Result;
 use serde::Serialize;
 use stackbeat_core::probe::Cause;
 use stackbeat_core::system_call::SystemCalls;
-use stackbeat_model::ThreadIndex;
+use stackbeat_model::{Spent, ThreadIndex};
 
 use super::{deadlocks, focus, system_calls, wait_pairs};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ThreadTime};
 use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::events::EventRow;
-use crate::summary::evidence::interval;
-use crate::summary::functions::{Weights, blocking_sites, evidence, functions};
+use crate::summary::evidence::{effective_samples, interval};
+use crate::summary::functions::{blocking_sites, functions, spent_by};
 use crate::summary::labels::label_text;
 use crate::summary::load::Report;
 use crate::summary::metadata::{
@@ -104,9 +104,9 @@ struct FunctionJson {
     #[serde(flatten)]
     name: FunctionName,
     #[serde(rename = "self")]
-    own: WeightsJson,
+    own: SpentJson,
     running_share: Option<ShareJson>,
-    total: WeightsJson,
+    total: SpentJson,
 }
 
 /// The part of the running time, and of the CPU time without evidence, that a function has itself.
@@ -119,7 +119,7 @@ struct ShareJson {
 }
 
 #[derive(Serialize)]
-struct WeightsJson {
+struct SpentJson {
     wall_ns: u64,
     running_ns: u64,
     runnable_ns: u64,
@@ -222,8 +222,8 @@ pub(crate) fn report<'a>(
         None => None,
     };
     let rows = functions(profile, wanted, sort).into_iter().take(top);
-    let known = evidence(profile, wanted);
-    let whole = known.time_ns + totals.gap_cpu_ns;
+    let spent = spent_by(profile, wanted);
+    let whole = spent.running_ns() + totals.gap_cpu_ns;
     let callers = |what| system_calls::json(&report.calls, what, metadata, profile, wanted, top);
     let (system_call_functions, system_call_sites) = callers(Counted::Calls);
     let (call_byte_functions, call_byte_sites) = callers(Counted::Bytes);
@@ -253,8 +253,8 @@ pub(crate) fn report<'a>(
                 name: name_of(metadata, row.function.0),
                 own: row.own.into(),
                 running_share: {
-                    let part = row.own.spent.running_ns();
-                    let ends = interval(part, whole, known.effective_samples());
+                    let part = row.own.running_ns();
+                    let ends = interval(part, whole, effective_samples(&spent));
                     ends.map(|(low, high)| ShareJson {
                         share: part as f64 / whole as f64,
                         low,
@@ -367,19 +367,19 @@ impl From<&ThreadTime> for Time {
     }
 }
 
-impl From<Weights> for WeightsJson {
-    fn from(w: Weights) -> WeightsJson {
-        WeightsJson {
-            wall_ns: w.spent.wall_ns,
-            running_ns: w.spent.running_ns(),
-            runnable_ns: w.spent.metrics.runnable_ns,
-            blocked_ns: w.spent.blocked_ns,
-            no_evidence_ns: w.spent.gap_ns,
-            cpu_ns: w.spent.metrics.cpu_ns,
-            allocations: w.spent.metrics.allocations,
-            allocated_bytes: w.spent.metrics.allocated_bytes,
-            samples: w.spent.metrics.samples,
-            running_samples: w.known.from.samples,
+impl From<Spent> for SpentJson {
+    fn from(spent: Spent) -> SpentJson {
+        SpentJson {
+            wall_ns: spent.wall_ns,
+            running_ns: spent.running_ns(),
+            runnable_ns: spent.metrics.runnable_ns,
+            blocked_ns: spent.blocked_ns,
+            no_evidence_ns: spent.gap_ns,
+            cpu_ns: spent.metrics.cpu_ns,
+            allocations: spent.metrics.allocations,
+            allocated_bytes: spent.metrics.allocated_bytes,
+            samples: spent.metrics.samples,
+            running_samples: spent.evidence.samples,
         }
     }
 }

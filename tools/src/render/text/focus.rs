@@ -7,7 +7,8 @@ use stackbeat_model::ThreadIndex;
 
 use crate::render::text::layout::Layout;
 use crate::render::text::tables;
-use crate::summary::focus::{Branch, focus, heaviest};
+use crate::summary::call_tree::ROOT;
+use crate::summary::focus::{Calls, focus};
 use crate::summary::labels::{function_text, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
@@ -45,27 +46,21 @@ pub(crate) fn report(
     if focus.functions.len() > 5 {
         let _ = writeln!(out, "… and {} more functions", focus.functions.len() - 5);
     }
-    let total = focus.callees.weights;
+    let total = focus.callees.whole();
     let _ = writeln!(
         out,
         "  self {}, total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
-        duration(focus.own.spent.running_ns()),
-        duration(total.spent.wall_ns),
-        percent(total.spent.wall_ns, focus.whole_ns),
-        duration(total.spent.metrics.cpu_ns),
-        duration(total.spent.blocked_ns),
-        bytes(total.spent.metrics.allocated_bytes)
+        duration(focus.own.running_ns()),
+        duration(total.wall_ns),
+        percent(total.wall_ns, focus.whole_ns),
+        duration(total.metrics.cpu_ns),
+        duration(total.blocked_ns),
+        bytes(total.metrics.allocated_bytes)
     );
-    for (title, branch) in [("Called by", &focus.callers), ("Calls", &focus.callees)] {
+    for (title, calls) in [("Called by", &focus.callers), ("Calls", &focus.callees)] {
         let _ = writeln!(out, "\n{}", layout.style.bold(title));
         let mut lines = Vec::new();
-        draw(
-            metadata,
-            branch,
-            branch.weights.spent.wall_ns,
-            "",
-            &mut lines,
-        );
+        draw(metadata, calls, ROOT, "", &mut lines);
         let all = lines.len();
         for line in lines.into_iter().take(layout.top.saturating_mul(2)) {
             let room = layout.width.unwrap_or(usize::MAX);
@@ -79,16 +74,10 @@ pub(crate) fn report(
     Ok(out)
 }
 
-fn draw(
-    metadata: &Metadata,
-    branch: &Branch,
-    whole_ns: u64,
-    indent: &str,
-    lines: &mut Vec<String>,
-) {
-    let children = heaviest(branch, whole_ns);
+fn draw(metadata: &Metadata, calls: &Calls, place: u32, indent: &str, lines: &mut Vec<String>) {
+    let children = calls.heaviest(place);
     let last = children.len().saturating_sub(1);
-    for (i, (label, child)) in children.iter().enumerate() {
+    for (i, (at, label, spent)) in children.iter().enumerate() {
         let (bend, below) = match (indent.is_empty() && children.len() == 1, i == last) {
             (true, _) => ("", " "),
             (_, true) => ("└ ", "  "),
@@ -96,16 +85,10 @@ fn draw(
         };
         lines.push(format!(
             "  {:>9}  {:>7}  {indent}{bend}{}",
-            duration(child.weights.spent.wall_ns),
-            percent(child.weights.spent.wall_ns, whole_ns),
+            duration(spent.wall_ns),
+            percent(spent.wall_ns, calls.whole().wall_ns),
             clean(&label_text(metadata, *label))
         ));
-        draw(
-            metadata,
-            child,
-            whole_ns,
-            &format!("{indent}{below}"),
-            lines,
-        );
+        draw(metadata, calls, *at, &format!("{indent}{below}"), lines);
     }
 }

@@ -10,8 +10,8 @@ use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
 use crate::drop_causes;
 use crate::render::text::layout::{Layout, more, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
-use crate::summary::evidence::interval;
-use crate::summary::functions::{FunctionRow, blocking_sites, evidence, functions};
+use crate::summary::evidence::{effective_samples, interval};
+use crate::summary::functions::{FunctionRow, blocking_sites, functions, spent_by};
 use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
@@ -242,7 +242,7 @@ fn function_table(
     layout: &Layout,
 ) -> String {
     let rows = functions(profile, wanted, sort);
-    let known = evidence(profile, wanted);
+    let spent = spent_by(profile, wanted);
     let without_evidence_ns = match sort {
         SortKey::SelfTime | SortKey::Cpu => gap_cpu_ns(profile, wanted),
         _ => 0,
@@ -290,23 +290,23 @@ fn function_table(
         }
         let ends = match sort {
             SortKey::SelfTime | SortKey::Cpu => {
-                interval(share_of(row, sort), whole, known.effective_samples())
+                interval(share_of(row, sort), whole, effective_samples(&spent))
             }
             // Of these the samples do not tell.
             _ => None,
         };
         table.row(vec![
-            duration(row.own.spent.running_ns()),
+            duration(row.own.running_ns()),
             percent(share_of(row, sort), whole),
             evidence::text(ends),
             count(match sort {
-                SortKey::Total | SortKey::Blocked => row.total.spent.metrics.samples,
-                _ => row.own.known.from.samples,
+                SortKey::Total | SortKey::Blocked => row.total.metrics.samples,
+                _ => row.own.evidence.samples,
             }),
-            duration(row.total.spent.wall_ns),
-            duration(row.own.spent.metrics.cpu_ns),
-            duration(row.total.spent.blocked_ns),
-            bytes(row.own.spent.metrics.allocated_bytes),
+            duration(row.total.wall_ns),
+            duration(row.own.metrics.cpu_ns),
+            duration(row.total.blocked_ns),
+            bytes(row.own.metrics.allocated_bytes),
             function_text(metadata, row.function.0),
         ]);
     }
@@ -469,7 +469,7 @@ mod tests {
     fn self_times_sum_to_what_the_threads_ran() {
         let made_up = testing::report();
         let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime);
-        let own: u64 = rows.iter().map(|r| r.own.spent.running_ns()).sum();
+        let own: u64 = rows.iter().map(|r| r.own.running_ns()).sum();
         let running: u64 = made_up.profile.threads.iter().map(|t| t.running_ns).sum();
         let without_stack = 2 * 2_000_000;
         assert_eq!(own + without_stack, running);

@@ -9,7 +9,9 @@ use core::sync::atomic::Ordering;
 /// What `/proc/self/status` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
+    /// The process.
     pub pid: u32,
+    /// The process that started it.
     pub parent_pid: u32,
     /// How many filters there are; [`Status::SOME`]: the kernel does not say (before Linux 5.9).
     pub filters: u32,
@@ -84,6 +86,7 @@ pub fn baseline() -> u32 {
 /// How an image may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
+    /// The filters that hold, if any, are known as far as can be told: the agent joins the session.
     Joins,
     /// Under a filter of which nothing is known.
     Unknown,
@@ -112,6 +115,7 @@ impl Image {
         [self.read_bytes, 0]
     }
 
+    /// What `/proc/self/status` said when the image began; `None` when it could not be read.
     pub fn status(&self) -> Option<Status> {
         self.status
     }

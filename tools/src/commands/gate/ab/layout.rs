@@ -63,14 +63,14 @@ pub(super) fn choose(sides: &mut [Program; 2], rules: &Rules, args: &AbArgs) -> 
     let mut alone = Vec::new();
     for number in 0..PROBES {
         progress(&format!("probe {} of {}", number + 1, PROBES + 1));
-        alone.push(sides[0].look(Spent::read)?);
+        alone.push(sides[0].look(RunCost::read)?);
     }
     let noise = noise(&alone);
     if noise <= rules.min_effect {
         return Ok(Layout::in_turns(None));
     }
     progress(&format!("probe {0} of {0}", PROBES + 1));
-    let candidate = sides[1].look(Spent::read)?;
+    let candidate = sides[1].look(RunCost::read)?;
     let all = alone.iter().chain([&candidate]);
     if all.map(|spent| spent.at_once).fold(0.0, f64::max) > AT_ONCE {
         return Ok(Layout::in_turns(None));
@@ -79,8 +79,8 @@ pub(super) fn choose(sides: &mut [Program; 2], rules: &Rules, args: &AbArgs) -> 
     sides.iter_mut().try_for_each(Program::share)?;
     let tried = record_pair(sides, [0, 1], 0, Pairing::Together);
     let beside = tried.and_then(|()| {
-        let beside = sides.iter().map(|side| Spent::read(&side.trace(0)));
-        beside.collect::<Result<Vec<Spent>>>()
+        let beside = sides.iter().map(|side| RunCost::read(&side.trace(0)));
+        beside.collect::<Result<Vec<RunCost>>>()
     });
     for side in sides.iter() {
         let _ = std::fs::remove_file(side.trace(0));
@@ -88,7 +88,7 @@ pub(super) fn choose(sides: &mut [Program; 2], rules: &Rules, args: &AbArgs) -> 
     let is_in_the_way = match &beside {
         Err(_) => true,
         Ok(beside) => {
-            let waited = |runs: &[Spent]| runs.iter().map(|s| s.waits_ns).fold(0.0, f64::max);
+            let waited = |runs: &[RunCost]| runs.iter().map(|s| s.waits_ns).fold(0.0, f64::max);
             let wall = median(&alone.iter().map(|s| s.wall_ns).collect::<Vec<f64>>());
             let before = waited(&alone).max(candidate.waits_ns);
             waited(beside) > before + IN_THE_WAY * wall
@@ -111,8 +111,8 @@ pub(super) fn choose(sides: &mut [Program; 2], rules: &Rules, args: &AbArgs) -> 
 }
 
 /// How far runs of one program lie apart, as a share: by CPU or by wall time.
-fn noise(runs: &[Spent]) -> f64 {
-    let range = |of: fn(&Spent) -> f64| {
+fn noise(runs: &[RunCost]) -> f64 {
+    let range = |of: fn(&RunCost) -> f64| {
         let values: Vec<f64> = runs.iter().map(of).collect();
         let high = values.iter().copied().fold(0.0, f64::max);
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -123,7 +123,7 @@ fn noise(runs: &[Spent]) -> f64 {
 
 /// What a run spends.
 #[derive(Clone, Copy, Debug)]
-struct Spent {
+struct RunCost {
     cpu_ns: f64,
     wall_ns: f64,
     /// Waits for locks, files and the network.
@@ -132,19 +132,19 @@ struct Spent {
     at_once: f64,
 }
 
-impl Spent {
-    fn read(trace: &Path) -> Result<Spent> {
-        Ok(Spent::of(&load::load(trace, BARS)?))
+impl RunCost {
+    fn read(trace: &Path) -> Result<RunCost> {
+        Ok(RunCost::of(&load::load(trace, BARS)?))
     }
 
-    fn of(report: &Report) -> Spent {
+    fn of(report: &Report) -> RunCost {
         let threads = &report.profile.threads;
         let cpu_ns = threads.iter().map(|t| t.metrics.cpu_ns as f64).sum();
         let waits = [Cause::Lock, Cause::Io, Cause::Net];
         let waited = threads
             .iter()
             .flat_map(|t| waits.map(|c| t.blocked_ns[c as usize]));
-        Spent {
+        RunCost {
             cpu_ns,
             wall_ns: report.metadata.recording.duration_ns as f64,
             waits_ns: waited.map(|ns| ns as f64).sum(),
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn noise_is_what_runs_lie_apart() {
-        let run = |cpu_ns: f64, wall_ns: f64| Spent {
+        let run = |cpu_ns: f64, wall_ns: f64| RunCost {
             cpu_ns,
             wall_ns,
             waits_ns: 0.0,

@@ -1,0 +1,103 @@
+// What the report's flame graph shows: the call tree of the chosen threads and range, or its bottom-up reverse.
+// It is a source of nodes for `Flame`.
+
+class CallTree {
+  constructor(data, view, colors) {
+    Object.assign(this, { data, view, colors });
+  }
+
+  root() {
+    return { label: -1, value: this.view.sums().all, self: 0, parent: null, depth: 0, place: 0 };
+  }
+
+  children(node) {
+    const list = this.view.inverted ? this.callers(node) : this.callees(node);
+    return list.sort((a, b) => b.value - a.value || a.label - b.label);
+  }
+
+  callees(node) {
+    const { data } = this, { total, self } = this.view.sums(), list = [];
+    for (let p = data.firstChild[node.place]; p !== -1; p = data.sibling[p]) {
+      if (total[p] > 0) list.push({ label: data.label[p], value: total[p], self: self[p], parent: node, depth: node.depth + 1, place: p });
+    }
+    return list;
+  }
+
+  // `entries` are pairs of (place the weight was spent at, place this node stands for).
+  callers(node) {
+    const { data } = this, { self } = this.view.sums(), byLabel = new Map();
+    const add = (spent, here) => {
+      const label = data.label[here];
+      let child = byLabel.get(label);
+      if (!child) byLabel.set(label, (child = { label, value: 0, self: 0, parent: node, depth: node.depth + 1, entries: [] }));
+      child.value += self[spent];
+      child.entries.push(spent, here);
+    };
+    if (node.parent === null) {
+      for (let p = 1; p < data.count; p++) if (self[p] > 0) add(p, p);
+    } else {
+      for (let i = 0; i < node.entries.length; i += 2) {
+        const above = data.parent[node.entries[i + 1]];
+        if (above > 0) add(node.entries[i], above);
+      }
+    }
+    if (node.depth === 0) for (const child of byLabel.values()) child.self = child.value;
+    return [...byLabel.values()];
+  }
+
+  // Outermost frames that only call one another are one row.
+  isPassage(node, callee) {
+    return !this.view.outer && !this.view.inverted && callee.value >= 0.995 * node.value && this.data.isFunction(callee.label);
+  }
+
+  nameOf(node) {
+    const { format } = WEIGHTS[this.view.weight];
+    return node.depth === 0 ? `all · ${format(node.value)}` : this.data.nameOf(node.label);
+  }
+
+  colorOf(node) { return this.colors.of(node.label); }
+
+  isUnknown(node) { return node.label === GAP; }
+
+  isSearched() { return this.view.matches !== null; }
+
+  isMatch(node) { return this.view.isMatch(node.label); }
+
+  nothing() { return `No ${WEIGHTS[this.view.weight].title} in what is selected.`; }
+
+  // Everything known about a frame.
+  describe(node, focus, outer) {
+    const { data, view } = this, sums = view.sums(), keys = ["time", "blocked", "cpu", "bytes", "allocations", "samples", "minorFaults", "majorFaults", "voluntary", "involuntary"];
+    const sum = {};
+    for (const key of keys) {
+      if (!node.entries) sum[key] = sums.amounts(key)[node.place];
+      else {
+        sum[key] = 0;
+        for (let i = 0; i < node.entries.length; i += 2) sum[key] += sums.own[key][node.entries[i]];
+      }
+    }
+    const { format, title } = WEIGHTS[view.weight];
+    const lines = [[title[0].toUpperCase() + title.slice(1), `${format(node.value)}  ${formatShare(node.value, sums.all)}`]];
+    if (focus.depth > 0 && node.depth > 0) lines.push(["of the zoomed frame", formatShare(node.value, focus.value)]);
+    if (!node.entries && node.self > 0) lines.push(["in itself", format(node.self)]);
+    if (view.weight !== "wall") lines.push(["Wall time", formatTime(sum.time)]);
+    if (sum.blocked > 0 && view.weight !== "blocked") lines.push(["Blocked", formatTime(sum.blocked)]);
+    if (view.weight !== "cpu") lines.push(["CPU time", formatTime(sum.cpu)]);
+    if (sum.bytes > 0) lines.push(["Allocated", formatBytes(sum.bytes) + (sum.allocations ? ` in ${formatCount(sum.allocations)}` : "")]);
+    if (sum.minorFaults + sum.majorFaults > 0) lines.push(["Page faults", `${formatCount(sum.minorFaults)} minor, ${formatCount(sum.majorFaults)} major`]);
+    if (sum.voluntary + sum.involuntary > 0) lines.push(["Switches", `${formatCount(sum.voluntary)} voluntary, ${formatCount(sum.involuntary)} involuntary`]);
+    if (sum.samples > 0) lines.push(["Samples", formatCount(sum.samples)]);
+    if (outer.length) lines.push(["Outer frames", outer.map((l) => data.nameOf(l)).slice(-6).join(" → ")]);
+    return { ...describeLabel(data, node.label), lines };
+  }
+}
+
+// Name and origin of a label, for tooltips.
+function describeLabel(data, label) {
+  const f = data.functionOf(label), where = [];
+  if (f) {
+    if (f.file) where.push(f.file + (f.line ? ":" + f.line : ""));
+    if (f.module) where.push(f.module);
+  } else if (data.isBlocking(label)) where.push("blocking call · " + data.meta.causes[data.causeOf(label)]);
+  return { title: data.nameOf(label), where: where.join("\n") };
+}
