@@ -2,6 +2,7 @@
 //!
 //! - `agent`: what hooks call, from the hot path to a capture
 //! - `shm`: the mapping that agents and the collector share, and both sides of each protocol in it
+//! - `managed`: what is known of managed frames (Python, …)
 //! - `native`: the code of the own process: its modules, and walks of its threads
 //! - `unwind`: from registers to return addresses; asks nobody for anything
 //! - `clock`: what dates records
@@ -18,6 +19,7 @@ pub mod agent;
 pub mod attach_status;
 pub mod clock;
 pub mod crash_signals;
+pub mod managed;
 #[cfg(not(loom))]
 pub mod native;
 pub mod platform;

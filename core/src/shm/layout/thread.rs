@@ -16,6 +16,7 @@ pub mod drops {
     pub const SIGNAL_MISSED: usize = 13;
     pub const WAITERS_FULL: usize = 15;
     pub const WAIT_LEFT_OUT: usize = 16;
+    pub const METHOD_TABLE_FULL: usize = 20;
     /// Length of the array: whole cache lines.
     pub const COUNT: usize = 24;
 }
