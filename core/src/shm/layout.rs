@@ -600,6 +600,11 @@ pub mod node_kind {
     pub const MANAGED: u32 = 4;
     pub const MANAGED_INTERPRETED: u32 = 5;
     pub const MANAGED_INLINED: u32 = 6;
+
+    /// Whether a node is a managed frame.
+    pub const fn is_managed(kind: u32) -> bool {
+        matches!(kind, MANAGED..=MANAGED_INLINED)
+    }
 }
 
 /// A node's id in records and files: unique over the session as long as fewer than

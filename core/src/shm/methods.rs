@@ -213,6 +213,15 @@ impl<'a> Methods<'a> {
         self.header.used.load(Ordering::Acquire).min(self.limit())
     }
 
+    /// Whether half of what has storage is used, or more: then the drain should give more
+    /// (`crate::shm::buffer::Pool::want_drain`).
+    pub fn is_low(&self) -> bool {
+        let words = self.header.words_used.load(Ordering::Relaxed);
+        let (limit, words_limit) = (self.limit(), self.words_limit());
+        let methods_low = limit < self.entries.len() as u32 && self.used() >= limit / 2;
+        methods_low || (words_limit < self.words.len() as u32 && words >= words_limit / 2)
+    }
+
     /// A method; `None` for holes (which may be filled later) and for what no agent writes.
     pub fn read(&self, number: u32) -> Option<Method> {
         if number == 0 || number >= self.used() {
@@ -400,7 +409,9 @@ mod tests {
                 .count() as u64
         };
         // The text is full first: 2 + 3 words each.
+        assert!(!methods.is_low());
         let first = fill(1);
+        assert!(methods.is_low());
         assert_eq!(first, (64 << 10 >> 3) / 5);
         for key in 1..=first {
             assert_eq!(methods.insert(key, &named("f")), Ok(key as u32));
@@ -412,6 +423,7 @@ mod tests {
         let all = fill(first + second + 1) + first + second;
         // Too many may lie around the right place before all entries are used.
         assert!((12_000..=16_383).contains(&all), "{all}");
+        assert!(!methods.is_low());
         for _ in 0..10 {
             assert_eq!(
                 methods.insert(u64::MAX, &named(&"x".repeat(512))).ok(),

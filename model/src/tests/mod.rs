@@ -4,6 +4,7 @@ mod bursts;
 mod call_attribution;
 mod damage;
 mod inferred_waits;
+mod managed;
 mod names;
 mod random;
 mod rules;
