@@ -14,6 +14,9 @@ use crate::writer::encode;
 
 /// Bytes of one packet, about.
 const PACKET_BYTES: usize = 1 << 20;
+/// Most bytes of texts, about: all of the table, and what replacements for letters that are none add. More has a table
+/// only if somebody has written over it.
+const MOST_BYTES: usize = METHOD_WORDS as usize * 8 * 3;
 /// Most entries of a line table: no runtime needs less than half a byte for one.
 const MOST_LINES: usize = LINES_BYTES * 2;
 
@@ -26,8 +29,9 @@ pub struct Methods {
     holes: Vec<u32>,
     /// Numbers that are in the trace already (`recover`).
     seeded: HashSet<u32>,
-    /// Methods read.
+    /// Methods read, and the bytes of their texts.
     pub count: u64,
+    bytes: usize,
 }
 
 impl Default for Methods {
@@ -37,6 +41,7 @@ impl Default for Methods {
             holes: Vec::new(),
             seeded: HashSet::new(),
             count: 0,
+            bytes: 0,
         }
     }
 }
@@ -47,6 +52,7 @@ pub struct Step {
     next: u32,
     holes: Vec<u32>,
     count: u64,
+    bytes: usize,
 }
 
 impl Methods {
@@ -71,6 +77,10 @@ impl Methods {
                 step.holes.push(number);
                 continue;
             };
+            step.bytes += method.text_bytes();
+            if self.bytes + step.bytes > MOST_BYTES {
+                break;
+            }
             step.count += 1;
             if !self.seeded.contains(&number) {
                 batch.add(&packed(number, &method), &[&method.name, &method.file]);
@@ -92,6 +102,7 @@ impl Methods {
         self.next = step.next;
         self.holes = step.holes;
         self.count += step.count;
+        self.bytes = self.bytes.saturating_add(step.bytes);
     }
 }
 

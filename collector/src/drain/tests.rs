@@ -426,6 +426,37 @@ fn methods_come_once_and_before_the_nodes_that_name_them() {
 }
 
 #[test]
+fn a_table_of_methods_that_was_written_over_is_not_read_without_end() {
+    use stackbeat_core::shm::layout::METHODS;
+    use stackbeat_core::shm::methods::{Description, LINES_BYTES, Methods};
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let table = Methods::of(&world.mapping);
+    world
+        .mapping
+        .extend_methods(u32::MAX, u32::MAX)
+        .expect("room");
+    let description = Description {
+        line_format: 1,
+        lines: &[1; LINES_BYTES],
+        ..Default::default()
+    };
+    let number = table.insert(1, &description).expect("room");
+    let place = table.entries[number as usize].place.load(Ordering::Relaxed);
+    for entry in table.entries {
+        entry.place.store(place, Ordering::Relaxed);
+    }
+    table.header.used.store(METHODS, Ordering::Relaxed);
+    for _ in 0..3 {
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("stored");
+    }
+    let bytes = drainer.methods.count as usize * LINES_BYTES;
+    assert!((1..=12 << 20).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn a_ring_forgets_samples_but_not_modules() {
     let world = World::new(2, Mode::Ring);
     let (mut drainer, mut memory) = (world.drainer(), Memory::default());

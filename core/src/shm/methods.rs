@@ -81,6 +81,13 @@ pub struct Method {
     pub lines: Vec<u8>,
 }
 
+impl Method {
+    /// Bytes of its text in the table, about: those of all methods lie beside each other.
+    pub fn text_bytes(&self) -> usize {
+        HEAD_WORDS * 8 + self.name.len() + self.file.len() + self.lines.len()
+    }
+}
+
 /// The table.
 #[derive(Clone, Copy, Debug)]
 pub struct Methods<'a> {
