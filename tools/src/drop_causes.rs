@@ -61,7 +61,7 @@ pub fn describe(cause: Cause) -> &'static str {
             "processes not seen: their address space is limited (RLIMIT_AS, `ulimit -v`)"
         }
         Cause::MethodTableFull => {
-            "methods of managed code (Python, …) without a name: the table of methods was full"
+            "frames of managed code (Python, …) without a name: the table of methods was full"
         }
         Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
     }
