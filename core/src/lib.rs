@@ -3,6 +3,7 @@
 //! - `posix`: the calls that are hooked on every platform, and what their arguments and results mean
 //! - `agent`: what hooks call, from the hot path to a capture
 //! - `shm`: the mapping that agents and the collector share, and both sides of each protocol in it
+//! - `managed`: frames of runtimes on the own process' stacks
 //! - `native`: the code of the own process: its modules, and walks of its threads
 //! - `unwind`: from registers to return addresses; asks nobody for anything
 //! - `clock`: what dates records
@@ -21,6 +22,8 @@ pub mod attach_status;
 pub mod clock;
 pub mod crash_signals;
 pub mod ids;
+#[cfg(not(loom))]
+pub mod managed;
 #[cfg(not(loom))]
 pub mod native;
 pub mod platform;

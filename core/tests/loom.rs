@@ -10,9 +10,10 @@ use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
 use stackbeat_core::shm::callstack::{NodeValue, Table};
 use stackbeat_core::shm::layout::{
-    BufferHeader, Control, GenerationHeader, Mode, Node, TICK_PARKED, ThreadEntry, buffer_state,
-    entry_state, node_kind,
+    BufferHeader, Control, GenerationHeader, MethodEntry, MethodsHeader, Mode, Node, TICK_PARKED,
+    ThreadEntry, buffer_state, entry_state, node_kind,
 };
+use stackbeat_core::shm::methods::{Description, Methods};
 use stackbeat_core::shm::signal_gate;
 use stackbeat_core::shm::throttle::{self, Due, Ticker};
 use stackbeat_core::sync::{AtomicU64, Ordering, fence};
@@ -443,6 +444,42 @@ fn inserts_agree() {
                 let node = table.insert(value).expect("room");
                 assert_eq!(table.read(node), Some(value));
                 node
+            }
+        };
+        let other = thread::spawn(insert.clone());
+        let mine = insert();
+        assert_eq!(mine, other.join().expect("no panic"));
+    });
+}
+
+/// Two threads that insert the same method get the same number, and its text is written when they get it.
+#[test]
+fn methods_agree() {
+    model(3, || {
+        let header = Arc::new(MethodsHeader::default());
+        header.used.store(1, Ordering::Relaxed);
+        header.limit.store(4, Ordering::Relaxed);
+        header.words_limit.store(6, Ordering::Relaxed);
+        let index: Arc<[AtomicU32; 8]> = Arc::default();
+        let entries: Arc<[MethodEntry; 4]> = Arc::default();
+        let words: Arc<[AtomicU64; 6]> = Arc::default();
+        let insert = {
+            let (header, index) = (header.clone(), index.clone());
+            let (entries, words) = (entries.clone(), words.clone());
+            move || {
+                let methods = Methods {
+                    header: &header,
+                    index: &index[..],
+                    entries: &entries[..],
+                    words: &words[..],
+                };
+                let description = Description {
+                    name: b"f",
+                    ..Default::default()
+                };
+                let number = methods.insert(5, &description).expect("room");
+                assert_eq!(methods.read(number).expect("written").name, "f");
+                number
             }
         };
         let other = thread::spawn(insert.clone());

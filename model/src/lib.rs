@@ -16,6 +16,7 @@ mod check;
 mod inferred_waits;
 mod load;
 mod lock_functions;
+mod methods;
 pub mod metric;
 mod names;
 mod program;

@@ -311,6 +311,15 @@ impl Loader {
                     self.damage(raw.offset, format!("{odd} symbols do not fit the others"));
                 }
             }
+            Some(Body::Methods(methods)) => {
+                let odd = self
+                    .names
+                    .get_or_insert_with(Names::new)
+                    .add_methods(&methods);
+                if odd != 0 {
+                    self.damage(raw.offset, format!("{odd} methods make no sense"));
+                }
+            }
             Some(Body::Footer(footer)) => {
                 self.clock.extend(footer.end);
                 self.footer = Some(footer);

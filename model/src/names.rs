@@ -8,6 +8,7 @@ use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{self as symbolize, ModuleFile, Modules};
 
 use super::lock_functions::{BelowLock, waits_for_lock};
+use super::methods::{self, Methods};
 use super::program::{Module, Origin, Process};
 use super::{Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex};
 
@@ -41,6 +42,7 @@ pub(super) struct Names {
     known: HashMap<Place, (u32, u32)>,
     /// The same, of one of `later`.
     known_later: HashMap<(Place, usize), (u32, u32)>,
+    methods: Methods,
     modules: ModuleMap,
     /// First of 256 frames, one for each probe, then the gap's.
     synthetic: u32,
@@ -156,6 +158,11 @@ impl Names {
         odd
     }
 
+    /// Takes over a packet of methods. Returns how many of them make no sense.
+    pub(crate) fn add_methods(&mut self, packet: &v1::Methods) -> u64 {
+        self.methods.add(packet)
+    }
+
     /// The modules and processes that addresses without symbols are named by.
     pub(crate) fn set_modules(&mut self, modules: &[Module], processes: &[Process]) {
         self.modules = ModuleMap::new(modules, processes);
@@ -226,9 +233,19 @@ impl Names {
         address: u64,
         kind: u8,
     ) -> Range<u32> {
-        let key = (process, epoch, address, kind);
+        let is_managed = methods::is_managed(kind);
+        let key = match is_managed {
+            // Methods have the same numbers in all processes.
+            true => (u32::MAX, 0, address, kind),
+            false => (process, epoch, address, kind),
+        };
         if let Some(&(from, to)) = self.known.get(&key) {
             return from..to;
+        }
+        if is_managed {
+            let frames = self.push_managed(address, kind);
+            self.known.insert(key, (frames.start, frames.end));
+            return frames;
         }
         let upid = self.modules.upid(process);
         let of_process = self.symbols.get(&(upid, epoch, address, kind)).copied();
@@ -241,6 +258,21 @@ impl Names {
         let frames = self.push_frames(process, epoch, address, kind, symbol);
         self.known.insert(key, (frames.start, frames.end));
         frames
+    }
+
+    /// A new frame, of a managed node.
+    fn push_managed(&mut self, address: u64, kind: u8) -> Range<u32> {
+        let (function, line) = self.methods.frame(address);
+        let function = self.intern(function);
+        let from = self.frames.len() as u32;
+        self.frames.push(Frame {
+            function,
+            address,
+            line,
+            inlined: kind == NodeKind::ManagedInlined as u8,
+            truncated: false,
+        });
+        from..from + 1
     }
 
     /// New frames, by this run of `symbol_frames`.
@@ -316,6 +348,7 @@ impl Names {
         self.known_later = HashMap::new();
         self.symbol_frames = Vec::new();
         self.known = HashMap::new();
+        self.methods = Methods::default();
         self.modules = ModuleMap::default();
     }
 }

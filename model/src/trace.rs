@@ -117,6 +117,7 @@ impl Drops {
             Ok(Cause::WaitLeftOut) => "waits left out to keep the budget".to_owned(),
             Ok(Cause::WaitersFull) => "wait without a waker: table of waiters full".to_owned(),
             Ok(Cause::NoAddressSpace) => "process not recorded: address space limited".to_owned(),
+            Ok(Cause::MethodTableFull) => "frame without a name: table of methods full".to_owned(),
             Err(_) => format!("cause {}", self.cause),
         }
     }

@@ -22,9 +22,31 @@ pub struct Trace {
     /// Of processes, by upid and name: times (ns) and values.
     pub counters: BTreeMap<(u32, String), Vec<(u64, i64)>>,
     nodes: HashMap<u32, Node>,
+    /// Of managed code, by number.
+    pub methods: BTreeMap<u32, Method>,
     names: HashMap<(u32, u32, u64, i32), Vec<String>>,
     /// By file (path, build id), address in it and kind.
     names_in_files: HashMap<(String, Vec<u8>, u64, i32), Vec<String>>,
+}
+
+/// A method of managed code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Method {
+    pub name: String,
+    pub file: String,
+    pub first_line: u32,
+    pub runtime: i32,
+    /// Positions, and the lines from there on.
+    pub lines: Vec<(u32, u32)>,
+}
+
+/// A frame of a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub name: String,
+    pub kind: NodeKind,
+    /// Of a managed frame, as far as it is known; otherwise 0.
+    pub line: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +54,17 @@ struct Node {
     parent: u32,
     address: u64,
     kind: NodeKind,
+}
+
+impl Method {
+    /// The line of a position; 0: not known.
+    pub fn line_at(&self, position: u32) -> u32 {
+        if position == u32::MAX {
+            return 0;
+        }
+        let begun = self.lines.iter().rev().find(|(from, _)| *from <= position);
+        begun.map_or(0, |(_, line)| *line)
+    }
 }
 
 impl Trace {
@@ -64,6 +97,7 @@ impl Trace {
             Body::ThreadEnd(t) => drop(self.thread_ends.insert(t.utid, t)),
             Body::Module(module) => self.modules.push(module),
             Body::Nodes(nodes) => self.take_nodes(&nodes),
+            Body::Methods(methods) => self.take_methods(&methods),
             Body::Samples(batch) => {
                 let rows = columns::decode(&batch).expect("columns decode");
                 self.samples.entry(batch.utid).or_default().extend(rows);
@@ -120,9 +154,43 @@ impl Trace {
         }
     }
 
+    fn take_methods(&mut self, packet: &v1::Methods) {
+        for method in &packet.methods {
+            let string = |index: u32| match index {
+                0 => String::new(),
+                _ => packet.strings[index as usize].clone(),
+            };
+            assert_eq!(method.position.len(), method.line.len());
+            let (mut position, mut line) = (0, 0i64);
+            let lines = method.position.iter().zip(&method.line);
+            let lines = lines.map(|(further, more)| {
+                position += further;
+                line += i64::from(*more);
+                (position, line as u32)
+            });
+            let method_here = Method {
+                name: string(method.name),
+                file: string(method.file),
+                first_line: method.first_line,
+                runtime: method.runtime,
+                lines: lines.collect(),
+            };
+            let before = self.methods.insert(method.number, method_here);
+            assert!(before.is_none(), "method {} comes twice", method.number);
+        }
+    }
+
     /// Names of a stack, outermost first, inlined frames included; `?` where no name is known. Empty
     /// without a stack.
     pub fn stack(&self, node: u32) -> Vec<String> {
+        self.frames(node)
+            .into_iter()
+            .map(|frame| frame.name)
+            .collect()
+    }
+
+    /// The same with what is known besides names.
+    pub fn frames(&self, node: u32) -> Vec<Frame> {
         let mut chain = Vec::new();
         let mut at = node;
         while at != 0 {
@@ -132,7 +200,7 @@ impl Trace {
                 .unwrap_or_else(|| panic!("node {at} is missing"));
             if node.kind == NodeKind::Root {
                 let (process, epoch) = ((node.address >> 32) as u32, node.address as u32);
-                return self.names_of(chain, process, epoch);
+                return self.frames_of(chain, process, epoch);
             }
             chain.push(*node);
             at = node.parent;
@@ -142,18 +210,34 @@ impl Trace {
         Vec::new()
     }
 
-    fn names_of(&self, leaf_first: Vec<Node>, process: u32, epoch: u32) -> Vec<String> {
-        let mut names = Vec::new();
+    fn frames_of(&self, leaf_first: Vec<Node>, process: u32, epoch: u32) -> Vec<Frame> {
+        let mut frames = Vec::new();
         for node in leaf_first.iter().rev() {
+            let mut add = |name: &str, line| {
+                frames.push(Frame {
+                    name: name.to_owned(),
+                    kind: node.kind,
+                    line,
+                });
+            };
             match node.kind {
-                NodeKind::Truncated => names.push("[truncated]".to_owned()),
-                _ => match self.name(process, epoch, node) {
-                    Some(found) => names.extend(found.iter().cloned()),
-                    None => names.push("?".to_owned()),
-                },
+                NodeKind::Truncated => add("[truncated]", 0),
+                NodeKind::Managed | NodeKind::ManagedInterpreted | NodeKind::ManagedInlined => {
+                    let position = node.address as u32;
+                    match self.methods.get(&((node.address >> 32) as u32)) {
+                        Some(method) => add(&method.name, method.line_at(position)),
+                        None => add("?", 0),
+                    }
+                }
+                NodeKind::Native | NodeKind::LeafPc | NodeKind::Root => {
+                    match self.name(process, epoch, node) {
+                        Some(found) => found.iter().for_each(|name| add(name, 0)),
+                        None => add("?", 0),
+                    }
+                }
             }
         }
-        names
+        frames
     }
 
     fn name(&self, process: u32, epoch: u32, node: &Node) -> Option<&Vec<String>> {

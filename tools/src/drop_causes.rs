@@ -28,6 +28,7 @@ pub fn name(cause: Cause) -> &'static str {
         Cause::WaitersFull => "waiters_full",
         Cause::WaitLeftOut => "wait_left_out",
         Cause::NoAddressSpace => "no_address_space",
+        Cause::MethodTableFull => "method_table_full",
     }
 }
 
@@ -58,6 +59,9 @@ pub fn describe(cause: Cause) -> &'static str {
         }
         Cause::NoAddressSpace => {
             "processes not seen: their address space is limited (RLIMIT_AS, `ulimit -v`)"
+        }
+        Cause::MethodTableFull => {
+            "frames of managed code (Python, …) without a name: the table of methods was full"
         }
         Cause::AgentDisabled => "processes whose agent switched itself off after an internal error",
     }

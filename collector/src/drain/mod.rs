@@ -14,6 +14,7 @@ pub(crate) mod counters;
 pub(crate) mod crash;
 pub(crate) mod decode;
 pub(crate) mod lifecycle;
+pub(crate) mod methods;
 pub(crate) mod nodes;
 mod rows;
 mod scan;
@@ -41,6 +42,7 @@ use stackbeat_symbolize::Wanted;
 use counters::Counters;
 use decode::Record;
 use lifecycle::{Changed, Lifecycle};
+use methods::Methods;
 use nodes::Nodes;
 use system::System;
 
@@ -124,6 +126,7 @@ pub(crate) struct Drainer {
     last_clock_packet_ns: u64,
     pub lifecycle: Lifecycle,
     pub nodes: Nodes,
+    pub methods: Methods,
     /// What wants a name of processes that are forgotten.
     wanted: Wanted,
     pub totals: Totals,
@@ -158,6 +161,7 @@ impl Drainer {
             last_clock_packet_ns: first.monotonic_ns,
             lifecycle: Lifecycle::default(),
             nodes: Nodes::default(),
+            methods: Methods::default(),
             wanted: Wanted::default(),
             totals: Totals::default(),
             unit_ns,
@@ -189,6 +193,7 @@ impl Drainer {
             last_clock_packet_ns: 0,
             lifecycle: Lifecycle::of_the_dead(seed),
             nodes: Nodes::default(),
+            methods: Methods::default(),
             wanted: Wanted::default(),
             totals: Totals::default(),
             unit_ns,
@@ -540,8 +545,8 @@ impl Drainer {
         claim
     }
 
-    /// Hands the batch to the sink: what the lifecycle has to say, new nodes, samples, in this order, so
-    /// that a cut-off file holds no sample whose stack it does not know.
+    /// Hands the batch to the sink: what the lifecycle has to say, new methods, new nodes, samples, in this order,
+    /// so that a cut-off file holds no sample whose stack it does not know.
     fn flush(
         &mut self,
         mapping: &Mapping,
@@ -549,11 +554,15 @@ impl Drainer {
         batch: &mut Batch,
     ) -> io::Result<()> {
         let (mut out, mut packets) = self.lifecycle.said();
-        let (step, node_packets) = self.nodes.encode_new(mapping, &mut out);
+        // Nodes are read first: the methods that they name are in the table by then.
+        let mut nodes = Vec::new();
+        let (step, node_packets) = self.nodes.encode_new(mapping, &mut nodes);
+        let (methods, method_packets) = self.methods.encode_new(mapping, &mut out);
+        out.append(&mut nodes);
         if out.is_empty() && batch.claims.is_empty() && batch.samples.is_empty() {
             return Ok(());
         }
-        packets += node_packets + batch.packets;
+        packets += method_packets + node_packets + batch.packets;
         out.extend_from_slice(&batch.samples);
         if self.compress {
             let mut packed = Vec::new();
@@ -570,6 +579,7 @@ impl Drainer {
         }
         self.lifecycle.heard();
         self.nodes.commit(step);
+        self.methods.commit(methods);
         self.totals.flushes += 1;
         for claim in batch.claims.drain(..) {
             let d = &claim.drained;
@@ -636,9 +646,10 @@ impl Drainer {
         }
     }
 
-    /// Makes room in the CallstackTable.
+    /// Makes room in the CallstackTable and in the table of methods.
     pub(crate) fn tend_nodes(&mut self, mapping: &Mapping) {
         nodes::extend(mapping);
+        methods::extend(mapping);
         let live = registry::threads(mapping)
             .map(|(_, entry)| entry)
             .filter(|entry| !lifecycle::is_over(entry));

@@ -352,6 +352,112 @@ fn a_full_table_is_followed_by_the_next_generation() {
 }
 
 #[test]
+fn methods_come_once_and_before_the_nodes_that_name_them() {
+    use stackbeat_core::shm::methods::{Description, Methods, managed_address};
+    for keep in [Keep::Nothing, Keep::Records] {
+        let world = World::new(8, Mode::Endless);
+        let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+        drainer.methods.seed([2]);
+        let table = Methods::of(&world.mapping);
+        let stacks = Table::of(&world.mapping, 0).expect("there");
+        let mut passes = Vec::new();
+        for round in 0..3 {
+            for key in round * 400 + 1..=round * 400 + 400 {
+                let name = format!("method {key}");
+                let description = Description {
+                    name: name.as_bytes(),
+                    file: b"program.py",
+                    first_line: key as u32,
+                    ..Default::default()
+                };
+                let number = table.insert(key, &description).expect("room");
+                let managed = NodeValue {
+                    parent: 0,
+                    address: root_address(1, 0),
+                    kind: node_kind::ROOT,
+                };
+                let root = stacks.insert(managed).expect("room");
+                let node = NodeValue {
+                    parent: root,
+                    address: managed_address(number, 5),
+                    kind: node_kind::MANAGED_INTERPRETED,
+                };
+                stacks.insert(node).ok();
+            }
+            // A method that is not written yet is read once it is.
+            let late = &table.entries[3];
+            let place = late.place.swap(u64::from(round != 0), Ordering::Relaxed);
+            memory.refuse = u32::from(round == 1);
+            let stored = drainer.pass(&world.mapping, &mut memory, keep);
+            assert_eq!(stored.is_err(), round == 1);
+            drainer.tend_nodes(&world.mapping);
+            late.place.store(place, Ordering::Relaxed);
+            passes.push(memory.bodies().len());
+        }
+        drainer
+            .pass(&world.mapping, &mut memory, keep)
+            .expect("stored");
+        let mut seen: HashMap<u32, String> = HashMap::new();
+        for body in memory.bodies() {
+            match body {
+                packet::Body::Methods(packet) => {
+                    for method in packet.methods {
+                        let name = &packet.strings[method.name as usize];
+                        assert_eq!(packet.strings[method.file as usize], "program.py");
+                        assert_eq!(*name, format!("method {}", method.first_line));
+                        assert_eq!(seen.insert(method.number, name.clone()), None);
+                    }
+                }
+                packet::Body::Nodes(nodes) => {
+                    for node in stackbeat_proto::nodes::nodes(&nodes).expect("columns that fit") {
+                        let number = (node.address >> 32) as u32;
+                        let is_known = seen.contains_key(&number) || [2, 3].contains(&number);
+                        assert!(!node_kind::is_managed(node.kind) || is_known);
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(seen.len(), 1199);
+        assert!(!seen.contains_key(&2) && seen.contains_key(&3));
+        // Managed frames want no names, and the table got more room in time.
+        assert_eq!(drainer.nodes.wanted_count(), 0);
+        assert!(!table.is_low());
+    }
+}
+
+#[test]
+fn a_table_of_methods_that_was_written_over_is_not_read_without_end() {
+    use stackbeat_core::shm::layout::METHODS;
+    use stackbeat_core::shm::methods::{Description, LINES_BYTES, Methods};
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let table = Methods::of(&world.mapping);
+    world
+        .mapping
+        .extend_methods(u32::MAX, u32::MAX)
+        .expect("room");
+    let description = Description {
+        line_format: 1,
+        lines: &[1; LINES_BYTES],
+        ..Default::default()
+    };
+    let number = table.insert(1, &description).expect("room");
+    let place = table.entries[number as usize].place.load(Ordering::Relaxed);
+    for entry in table.entries {
+        entry.place.store(place, Ordering::Relaxed);
+    }
+    table.header.used.store(METHODS, Ordering::Relaxed);
+    for _ in 0..3 {
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("stored");
+    }
+    let bytes = drainer.methods.count as usize * LINES_BYTES;
+    assert!((1..=12 << 20).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn a_ring_forgets_samples_but_not_modules() {
     let world = World::new(2, Mode::Ring);
     let (mut drainer, mut memory) = (world.drainer(), Memory::default());

@@ -389,6 +389,7 @@ fn join(
         unit_ns,
     );
     drainer.nodes.seed(&partial.nodes);
+    drainer.methods.seed(std::mem::take(&mut partial.methods));
     let sums = match &copy {
         Some(copy) => {
             // Twice: an image that exec replaced is over only when all others were looked at.

@@ -25,6 +25,8 @@ pub(super) struct Partial {
     pub clocks: Vec<v1::ClockSnapshot>,
     pub seed: Seed,
     pub nodes: HashMap<u32, SeedNode>,
+    /// Numbers of methods.
+    pub methods: HashSet<u32>,
     /// Packets that could not be read.
     pub damaged: u64,
     pub packets: u64,
@@ -78,6 +80,10 @@ impl Partial {
                 self.seed.modules.insert(&module);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
+            packet::Body::Methods(packet) => {
+                let numbers = packet.methods.iter().map(|method| method.number);
+                self.methods.extend(numbers);
+            }
             packet::Body::Samples(batch) => self.take_samples(&batch),
             packet::Body::Clock(clock) => self.clocks.push(clock),
             packet::Body::Event(event) => {

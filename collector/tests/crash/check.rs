@@ -8,7 +8,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, drops::Cause, packet, summary};
 
-use super::writer::{leaf, seal};
+use super::writer::{leaf, method_name, seal};
 
 /// Sums over all rounds.
 #[derive(Debug, Default)]
@@ -54,6 +54,7 @@ pub(super) fn check(
 ) -> Result<Totals, String> {
     let mut threads: HashMap<u32, Thread> = HashMap::new();
     let mut nodes: HashMap<u32, (u32, u64, u32)> = HashMap::new();
+    let mut methods: HashMap<u32, String> = HashMap::new();
     let mut upids = Vec::new();
     let mut summary = None;
     let mut footers = 0;
@@ -67,6 +68,13 @@ pub(super) fn check(
             }
             packet::Body::Process(process) => upids.push(process.upid),
             packet::Body::Thread(thread) => threads.entry(thread.utid).or_default().announced += 1,
+            packet::Body::Methods(packet) => {
+                for method in packet.methods {
+                    let name = packet.strings[method.name as usize].clone();
+                    let before = methods.insert(method.number, name);
+                    ensure!(before.is_none(), "method {} comes twice", method.number);
+                }
+            }
             packet::Body::Nodes(columns) => add_nodes(&columns, &mut nodes)?,
             packet::Body::Samples(batch) => {
                 let utid = batch.utid;
@@ -89,12 +97,13 @@ pub(super) fn check(
                     );
                     ensure!(row.node != 0, "thread {utid}: record {n} has no stack");
                     let stack = stack(&nodes, row.node)?;
-                    let [leaf_address, outer, root] = stack[..] else {
+                    let [leaf_address, managed, outer, root] = stack[..] else {
                         return Err(format!("record {n} has the stack {stack:x?}"));
                     };
                     ensure!(
                         leaf_address == leaf(utid, n)
                             && outer == 0x1000 + u64::from(utid)
+                            && methods.get(&((managed >> 32) as u32)) == Some(&method_name(n))
                             && upids.contains(&((root >> 32) as u32)),
                         "thread {utid}: record {n} has the stack {stack:x?}"
                     );

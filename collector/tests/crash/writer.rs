@@ -13,6 +13,7 @@ use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{ClockSource, Mode, SESSION_VARIABLE, node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::shm::methods::{Description, Methods, Runtime, managed_address};
 use stackbeat_core::shm::record::{RecordKind, flags, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread};
 
@@ -87,7 +88,8 @@ fn writer() {
     let work = Work::given();
     let session = std::env::var(SESSION_VARIABLE).expect("a session");
     let path = CString::new(session).expect("no NUL");
-    let mapping: &'static Mapping = Box::leak(Box::new(Mapping::open(&path).expect("the mapping")));
+    let mapping: &'static Mapping = Box::leak(Box::new(Mapping::join(&path).expect("the mapping")));
+    mapping.map_methods().expect("room in the address space");
     let notes = Notes::map(&work.notes);
     let (process, upid) = add_process(
         mapping,
@@ -103,6 +105,28 @@ fn writer() {
             scope.spawn(move || write(mapping, note, work.pace_ns, process, upid));
         }
     });
+}
+
+/// The name of the method that this record's stack passes through.
+pub(super) fn method_name(number: u64) -> String {
+    format!("method {}", number / 64 % 500)
+}
+
+/// The address field of that method's node, which the threads of all processes describe alike.
+fn managed(mapping: &Mapping, number: u64) -> u64 {
+    let methods = Methods::of(mapping);
+    let key = number / 64 % 500 + 1;
+    let method = methods.find(key).or_else(|| {
+        let name = method_name(number);
+        let description = Description {
+            runtime: Runtime::CPython,
+            name: name.as_bytes(),
+            file: b"program.py",
+            ..Default::default()
+        };
+        methods.insert(key, &description).ok()
+    });
+    managed_address(method.unwrap_or(0), 7)
 }
 
 fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, upid: u32) {
@@ -144,7 +168,8 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, u
             };
             let root = insert(0, root_address(upid, 0), node_kind::ROOT)?;
             let outer = insert(root, 0x1000 + u64::from(utid), node_kind::NATIVE)?;
-            insert(outer, leaf(utid, number), node_kind::NATIVE)
+            let managed = insert(outer, managed(mapping, number), node_kind::MANAGED)?;
+            insert(managed, leaf(utid, number), node_kind::NATIVE)
         });
         let id = node.map_or(0, |i| node_id(generation, nodes, i));
         let now = clock::now(source);

@@ -11,26 +11,31 @@
 //!                UnixPeer × UNIX_PEERS
 //!                activity bitmap: a bit for each thread entry; copies of seccomp filters, `FILTER_WORDS`
 //!                CallRow × call_rows: only where calls are counted
+//!                MethodsHeader; behind it the index, the entries and the texts of methods
 //!                two generation slots of the CallstackTable: GenerationHeader, index, nodes
 //!                ThreadEntry × threads
 //!                sub-buffers, `buffer_bytes` each
 //! ```
 //!
-//! The last two grow with the session: agents map of them what has storage (`crate::shm::mapping`).
+//! The last two grow with the session: agents map of them what has storage (`crate::shm::mapping`). Methods they map
+//! when they find a runtime with managed frames.
 //!
 //! The mapping is a tmpfs file. Everything an agent may touch has been allocated by the collector
 //! beforehand (no SIGBUS on a full tmpfs): thread entries up to `Control::threads_limit`, nodes up to
-//! `GenerationHeader::nodes_limit`; these limits only grow, the rest is allocated from the start.
+//! `GenerationHeader::nodes_limit`, methods up to `MethodsHeader::limit`; these limits only grow, the rest is allocated from the start.
 //!
 //! Every word is an atomic. The file outlives the program and the collector, and the reader trusts
 //! nothing in it.
 
+mod methods;
 mod thread;
 mod waker_tables;
 
 use crate::ids::{Pid, Upid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+pub(crate) use methods::{METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_WORDS_AT};
+pub use methods::{METHOD_PLACES, METHOD_WORDS, METHODS, MethodEntry, MethodsHeader};
 pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
 pub use waker_tables::{
     UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch,
@@ -39,7 +44,7 @@ pub use waker_tables::{
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 19;
+pub const ABI_VERSION: u32 = 20;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -142,6 +147,9 @@ pub struct Layout {
     pub(crate) filters: usize,
     /// [`CallRow`]s.
     pub(crate) call_rows: usize,
+    /// Head of the table of methods, and the end of what each process maps from the start of the file.
+    pub(crate) methods: usize,
+    pub(crate) head_end: usize,
     /// The two slots of the CallstackTable's generations.
     pub(crate) generations: [usize; 2],
     /// [`ThreadEntry`]s.
@@ -194,7 +202,9 @@ impl Layout {
         let activity = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
         let filters = activity + pages(activity_words(c.threads) * 8);
         let call_rows = filters + pages(FILTER_WORDS * 8);
-        let first = call_rows + c.call_rows as usize * size_of::<CallRow>();
+        let methods = call_rows + c.call_rows as usize * size_of::<CallRow>();
+        let head_end = methods + size_of::<MethodsHeader>();
+        let first = methods + METHOD_BYTES;
         let nodes = c.generation_nodes as usize;
         let index_in_generation = 4096;
         let nodes_in_generation = index_in_generation + pages(nodes * 2 * 4);
@@ -212,6 +222,8 @@ impl Layout {
             activity,
             filters,
             call_rows,
+            methods,
+            head_end,
             generations: [first, first + generation],
             threads,
             buffers,
@@ -687,6 +699,17 @@ pub mod node_kind {
     pub const TRUNCATED: u32 = 2;
     /// The exact address at which a thread was interrupted, not a return address.
     pub const LEAF_PC: u32 = 3;
+    /// Of a managed frame: compiled, or not known how it runs. The address is a `crate::shm::methods::managed_address`.
+    pub const MANAGED: u32 = 4;
+    /// The same, interpreted.
+    pub const MANAGED_INTERPRETED: u32 = 5;
+    /// The same, inlined into the frame above it.
+    pub const MANAGED_INLINED: u32 = 6;
+
+    /// Whether a node is a managed frame.
+    pub const fn is_managed(kind: u32) -> bool {
+        matches!(kind, MANAGED..=MANAGED_INLINED)
+    }
 }
 
 /// A node's id in records and files: unique over the session as long as fewer than
@@ -724,7 +747,9 @@ mod tests {
         assert!(l.watches >= l.waiters + 4096 * 64);
         assert!(l.unix_peers >= l.watches + 8192 * 32);
         assert!(l.activity >= l.unix_peers + 2048 * 16);
-        assert!(l.generations[0] >= l.activity + 2048);
+        assert!(l.methods >= l.activity + 2048);
+        assert_eq!(l.head_end, l.methods + 4096);
+        assert!(l.generations[0] >= l.head_end + 32_768 * 4 + 16_384 * 16 + (4 << 20));
         assert_eq!(
             l.threads - l.generations[1],
             l.generations[1] - l.generations[0]
@@ -777,7 +802,14 @@ mod tests {
         // Threads write into headers and places of their own.
         assert_eq!(align_of::<BufferHeader>(), LINE);
         let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
-        for region in [l.processes, l.buffer_headers, l.threads, l.buffers] {
+        for region in [
+            l.processes,
+            l.buffer_headers,
+            l.methods,
+            l.generations[0],
+            l.threads,
+            l.buffers,
+        ] {
             assert_eq!(region % 4096, 0);
         }
     }

@@ -7,6 +7,7 @@
 //! The collector maps all of it. A process of the program maps what has a fixed size, and of thread entries and
 //! sub-buffers those that have storage: its address space is the program's.
 
+mod methods;
 mod paths;
 mod pieces;
 mod share;
@@ -18,11 +19,12 @@ use pieces::Pieces;
 use crate::platform::{self, Backing, Errno};
 use crate::shm::layout::{
     self, ABI_VERSION, BufferHeader, CallRow, Capacity, Control, GenerationHeader, Header, Layout,
-    MAGIC, Node, ProcessEntry, ThreadEntry, UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WATCHES,
-    WaitBucket, Watch,
+    MAGIC, METHOD_BYTES, Node, ProcessEntry, ThreadEntry, UNIX_PEERS, UnixPeer, WAIT_BUCKETS,
+    WATCHES, WaitBucket, Watch,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::ffi::CStr;
+use core::sync::atomic::AtomicPtr;
 
 /// Thread entries that have storage from the start.
 const FIRST_THREADS: u32 = 512;
@@ -80,6 +82,8 @@ pub struct Mapping {
     /// The slots of the CallstackTable, and how many nodes of each are mapped.
     generations: [*mut u8; 2],
     nodes: u32,
+    /// The table of methods, mapped as a whole; null: not yet.
+    methods: AtomicPtr<u8>,
     threads: Pieces,
     buffers: Pieces,
     /// All lies behind `base`.
@@ -122,13 +126,13 @@ impl Mapping {
     fn lay_out(fd: i32, layout: Layout, buffers: u32) -> Result<Mapping, MappingError> {
         platform::set_length(fd, layout.total as u64)
             .map_err(|e| MappingError::System("set the length", e))?;
-        // What has a fixed size but the CallstackTable, and the first thread entries and buffers.
+        // What has a fixed size but the tables of methods and callstacks, and the first thread entries and buffers.
         let allocate = |from: usize, to: usize| {
             platform::allocate(fd, from as u64, (to - from) as u64)
                 .map_err(|e| MappingError::System("allocate shared memory", e))
         };
         let threads = FIRST_THREADS.min(layout.capacity.threads);
-        allocate(0, layout.generations[0])?;
+        allocate(0, layout.head_end)?;
         let bytes = threads as usize * size_of::<ThreadEntry>();
         allocate(layout.threads, layout.threads + bytes)?;
         let bytes = buffers as usize * layout.capacity.buffer_bytes as usize;
@@ -137,6 +141,7 @@ impl Mapping {
             .map_err(|e| MappingError::System("map", e))?;
         let mapping = Mapping::of_whole(base, layout, fd);
         mapping.prepare_generation(0)?;
+        mapping.prepare_methods()?;
 
         let header = mapping.header();
         let c = layout.capacity;
@@ -208,6 +213,7 @@ impl Mapping {
             base_bytes: layout.total,
             generations: layout.generations.map(|offset| base.wrapping_add(offset)),
             nodes: c.generation_nodes,
+            methods: AtomicPtr::new(base.wrapping_add(layout.methods)),
             threads: Pieces::of_whole(
                 base,
                 layout.threads,
@@ -303,8 +309,10 @@ impl Mapping {
     /// What is mapped.
     fn parts(&self) -> impl Iterator<Item = (*mut u8, usize)> {
         let slots = self.generations.map(|slot| (slot, self.generation_bytes()));
+        let methods = self.methods.load(Ordering::Acquire);
         let rest = slots
             .into_iter()
+            .chain([(methods, METHOD_BYTES)])
             .filter(|(memory, _)| !memory.is_null())
             .chain(self.threads.each())
             .chain(self.buffers.each())
@@ -411,7 +419,7 @@ impl Mapping {
 
     /// A `T` at an offset that the layout gave, of what has a fixed size.
     fn at<T>(&self, offset: usize) -> &T {
-        assert!(offset + size_of::<T>() <= self.layout.generations[0]);
+        assert!(offset + size_of::<T>() <= self.layout.head_end);
         // SAFETY: inside the mapping by the assertion; the layout aligns each region to a page and
         // each item to its size; `T` is one of the layout's types, which are all atomics, so every
         // bit pattern is valid and other processes may write.
@@ -420,7 +428,7 @@ impl Mapping {
 
     /// `length` `T`s at an offset that the layout gave, of what has a fixed size.
     fn slice_at<T>(&self, offset: usize, length: usize) -> &[T] {
-        assert!(offset + length * size_of::<T>() <= self.layout.generations[0]);
+        assert!(offset + length * size_of::<T>() <= self.layout.head_end);
         // SAFETY: as in `at`.
         unsafe { core::slice::from_raw_parts(self.base.add(offset).cast::<T>(), length) }
     }

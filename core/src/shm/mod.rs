@@ -6,6 +6,7 @@ pub mod callstack;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod mapping;
+pub mod methods;
 pub mod record;
 #[cfg(not(loom))]
 pub mod registry;

@@ -12,6 +12,9 @@ pub const NATIVE: u64 = 0;
 pub const ROOT: u64 = 1;
 pub const TRUNCATED: u64 = 2;
 pub const LEAF_PC: u64 = 3;
+pub const MANAGED: u64 = 4;
+pub const MANAGED_INTERPRETED: u64 = 5;
+pub const MANAGED_INLINED: u64 = 6;
 
 /// A trace under construction. `bytes` is a valid file at any moment.
 #[derive(Debug, Default)]
@@ -203,6 +206,39 @@ impl Builder {
             node = self.node(u64::from(node), *address, kind);
         }
         node
+    }
+
+    /// The node of a whole stack, outermost frame first: addresses and kinds.
+    pub fn mixed_stack(&mut self, process: u64, frames: &[(u64, u64)]) -> u32 {
+        let root = self.node(0, process << 32 | 1, ROOT);
+        frames.iter().fold(root, |node, (address, kind)| {
+            self.node(u64::from(node), *address, *kind)
+        })
+    }
+
+    /// A method of CPython's; `lines` are positions and the lines from there on.
+    pub fn method(
+        &mut self,
+        number: u64,
+        name: &str,
+        file: &str,
+        first_line: u64,
+        lines: &[(u64, u64)],
+    ) {
+        let method = Message::default()
+            .varint(1, number)
+            .varint(2, 1)
+            .varint(3, 2)
+            .varint(4, first_line)
+            .varint(5, 1)
+            .growth(6, lines.iter().map(|(position, _)| *position))
+            .deltas(7, lines.iter().map(|(_, line)| *line));
+        let body = Message::default()
+            .string(1, "")
+            .string(1, name)
+            .string(1, file)
+            .message(2, &method);
+        self.packet(24, &body);
     }
 
     /// A batch of samples, in the plainest encoding that the format allows.

@@ -10,7 +10,10 @@ use std::path::Path;
 
 use stackbeat_core::probe::Probe;
 
-pub use builder::{Builder, LEAF_PC, NATIVE, Name, ROOT, Script, TRUNCATED};
+pub use builder::{
+    Builder, LEAF_PC, MANAGED, MANAGED_INLINED, MANAGED_INTERPRETED, NATIVE, Name, ROOT, Script,
+    TRUNCATED,
+};
 pub use large::Program;
 pub use wire::Message;
 
@@ -73,6 +76,55 @@ pub fn realistic() -> Vec<u8> {
     b.mark(1, START + 50 * MS, "cache filled", 42);
     name_addresses(&mut b);
     b.finish(end, samples)
+}
+
+/// A Python program: native, managed, native and managed frames above each other, in one thread. Of its 40 ms on the CPU
+/// 10 are in line 31 of `Page.render`, 10 in line 33 (`escape`, compiled into it, line 52), 10 in a method that is
+/// not known, and 10 in `Page.render` at a position that is not known.
+pub fn managed() -> Vec<u8> {
+    let mut b = Builder::new(MS, &["python3", "app.py"], START);
+    b.process(1, 4000, 0, START, SERVER);
+    b.module(1, SERVER, 0x5500_0000_0000, 0x5500_0001_0000);
+    b.thread(1, 1, 4000, "python3", START);
+    // Two entries of a line table that say of no line come first and last.
+    let handle = [(0, 0), (4, 10), (16, 12), (40, 0)];
+    b.method(1, "handle.<locals>.answer", "/srv/app.py", 9, &handle);
+    b.method(
+        2,
+        "Page.render",
+        "/srv/page.py",
+        30,
+        &[(0, 30), (6, 31), (20, 33)],
+    );
+    b.method(3, "escape", "/srv/text.py", 50, &[(0, 52)]);
+    let at = |number: u64, position: u64, kind| (number << 32 | position, kind);
+    let below = |b: &mut Builder, inner: &[(u64, u64)]| {
+        let outer = [
+            (MAIN, NATIVE),
+            at(1, 18, MANAGED_INTERPRETED),
+            (HANDLE, NATIVE),
+        ];
+        b.mixed_stack(1, &[&outer[..], inner].concat())
+    };
+    let stacks = [
+        below(&mut b, &[at(2, 6, MANAGED_INTERPRETED)]),
+        below(&mut b, &[at(2, 24, MANAGED), at(3, 8, MANAGED_INLINED)]),
+        below(&mut b, &[at(77, 2, MANAGED_INTERPRETED)]),
+        below(&mut b, &[at(2, u32::MAX.into(), MANAGED)]),
+    ];
+    let mut t = Script::new(1, START);
+    t.run(stacks[0], 0, Probe::Running);
+    for stack in stacks {
+        for _ in 0..10 {
+            t.run(stack, MS, Probe::Running);
+        }
+    }
+    let samples = t.rows.len() as u64;
+    t.flush(&mut b);
+    b.thread_end(1, t.now_ns, &t.totals, t.written);
+    b.process_end(1, t.now_ns, Some(0));
+    name_addresses(&mut b);
+    b.finish(t.now_ns, samples)
 }
 
 /// Writes [`realistic`] to a file.

@@ -1,6 +1,6 @@
 //! Files that are not what they should be: clear errors or the part that is left, never a panic.
 
-use super::super::synthetic::{Builder, Message, ROOT, realistic};
+use super::super::synthetic::{Builder, Message, ROOT, managed, realistic};
 use super::random::Random;
 use super::*;
 
@@ -103,7 +103,8 @@ fn a_file_cut_anywhere_keeps_what_is_whole() {
 #[test]
 fn thousands_of_mutations_do_no_harm() {
     let mut random = Random(4242);
-    let originals: Vec<Vec<u8>> = std::iter::once(realistic())
+    let originals: Vec<Vec<u8>> = [realistic(), managed()]
+        .into_iter()
         .chain((0..40).map(super::random::trace))
         .collect();
     for _ in 0..4000 {

@@ -4,6 +4,7 @@ mod bursts;
 mod call_attribution;
 mod damage;
 mod inferred_waits;
+mod managed;
 mod names;
 mod random;
 mod rules;
@@ -146,6 +147,8 @@ fn write_the_fuzz_corpus() {
     let folder = std::env::var_os("STACKBEAT_CORPUS").expect("the folder to write to");
     let folder = std::path::Path::new(&folder);
     std::fs::write(folder.join("realistic"), realistic()).expect("writable");
+    let managed = super::synthetic::managed();
+    std::fs::write(folder.join("managed"), managed).expect("writable");
     for seed in 0..12 {
         let name = format!("random-{seed}");
         std::fs::write(folder.join(name), random::trace(seed)).expect("writable");

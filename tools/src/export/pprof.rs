@@ -73,8 +73,8 @@ struct Builder<'a> {
     /// pprof's function id by ours; ids are positions + 1.
     functions: HashMap<FunctionIndex, u64>,
     synthetic: HashMap<Leaf, u64>,
-    /// By outermost and innermost frame at one address.
-    locations: HashMap<(FrameIndex, FrameIndex), u64>,
+    /// By a frame and what is inlined into it, outermost first.
+    locations: HashMap<Box<[FrameIndex]>, u64>,
     /// By module path and build id: (start, end, mapping id).
     ranges: Vec<(u64, u64, u64, String)>,
     labels: HashMap<ThreadIndex, Vec<pb::Label>>,
@@ -193,12 +193,11 @@ impl<'a> Builder<'a> {
 
     /// The location of a frame and what is inlined into it (outermost first).
     fn location(&mut self, group: &[FrameIndex]) -> u64 {
-        let (outermost, innermost) = (group[0], group[group.len() - 1]);
-        if let Some(id) = self.locations.get(&(outermost, innermost)) {
+        if let Some(id) = self.locations.get(group) {
             return *id;
         }
         let trace = self.trace;
-        let frame = trace.frame(outermost);
+        let frame = trace.frame(group[0]);
         let mapping = self.mapping(frame.address, &trace.function(frame.function).module);
         let line = group
             .iter()
@@ -212,7 +211,7 @@ impl<'a> Builder<'a> {
             })
             .collect();
         let id = self.push_location(mapping, frame.address, line);
-        self.locations.insert((outermost, innermost), id);
+        self.locations.insert(group.into(), id);
         id
     }
 

@@ -2,6 +2,7 @@
 //! format but Perfetto's), Perfetto's trace processor, `go tool pprof`. What they find must be what
 //! the model says.
 
+mod managed;
 mod sample_trace;
 
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::rc::Rc;
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::ids::{Pid, Upid, Utid};
@@ -12,6 +13,7 @@ use stackbeat_proto::v1::{self, NodeKind, drops, event, packet};
 
 use super::window::Thread;
 use super::{Frozen, Out, each_packet};
+use crate::drain::methods::Batch;
 use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
 const NODES_PER_PACKET: usize = 64 << 10;
@@ -28,6 +30,8 @@ pub(super) struct Content {
     modules: BTreeMap<(Upid, u64, u32), v1::Module>,
     /// By id: parent, address, kind.
     nodes: HashMap<u32, (u32, u64, u32)>,
+    /// By number: the method, and the strings of its packet.
+    methods: BTreeMap<u32, (v1::methods::Method, Rc<Vec<String>>)>,
     drops: BTreeMap<(Utid, i32), v1::Drops>,
     jit_maps: Vec<v1::JitMap>,
     /// The settings in force when the window begins, by kind, process, thread and name.
@@ -62,6 +66,13 @@ impl Content {
                     .insert((Utid(dropped.utid), dropped.cause), dropped);
             }
             packet::Body::Nodes(nodes) => self.take_nodes(&nodes),
+            packet::Body::Methods(packet) => {
+                let strings = Rc::new(packet.strings);
+                for method in packet.methods {
+                    let described = (method, strings.clone());
+                    self.methods.entry(described.0.number).or_insert(described);
+                }
+            }
             packet::Body::JitMap(map) => self.jit_maps.push(map),
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
@@ -215,7 +226,7 @@ impl Content {
         Ok(())
     }
 
-    /// Writes these nodes and those above them; gives what wants a name.
+    /// Writes these nodes and those above them, and the methods that they name; gives what wants a name.
     pub(super) fn nodes(&self, used: &BTreeSet<u32>, out: &mut Out) -> io::Result<Vec<Query>> {
         let mut wanted = BTreeSet::new();
         for id in used {
@@ -227,6 +238,7 @@ impl Content {
                 }
             }
         }
+        self.write_methods(&wanted, out)?;
         let mut queries = BTreeSet::new();
         let mut columns = v1::CallstackNodes::default();
         let (mut last_id, mut last_address) = (0i64, 0i64);
@@ -266,6 +278,27 @@ impl Content {
             },
         };
         Ok(queries.into_iter().map(query).collect())
+    }
+
+    /// Writes the methods that these nodes name.
+    fn write_methods(&self, nodes: &BTreeSet<u32>, out: &mut Out) -> io::Result<()> {
+        let numbers: BTreeSet<u32> = nodes
+            .iter()
+            .filter_map(|id| self.nodes.get(id))
+            .filter(|(_, _, kind)| node_kind::is_managed(*kind))
+            .map(|(_, address, _)| (address >> 32) as u32)
+            .collect();
+        let mut batch = Batch::default();
+        for (method, strings) in numbers.iter().filter_map(|number| self.methods.get(number)) {
+            batch.add(method, strings);
+            if let Some(full) = batch.take_full() {
+                out.say(packet::Body::Methods(full))?;
+            }
+        }
+        match batch.take_rest() {
+            Some(rest) => out.say(packet::Body::Methods(rest)),
+            None => Ok(()),
+        }
     }
 
     /// The address field of a node's root: process upid and epoch.
@@ -315,4 +348,68 @@ fn is_setting(event: &v1::Event) -> bool {
         event.kind(),
         event::Kind::IntervalChanged | event::Kind::ConfigChanged
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::Writer;
+    use stackbeat_proto::stream::PacketReader;
+
+    #[test]
+    fn a_window_has_the_methods_that_its_nodes_name() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("dump.beat");
+        let mut content = Content::default();
+        let method = |number, name, file| v1::methods::Method {
+            number,
+            name,
+            file,
+            position: vec![1, 2],
+            line: vec![3, -4],
+            ..Default::default()
+        };
+        let strings = |texts: [&str; 3]| texts.map(str::to_owned).to_vec();
+        let packets = [
+            (strings(["", "f", "f.py"]), vec![method(1, 1, 2)]),
+            (
+                strings(["", "h", "g"]),
+                vec![method(2, 2, 0), method(3, 1, 0)],
+            ),
+        ];
+        for (strings, methods) in packets {
+            content.take(packet::Body::Methods(v1::Methods { strings, methods }), 0);
+        }
+        let kind_runs = [1, node_kind::ROOT, 3, node_kind::MANAGED].to_vec();
+        content.take_nodes(&v1::CallstackNodes {
+            id: vec![1],
+            parent: vec![0, 1, 1, 1],
+            address: vec![1 << 32, 0, 2 << 32, 0],
+            kind_runs,
+        });
+        let mut out = Out {
+            writer: Writer::create(&path, false).expect("made"),
+            pending: Vec::new(),
+            packets: 0,
+        };
+        let queries = content
+            .nodes(&BTreeSet::from([3]), &mut out)
+            .expect("written");
+        assert!(queries.is_empty());
+        let bodies: Vec<_> = PacketReader::new(&out.pending[..])
+            .map(|packet| packet.expect("good").1.body.expect("a body"))
+            .collect();
+        let [packet::Body::Methods(methods), packet::Body::Nodes(nodes)] = &bodies[..] else {
+            panic!("{bodies:?}");
+        };
+        assert_eq!(nodes::nodes(nodes).expect("fit").count(), 3);
+        let named = |m: &v1::methods::Method| {
+            let string = |index: u32| methods.strings[index as usize].clone();
+            (m.number, string(m.name), string(m.file), m.line.clone())
+        };
+        let methods: Vec<_> = methods.methods.iter().map(named).collect();
+        let expected = [(1, "f", "f.py"), (3, "h", "")];
+        let expected = expected.map(|(n, name, file)| (n, name.into(), file.into(), vec![3, -4]));
+        assert_eq!(methods, expected);
+    }
 }

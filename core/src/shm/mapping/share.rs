@@ -5,8 +5,9 @@
 use super::pieces::Pieces;
 use super::{BUFFERS_IN_PIECE, FIRST_NODES, Mapping, MappingError, THREADS_IN_PIECE};
 use crate::platform::{self, Backing, Errno};
-use crate::shm::layout::{Control, Layout, Node, ThreadEntry};
+use crate::shm::layout::{Control, Layout, METHOD_BYTES, Node, ThreadEntry};
 use crate::sync::Ordering;
+use core::sync::atomic::AtomicPtr;
 
 /// Where address space is limited, the mapping takes at most this part of what is left.
 const PART_OF_SPACE: u64 = 16;
@@ -24,7 +25,7 @@ impl Share {
     fn bytes(&self, layout: &Layout) -> u64 {
         let pieces = |items: u32, in_piece: u32| u64::from(items.next_multiple_of(in_piece));
         let generation = layout.nodes_in_generation + self.nodes as usize * size_of::<Node>();
-        layout.generations[0] as u64
+        layout.head_end as u64
             + 2 * generation as u64
             + pieces(self.threads, THREADS_IN_PIECE) * size_of::<ThreadEntry>() as u64
             + pieces(self.buffers, BUFFERS_IN_PIECE) * u64::from(layout.capacity.buffer_bytes)
@@ -74,9 +75,10 @@ impl Mapping {
         let backing = Backing::Shared(fd);
         let mut mapping = Mapping {
             base: core::ptr::null_mut(),
-            base_bytes: layout.generations[0],
+            base_bytes: layout.head_end,
             generations: [core::ptr::null_mut(); 2],
             nodes: share.nodes,
+            methods: AtomicPtr::new(core::ptr::null_mut()),
             threads: Pieces::map(
                 fd,
                 layout.threads,
@@ -106,6 +108,11 @@ impl Mapping {
                 backing,
                 layout.generations[slot],
             )?;
+        }
+        // Elsewhere it cannot be mapped later (`platform::map_again`).
+        if cfg!(not(any(target_os = "linux", target_os = "android"))) {
+            let table = platform::map(METHOD_BYTES, backing, layout.methods)?;
+            mapping.methods = AtomicPtr::new(table);
         }
         Ok(mapping)
     }

@@ -1,0 +1,102 @@
+//! Methods: what managed frames (Python, a JVM, …) are named by.
+
+use hashbrown::HashMap;
+use stackbeat_proto::v1::{self, NodeKind, methods::Runtime};
+
+use super::Function;
+
+/// The position that is not known.
+const NO_POSITION: u32 = u32::MAX;
+
+/// Whether nodes of this kind are managed frames.
+pub(super) fn is_managed(kind: u8) -> bool {
+    (NodeKind::Managed as u8..=NodeKind::ManagedInlined as u8).contains(&kind)
+}
+
+/// Methods by number.
+#[derive(Debug, Default)]
+pub(super) struct Methods {
+    methods: HashMap<u32, Method>,
+}
+
+#[derive(Debug)]
+struct Method {
+    function: Function,
+    /// From which position on which line is executed; positions ascend.
+    lines: Vec<(u32, u32)>,
+}
+
+impl Methods {
+    /// Takes over a packet. Returns how many of its methods make no sense.
+    pub(super) fn add(&mut self, packet: &v1::Methods) -> u64 {
+        let mut odd = 0;
+        for method in &packet.methods {
+            let strings = [method.name, method.file].map(|index| match index {
+                0 => Some(""),
+                _ => packet.strings.get(index as usize).map(String::as_str),
+            });
+            let ([Some(name), Some(file)], 1.., Some(lines)) =
+                (strings, method.number, lines(method))
+            else {
+                odd += 1;
+                continue;
+            };
+            // A recording that was saved may have a method twice.
+            self.methods.entry(method.number).or_insert_with(|| Method {
+                function: Function {
+                    name: match name {
+                        "" => "[method without a name]".to_owned(),
+                        name => name.to_owned(),
+                    },
+                    module: runtime_name(method.runtime).to_owned(),
+                    file: file.to_owned(),
+                    line: method.first_line,
+                },
+                lines,
+            });
+        }
+        odd
+    }
+
+    /// The function and line that the address field of a managed node says.
+    pub(super) fn frame(&self, address: u64) -> (Function, u32) {
+        let (number, position) = ((address >> 32) as u32, address as u32);
+        let Some(method) = self.methods.get(&number) else {
+            let unknown = Function {
+                name: "[unknown method]".to_owned(),
+                ..Function::default()
+            };
+            return (unknown, 0);
+        };
+        let begun = method.lines.partition_point(|(from, _)| *from <= position);
+        let line = match begun.checked_sub(1) {
+            Some(last) if position != NO_POSITION => method.lines[last].1,
+            _ => 0,
+        };
+        (method.function.clone(), line)
+    }
+}
+
+/// What stands in the place of a module.
+fn runtime_name(runtime: i32) -> &'static str {
+    match Runtime::try_from(runtime) {
+        Ok(Runtime::Cpython) => "python",
+        Ok(Runtime::Other) | Err(_) => "managed",
+    }
+}
+
+/// The line table; `None` when its columns do not fit each other.
+fn lines(method: &v1::methods::Method) -> Option<Vec<(u32, u32)>> {
+    if method.position.len() != method.line.len() {
+        return None;
+    }
+    let (mut position, mut line) = (0u32, 0u32);
+    let entries = method.position.iter().zip(&method.line);
+    entries
+        .map(|(further, more)| {
+            position = position.checked_add(*further)?;
+            line = line.wrapping_add(*more as u32);
+            Some((position, line))
+        })
+        .collect()
+}
