@@ -18,6 +18,7 @@ mod marks;
 mod papers;
 mod probes;
 mod programs;
+mod python;
 mod recording;
 mod servers;
 mod system_calls;

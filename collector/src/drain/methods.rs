@@ -22,7 +22,7 @@ const MOST_LINES: usize = LINES_BYTES * 2;
 
 /// The reading side of the table.
 #[derive(Debug)]
-pub struct Methods {
+pub(crate) struct Methods {
     /// Numbers below were read, except `holes`.
     next: u32,
     /// Taken but not written yet when they were read.
@@ -48,7 +48,7 @@ impl Default for Methods {
 
 /// What one encoding read; see [`Methods::commit`].
 #[derive(Debug, Default)]
-pub struct Step {
+pub(crate) struct Step {
     next: u32,
     holes: Vec<u32>,
     count: u64,
@@ -57,13 +57,13 @@ pub struct Step {
 
 impl Methods {
     /// Takes methods for stored that a partial trace holds.
-    pub fn seed(&mut self, numbers: impl IntoIterator<Item = u32>) {
+    pub(crate) fn seed(&mut self, numbers: impl IntoIterator<Item = u32>) {
         self.seeded.extend(numbers);
     }
 
     /// Encodes what was added to the table since the last `commit`. What a node that was read before names is among it.
     /// Gives the state to commit once the packets are stored, and how many there are.
-    pub fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
+    pub(crate) fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
         let table = methods::Methods::of(mapping);
         let used = table.used();
         let mut step = Step {
@@ -98,7 +98,7 @@ impl Methods {
     }
 
     /// The packets of this step are in the trace.
-    pub fn commit(&mut self, step: Step) {
+    pub(crate) fn commit(&mut self, step: Step) {
         self.next = step.next;
         self.holes = step.holes;
         self.count += step.count;
@@ -184,7 +184,7 @@ impl Batch {
 }
 
 /// Gives the table more storage before it is needed.
-pub fn extend(mapping: &Mapping) {
+pub(crate) fn extend(mapping: &Mapping) {
     // A program that has methods at all shows hundreds of them in its first second.
     const MORE: u32 = 8;
     if methods::Methods::of(mapping).is_low() {

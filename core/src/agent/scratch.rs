@@ -49,6 +49,10 @@ pub(super) struct Scratch {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub frames: crate::unwind::Frames,
     pub walker: ThreadWalker,
+    pub managed: crate::managed::Thread,
+    /// From which frame of the walker's on, root first, nodes are to be looked up again, because managed frames stood
+    /// there in the last capture; 0: none did.
+    pub first_managed: usize,
 }
 
 impl Scratch {

@@ -2,6 +2,8 @@
 
 use super::scratch::Scratch;
 use super::session;
+use crate::managed;
+use crate::shm::buffer::Pool;
 use crate::shm::callstack::{NodeValue, Table, root_address};
 use crate::shm::layout::{ThreadEntry, drops, node_id, node_kind};
 use crate::shm::mapping::Mapping;
@@ -24,6 +26,7 @@ pub(super) fn find(
     let nodes_are_good = scratch.nodes_generation == of_generation && scratch.nodes_root == root;
     let table = Table::of(mapping, generation);
     let (end, found) = walk(
+        mapping,
         scratch,
         registers,
         exact,
@@ -32,6 +35,15 @@ pub(super) fn find(
         table.as_ref(),
         root,
     );
+    if found.managed.is_truncated && end == WalkEnd::Root {
+        session::count(entry, drops::TRUNCATED_DEPTH);
+    }
+    if found.managed.table_low || found.managed.table_full {
+        mapping.want_drain();
+    }
+    if found.managed.table_full {
+        session::count(entry, drops::METHOD_TABLE_FULL);
+    }
     match end {
         WalkEnd::Root => {}
         WalkEnd::Depth => session::count(entry, drops::TRUNCATED_DEPTH),
@@ -50,12 +62,22 @@ pub(super) fn find(
 }
 
 /// The node that a walk led to.
+#[derive(Default)]
 struct Found {
     node: u32,
     cut: bool,
+    managed: managed::Found,
 }
 
-const NOTHING: Found = Found { node: 0, cut: true };
+impl Found {
+    fn cut_at(node: u32) -> Found {
+        Found {
+            node,
+            cut: true,
+            ..Found::default()
+        }
+    }
+}
 
 /// Finds nodes from the root to the leaf.
 struct Path<'a> {
@@ -89,8 +111,10 @@ impl<'a> Path<'a> {
 
 /// Walks, and looks up the nodes of what is not the same as in the last walk.
 #[cfg(any(target_os = "linux", target_os = "android"))]
+#[expect(clippy::too_many_arguments, reason = "one call, on the hot path")]
 #[inline]
 fn walk(
+    mapping: &Mapping,
     scratch: &mut Scratch,
     registers: &Registers,
     exact: bool,
@@ -102,10 +126,23 @@ fn walk(
     let bounds = scratch.bounds();
     let end = scratch.walker.walk_stack(registers, &bounds, exact, limit);
     let Some(table) = table else {
-        return (end, NOTHING);
+        return (end, Found::cut_at(0));
     };
     let stack = scratch.walker.stack_mut();
-    let kept = if nodes_are_good { stack.kept() } else { 0 };
+    let addresses = stack.frames().iter().map(|frame| frame.pc);
+    let managed_found = scratch.managed.find(mapping, addresses);
+    let managed = &scratch.managed.frames;
+    let mut kept = if nodes_are_good { stack.kept() } else { 0 };
+    // Managed frames change without a change of the native stack below them.
+    let first_managed = first_managed(stack.frames(), bounds.high, managed);
+    for first in [scratch.first_managed, first_managed] {
+        kept = if first == 0 {
+            kept
+        } else {
+            kept.min(first - 1)
+        };
+    }
+    scratch.first_managed = first_managed;
     let last_kept = kept.checked_sub(1).and_then(|i| stack.frames().get(i));
     let begin = match last_kept {
         Some(frame) => Some(Path {
@@ -115,34 +152,80 @@ fn walk(
         None => Path::begin(table, root, end),
     };
     let Some(mut path) = begin else {
-        return (end, NOTHING);
+        return (end, Found::cut_at(0));
+    };
+    let mut runs = managed.runs().peekable();
+    let mut above = match last_kept {
+        Some(frame) => frame.sp,
+        None => bounds.high,
     };
     for frame in stack.frames_mut().iter_mut().skip(kept) {
-        let kind = if frame.is_exact() {
-            node_kind::LEAF_PC
-        } else {
-            node_kind::NATIVE
-        };
-        match path.go(frame.pc, kind) {
-            Some(node) => frame.node = node,
-            None => {
-                let node = path.node;
-                return (end, Found { node, cut: true });
+        let (low, high) = (frame.sp, above);
+        above = low;
+        // Runs of frames that the walk did not find.
+        while runs.next_if(|(anchor, _)| *anchor >= high).is_some() {}
+        let mut is_interpreter = false;
+        let mut has_room = true;
+        while let Some((_, frames)) = runs.next_if(|(anchor, _)| *anchor >= low) {
+            for managed in frames.iter().rev() {
+                is_interpreter = true;
+                has_room &= path.go(managed.address(), managed.kind()).is_some();
             }
         }
+        if !is_interpreter {
+            let kind = if frame.is_exact() {
+                node_kind::LEAF_PC
+            } else {
+                node_kind::NATIVE
+            };
+            has_room = path.go(frame.pc, kind).is_some();
+        }
+        if !has_room {
+            return (end, Found::cut_at(path.node));
+        }
+        frame.node = path.node;
     }
-    (
-        end,
-        Found {
-            node: path.node,
-            cut: false,
-        },
-    )
+    let found = Found {
+        node: path.node,
+        cut: false,
+        managed: managed_found,
+    };
+    (end, found)
+}
+
+/// The first of these frames, root first, that a run of managed frames takes the place of, counted from 1; 0: none.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[inline]
+fn first_managed(
+    frames: &[crate::unwind::walk::Frame],
+    high: u64,
+    managed: &managed::Frames,
+) -> usize {
+    let mut runs = managed.runs().map(|(anchor, _)| anchor);
+    let Some(mut anchor) = runs.find(|anchor| *anchor < high) else {
+        return 0;
+    };
+    let mut above = high;
+    for (i, frame) in frames.iter().enumerate() {
+        while anchor >= above {
+            let Some(next) = runs.next() else {
+                return 0;
+            };
+            anchor = next;
+        }
+        if anchor >= frame.sp {
+            return i + 1;
+        }
+        above = frame.sp;
+    }
+    0
 }
 
 /// Walks, and looks up all nodes.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[expect(clippy::too_many_arguments, reason = "as the other one")]
 fn walk(
+    _mapping: &Mapping,
     scratch: &mut Scratch,
     registers: &Registers,
     exact: bool,
@@ -158,7 +241,7 @@ fn walk(
         .walker
         .walk(registers, &bounds, exact, &mut scratch.frames);
     let Some(mut path) = table.and_then(|t| Path::begin(t, root, end)) else {
-        return (end, NOTHING);
+        return (end, Found::cut_at(0));
     };
     let addresses = scratch.frames.addresses();
     for (i, address) in addresses.iter().enumerate().rev() {
@@ -168,10 +251,12 @@ fn walk(
             node_kind::NATIVE
         };
         if path.go(*address, kind).is_none() {
-            let node = path.node;
-            return (end, Found { node, cut: true });
+            return (end, Found::cut_at(path.node));
         }
     }
-    let node = path.node;
-    (end, Found { node, cut: false })
+    let found = Found {
+        node: path.node,
+        ..Found::default()
+    };
+    (end, found)
 }

@@ -1,3 +1,252 @@
-//! Managed frames: what the agent and the collector know of runtimes whose code no file of machine code holds.
+//! Frames that are not native: which functions of a runtime (CPython) stand where on a thread's stack.
+//!
+//! Stands between the walk of the native stack and the CallstackTable (`agent::stack`). A runtime keeps frames of its
+//! own, apart from the native stack. Those that one call of its interpreter runs form a *run*, which is anchored at an
+//! address on the native stack: the native frame around that address is the interpreter's, and the run takes its place.
+//!
+//! - `cpython`: finds the runs of a thread in CPython's structures
+//! - `pages`: reads memory that may not be there
+//! - `lines`: line tables, for whoever writes the trace
+//!
+//! # Signal safety
+//! All of it runs in captures: no allocation, no lock, no call into the runtime.
 
+pub mod cpython;
 pub mod lines;
+pub mod pages;
+
+use crate::shm::layout::node_kind;
+use crate::shm::mapping::Mapping;
+use crate::shm::methods::{Methods, managed_address};
+
+/// Most managed frames of one stack; outer ones beyond that are left out.
+const MOST_FRAMES: usize = 1024;
+/// Most runs of one stack.
+const MOST_RUNS: usize = 1024;
+
+/// One managed frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Frame {
+    /// The method's number in the shared table; 0: not known.
+    pub method: u32,
+    /// Bytes from the begin of the method's code; `u32::MAX`: not known.
+    pub position: u32,
+}
+
+impl Frame {
+    /// The address field of the frame's node.
+    pub fn address(&self) -> u64 {
+        managed_address(self.method, self.position)
+    }
+
+    /// The kind of the frame's node.
+    pub fn kind(&self) -> u32 {
+        node_kind::MANAGED_INTERPRETED
+    }
+}
+
+/// Frames that one call of the interpreter runs.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Run {
+    /// An address in the native frame of the interpreter.
+    anchor: u64,
+    /// The frames from here on, up to the next run's, leaf first.
+    first: u32,
+}
+
+/// The managed frames of one stack, leaf first. All-zero is a valid one without frames.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Frames {
+    frames_len: u32,
+    runs_len: u32,
+    frames: [Frame; MOST_FRAMES],
+    runs: [Run; MOST_RUNS],
+}
+
+impl Frames {
+    fn clear(&mut self) {
+        self.frames_len = 0;
+        self.runs_len = 0;
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs_len == 0
+    }
+
+    /// Begins the next outer run. False: there are too many.
+    fn begin_run(&mut self, anchor: u64) -> bool {
+        let Some(run) = self.runs.get_mut(self.runs_len as usize) else {
+            return false;
+        };
+        *run = Run {
+            anchor,
+            first: self.frames_len,
+        };
+        self.runs_len += 1;
+        true
+    }
+
+    /// Adds the next outer frame to the last run. False: there are too many.
+    fn push(&mut self, frame: Frame) -> bool {
+        let Some(place) = self.frames.get_mut(self.frames_len as usize) else {
+            return false;
+        };
+        *place = frame;
+        self.frames_len += 1;
+        true
+    }
+
+    /// Gives the last run its anchor.
+    fn anchor_last(&mut self, anchor: u64) {
+        if let Some(run) = (self.runs_len as usize)
+            .checked_sub(1)
+            .and_then(|i| self.runs.get_mut(i))
+        {
+            run.anchor = anchor;
+        }
+    }
+
+    /// Takes the last run away, whose anchor is not known.
+    fn drop_last(&mut self) {
+        if let Some(last) = self.runs_len.checked_sub(1)
+            && let Some(run) = self.runs.get(last as usize)
+        {
+            self.frames_len = run.first;
+            self.runs_len = last;
+        }
+    }
+
+    /// The runs, outermost first, each with its anchor and its frames, leaf first.
+    pub fn runs(&self) -> impl Iterator<Item = (u64, &[Frame])> {
+        let runs = self.runs.get(..self.runs_len as usize).unwrap_or(&[]);
+        let mut end = self.frames_len as usize;
+        runs.iter().rev().map(move |run| {
+            let from = run.first as usize;
+            let frames = self.frames.get(from..end).unwrap_or(&[]);
+            end = from;
+            (run.anchor, frames)
+        })
+    }
+}
+
+/// What a thread keeps for its managed frames. All-zero is a valid one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Thread {
+    pages: pages::Pages,
+    cpython: cpython::Thread,
+    /// Those that the last search found.
+    pub frames: Frames,
+}
+
+impl Thread {
+    /// Finds the calling thread's managed frames. Methods get their numbers in the table of `mapping`; `addresses` are
+    /// those of the native stack.
+    #[inline]
+    pub fn find(&mut self, mapping: &Mapping, mut addresses: impl Iterator<Item = u64>) -> Found {
+        let Some(runtime) = cpython::runtime() else {
+            return Found::default();
+        };
+        self.frames.clear();
+        match addresses.any(|address| runtime.is_code(address)) {
+            true => self.find_in(runtime, mapping),
+            false => Found::default(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_in(&mut self, runtime: &cpython::Runtime, mapping: &Mapping) -> Found {
+        self.pages.forget();
+        // Without room for it, methods get no number, and that is counted.
+        let _ = mapping.map_methods();
+        let methods = &Methods::of(mapping);
+        let mut reader = cpython::Reader {
+            runtime,
+            pages: &mut self.pages,
+            methods,
+            thread: &mut self.cpython,
+            found: Found::default(),
+        };
+        reader.find(&mut self.frames);
+        reader.found
+    }
+}
+
+/// What went wrong in a search for managed frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Outer frames were left out.
+    pub is_truncated: bool,
+    /// A method got no number.
+    pub table_full: bool,
+    /// A method got one, and there is little room left.
+    pub table_low: bool,
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn frame(method: u32) -> Frame {
+        Frame {
+            method,
+            position: 8,
+        }
+    }
+
+    /// Zeroed memory, as a thread's scratch is.
+    fn frames() -> std::boxed::Box<Frames> {
+        // SAFETY: all-zero is a valid one without frames.
+        unsafe { crate::unwind::walk::zeroed() }
+    }
+
+    fn shown(frames: &Frames) -> Vec<(u64, Vec<u32>)> {
+        let runs = frames.runs();
+        let methods = |frames: &[Frame]| frames.iter().map(|frame| frame.method).collect();
+        runs.map(|(anchor, frames)| (anchor, methods(frames)))
+            .collect()
+    }
+
+    #[test]
+    fn runs_come_outermost_first_with_their_frames_leaf_first() {
+        let mut frames = frames();
+        assert!(frames.is_empty() && shown(&frames).is_empty());
+        assert!(frames.begin_run(0));
+        assert!(frames.push(frame(1)) && frames.push(frame(2)));
+        frames.anchor_last(0x1000);
+        assert!(frames.begin_run(0x2000));
+        assert!(frames.push(frame(3)));
+        // One whose anchor is never found.
+        assert!(frames.begin_run(0));
+        assert!(frames.push(frame(4)));
+        frames.drop_last();
+        let expected = [(0x2000, [3].to_vec()), (0x1000, [1, 2].to_vec())];
+        assert_eq!(shown(&frames), expected);
+        frames.clear();
+        assert!(frames.is_empty());
+        frames.drop_last();
+        frames.anchor_last(1);
+        assert!(frames.is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_says_so() {
+        let mut frames = frames();
+        for i in 0..MOST_RUNS as u64 {
+            assert!(frames.begin_run(i));
+        }
+        assert!(!frames.begin_run(0));
+        for i in 0..MOST_FRAMES as u32 {
+            assert!(frames.push(frame(i)));
+        }
+        assert!(!frames.push(frame(0)));
+        assert_eq!(shown(&frames)[0].1.len(), MOST_FRAMES);
+        assert_eq!(frame(3).address(), 3 << 32 | 8);
+    }
+}

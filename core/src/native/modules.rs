@@ -488,6 +488,14 @@ fn take_in(
     COUNT.store(count.max(index + 1), Ordering::Release);
     rule_cache::module_came();
     PENDING.store(true, Ordering::Release);
+    if image.dynamic != 0 {
+        let dynamic = image.dynamic;
+        let text = (
+            image.text_start.wrapping_add(bias),
+            image.text_end.wrapping_add(bias),
+        );
+        crate::managed::cpython::module_came(path.to_bytes(), dynamic, bias, text);
+    }
     // SAFETY: just written, never freed.
     Some(unsafe { &*memory })
 }

@@ -22,6 +22,7 @@ use std::vec::Vec;
 const MAX_PROBES: usize = 64;
 /// Most bytes of a name and of a file: longer ones are cut.
 pub const NAME_BYTES: usize = 512;
+/// The same of a file.
 pub const FILE_BYTES: usize = 1024;
 /// Most bytes of a line table: a longer one is left out.
 pub const LINES_BYTES: usize = 16 << 10;
@@ -41,8 +42,10 @@ pub const fn managed_address(method: u32, position: u32) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Runtime {
+    /// Not one of these.
     #[default]
     Other = 0,
+    /// CPython.
     CPython = 1,
 }
 
@@ -58,26 +61,36 @@ impl Runtime {
 /// What an agent says of a method.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Description<'a> {
+    /// What runs it.
     pub runtime: Runtime,
-    /// 0: not known.
+    /// Where it is defined; 0: not known.
     pub first_line: u32,
     /// How `lines` is encoded, which `crate::managed::lines` knows; 0: there is no line table.
     pub line_format: u8,
     /// Qualified, UTF-8.
     pub name: &'a [u8],
+    /// Path of the source, as the runtime has it.
     pub file: &'a [u8],
+    /// The line table, as the runtime has it.
     pub lines: &'a [u8],
 }
 
 /// The same as it was read from the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Method {
+    /// What identifies it.
     pub key: u64,
+    /// As in [`Description`], and so are the others.
     pub runtime: Runtime,
+    /// Where it is defined; 0: not known.
     pub first_line: u32,
+    /// How `lines` is encoded.
     pub line_format: u8,
+    /// Qualified.
     pub name: String,
+    /// Path of the source.
     pub file: String,
+    /// The line table.
     pub lines: Vec<u8>,
 }
 
@@ -91,10 +104,13 @@ impl Method {
 /// The table.
 #[derive(Clone, Copy, Debug)]
 pub struct Methods<'a> {
+    /// How far it is used, and may be.
     pub header: &'a MethodsHeader,
     /// Twice as many as entries, a power of two.
     pub index: &'a [AtomicU32],
+    /// By number.
     pub entries: &'a [MethodEntry],
+    /// Texts.
     pub words: &'a [AtomicU64],
 }
 

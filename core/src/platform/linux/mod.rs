@@ -498,6 +498,23 @@ pub fn thread_usage() -> Option<Usage> {
     })
 }
 
+/// Whether the eight bytes at an address can be read. Costs a system call, a tenth of what `read_memory` takes.
+///
+/// `rt_sigprocmask` reads the new mask before it looks at what to do with it, which is nothing that exists
+/// (kernel/signal.c).
+pub fn is_readable(address: u64) -> bool {
+    const NO_SUCH_WAY: usize = i32::MAX as usize;
+
+    // SAFETY: the kernel reads eight bytes at the address, if it can, and changes nothing.
+    let result = unsafe {
+        call(
+            libc::SYS_rt_sigprocmask,
+            [NO_SUCH_WAY, address as usize, 0, 8, 0, 0],
+        )
+    };
+    result == Err(Errno(libc::EINVAL))
+}
+
 /// Copies memory of a process, as much of it as is readable from the start. Never faults.
 pub fn read_memory(process: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let local = libc::iovec {

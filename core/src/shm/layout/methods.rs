@@ -26,6 +26,7 @@ pub struct MethodsHeader {
     pub limit: AtomicU32,
     /// The same of the words of texts.
     pub words_used: AtomicU32,
+    /// Words that may be used, as `limit`.
     pub words_limit: AtomicU32,
 }
 

@@ -27,6 +27,7 @@ pub mod drops {
     pub const WAITERS_FULL: usize = 15;
     /// Waits over the interval that was asked for, below the longer one in force.
     pub const WAIT_LEFT_OUT: usize = 16;
+    /// Captures with managed frames whose method got no number: the table of methods was full.
     pub const METHOD_TABLE_FULL: usize = 20;
     /// Length of the array: whole cache lines.
     pub const COUNT: usize = 24;

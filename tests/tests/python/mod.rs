@@ -1,0 +1,185 @@
+//! Python functions on stacks: by the interpreter's own account, in each version that is installed.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use stackbeat_core::probe::{Cause, Probe};
+use stackbeat_core::shm::record::flags;
+use stackbeat_proto::v1::NodeKind;
+use stackbeat_tests::decode::Trace;
+use stackbeat_tests::tool::{stackbeat, text};
+
+/// Name and line, outermost first.
+type Stack = Vec<(String, u32)>;
+
+/// Interpreters of this machine whose versions are known, and the version.
+fn interpreters() -> Vec<(PathBuf, (u32, u32))> {
+    let mut found = BTreeMap::new();
+    let mut candidates = vec![PathBuf::from("/usr/bin/python3")];
+    if let Some(home) = std::env::var_os("HOME") {
+        let versions = Path::new(&home).join(".pyenv/versions");
+        let entries = std::fs::read_dir(versions).into_iter().flatten().flatten();
+        candidates.extend(entries.map(|entry| entry.path().join("bin/python3")));
+    }
+    for candidate in candidates {
+        let mut command = std::process::Command::new(&candidate);
+        command.args([
+            "-c",
+            "import sys; print(*sys.version_info[:2], sys.executable)",
+        ]);
+        let Ok(output) = command.output() else {
+            continue;
+        };
+        let output = text(&output.stdout);
+        let mut words = output.split_whitespace();
+        let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
+        if let (Some(major), Some(minor)) = (number(), number())
+            && (3, 10) <= (major, minor)
+            && (major, minor) <= (3, 13)
+        {
+            found.insert(candidate, (major, minor));
+        }
+    }
+    assert!(
+        !found.is_empty(),
+        "no Python from 3.10 to 3.13 is installed"
+    );
+    found.into_iter().collect()
+}
+
+/// By thread id, the stacks of its sleeps in order.
+fn said(output: &str) -> BTreeMap<u32, Vec<Stack>> {
+    serde_json::from_str(output).expect("JSON of the script")
+}
+
+/// The Python functions of a stack.
+fn managed(trace: &Trace, node: u32) -> Stack {
+    let frames = trace.frames(node).into_iter();
+    let managed = frames.filter(|frame| frame.kind == NodeKind::ManagedInterpreted);
+    managed.map(|frame| (frame.name, frame.line)).collect()
+}
+
+/// The same in a trace: samples of the blocked call below `nap`.
+fn recorded(trace: &Trace) -> BTreeMap<u32, Vec<Stack>> {
+    let mut stacks = BTreeMap::<u32, Vec<Stack>>::new();
+    for (utid, row) in trace.all_samples() {
+        let managed = managed(trace, row.node);
+        // Afterwards it may wait for the interpreter's lock.
+        let cause = Probe::from_number(row.probe).map(Probe::cause);
+        let is_nap = cause == Some(Cause::Poll)
+            && row.flags & flags::BLOCKED != 0
+            && row.duration_ns >= 2_500_000;
+        if is_nap && managed.last().is_some_and(|(name, _)| name == "nap") {
+            stacks
+                .entry(trace.threads[&utid].tid)
+                .or_default()
+                .push(managed);
+        }
+    }
+    stacks
+}
+
+/// Generators, comprehensions, callbacks from C, coroutines, code made at run time, names that are not ASCII, threads.
+#[test]
+fn stacks_are_those_of_the_interpreters_own_account() {
+    for (python, version) in interpreters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/stacks.py");
+        let python = python.to_str().expect("UTF-8");
+        let arguments = [
+            "record", "-q", "-o", "t.beat", "--", python, script, "150", "1",
+        ];
+        let output = stackbeat(folder.path(), &arguments);
+        assert!(
+            output.status.success(),
+            "{version:?}: {}",
+            text(&output.stderr)
+        );
+        let said = said(&text(&output.stdout));
+        let recorded = recorded(&Trace::read(&folder.path().join("t.beat")));
+        assert_eq!(said.len(), 4, "{version:?}");
+        for (tid, expected) in &said {
+            let found = recorded.get(tid).map_or(&[][..], Vec::as_slice);
+            assert_eq!(
+                found.len(),
+                expected.len(),
+                "{version:?}: sleeps of thread {tid}"
+            );
+            for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+                assert_eq!(found, expected, "{version:?}: sleep {i} of thread {tid}");
+            }
+        }
+    }
+}
+
+/// Samples at any instruction of the interpreter, of code that is thrown away all the time and whose memory is used again:
+/// no frame is another function's, none is missing.
+#[test]
+fn samples_at_any_moment_show_calls_that_are_there() {
+    for (python, version) in interpreters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/calls.py");
+        let python = python.to_str().expect("UTF-8");
+        let arguments = [
+            "record",
+            "-q",
+            "--interval",
+            "200us",
+            "-o",
+            "t.beat",
+            "--",
+            python,
+        ];
+        let output = stackbeat(folder.path(), &[&arguments[..], &[script, "2"]].concat());
+        assert!(
+            output.status.success(),
+            "{version:?}: {}",
+            text(&output.stderr)
+        );
+        let trace = Trace::read(&folder.path().join("t.beat"));
+        let (mut chains, mut whole, mut samples) = (0, 0, 0);
+        for rows in trace.samples.values() {
+            let stacks: Vec<Stack> = rows.iter().map(|row| managed(&trace, row.node)).collect();
+            let is_run = |stack: &Stack| stack.iter().any(|(name, _)| name == "run");
+            let Some(first) = stacks.iter().position(is_run) else {
+                continue;
+            };
+            let last = stacks
+                .iter()
+                .rposition(is_run)
+                .expect("there is a first one");
+            for stack in &stacks[first..=last] {
+                samples += 1;
+                let run = stack.iter().position(|(name, _)| name == "run");
+                let Some(run) = run else { continue };
+                let outer = stack[..run].first().map_or("", |(name, _)| name);
+                whole += usize::from(outer == "<module>" || outer.ends_with("_bootstrap"));
+                let mut number = None;
+                for (level, (name, line)) in stack[run + 1..].iter().enumerate() {
+                    // `make` and what it calls, or the generator at the end of the chain.
+                    let chain = name.strip_prefix("f_");
+                    let Some(made) = chain.filter(|name| !name.ends_with("<genexpr>")) else {
+                        break;
+                    };
+                    let mut parts = made.split('_');
+                    let own = parts.next().expect("a number");
+                    assert_eq!(*number.get_or_insert(own), own, "{version:?}: {stack:?}");
+                    let expected = level.to_string();
+                    assert_eq!(parts.next(), Some(&*expected), "{version:?}: {stack:?}");
+                    assert_eq!(*line as usize, level + 1, "{version:?}: {stack:?}");
+                    chains += 1;
+                }
+            }
+        }
+        assert!(
+            samples > 1000 && chains > 1000,
+            "{version:?}: {samples} samples, {chains} frames"
+        );
+        let share = whole as f64 / samples as f64;
+        assert!(
+            share >= 0.995,
+            "{version:?}: {whole} of {samples} stacks reach the thread's begin"
+        );
+    }
+}
