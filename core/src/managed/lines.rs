@@ -127,18 +127,12 @@ mod tests {
     fn locations_of_3_11() {
         // Short form (columns follow in one byte), one line on, a long one of −2, and none.
         let bytes = [
-            0x80 | 0 << 3 | 1,
-            0x21, //
-            0x80 | 11 << 3,
-            4,
-            9, //
-            0x80 | 14 << 3 | 7,
-            5,
-            0,
-            1,
-            1, //
-            0x80 | 15 << 3,
-        ];
+            &[0x80 | 1, 0x21][..],
+            &[0x80 | 11 << 3, 4, 9],
+            &[0x80 | 14 << 3 | 7, 5, 0, 1, 1],
+            &[0x80 | 15 << 3],
+        ]
+        .concat();
         let lines = decode(format::CPYTHON_LOCATIONS, 10, &bytes);
         assert_eq!(lines, [(0, 10), (4, 11), (6, 9), (22, 0)]);
         // Cut off anywhere it ends, and does not panic.
