@@ -23,6 +23,8 @@ mod inject {
 
     use std::path::Path;
 
+    use stackbeat_core::ids::Pid;
+
     use super::Target;
     use crate::session::attach_error::{AttachError, Held};
     use crate::session::options::AttachStep;
@@ -36,7 +38,7 @@ mod inject {
         Err(AttachError::Machine)
     }
 
-    pub fn detach(_: u32, _: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
+    pub fn detach(_: Pid, _: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
         Err(AttachError::Machine)
     }
 }
