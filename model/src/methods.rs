@@ -77,12 +77,20 @@ impl Methods {
     }
 }
 
+const PYTHON: &str = "python";
+const OTHER: &str = "managed";
+
 /// What stands in the place of a module.
 fn runtime_name(runtime: i32) -> &'static str {
     match Runtime::try_from(runtime) {
-        Ok(Runtime::Cpython) => "python",
-        Ok(Runtime::Other) | Err(_) => "managed",
+        Ok(Runtime::Cpython) => PYTHON,
+        Ok(Runtime::Other) | Err(_) => OTHER,
     }
+}
+
+/// Whether what stands in the place of a function's module is a runtime: then its file says more.
+pub fn is_runtime(module: &str) -> bool {
+    matches!(module, PYTHON | OTHER)
 }
 
 /// The line table; `None` when its columns do not fit each other.

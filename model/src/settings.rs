@@ -100,7 +100,7 @@ impl Settings {
     /// Time in which nothing was captured between these two, ns.
     pub fn off_ns(&self, from: u64, to: u64) -> u64 {
         let inside = |(begin, end): &(u64, u64)| (*end).min(to).saturating_sub((*begin).max(from));
-        self.off.iter().map(inside).sum()
+        self.off.iter().map(inside).fold(0, u64::saturating_add)
     }
 
     /// From the first to the last moment between these two at which nothing was captured.

@@ -121,7 +121,10 @@ mod tests {
         assert_eq!(spent.get(Metric::Running), 5);
         spent.add(&spent.clone());
         let kinds = [Metric::Running, Metric::Blocked, Metric::Gap];
-        let sum: u64 = kinds.iter().map(|kind| spent.get(*kind)).sum();
+        let sum: u64 = kinds
+            .iter()
+            .map(|kind| spent.get(*kind))
+            .fold(0, u64::saturating_add);
         assert_eq!((sum, spent.get(Metric::Wall)), (20, 20));
         assert_eq!(spent.get(Metric::Cpu), 8);
         assert_eq!(spent.get(Metric::Samples), 14);

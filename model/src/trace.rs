@@ -244,7 +244,7 @@ impl Trace {
         (figures
             .filter(|f| f.name == "unseen_cpu_ns")
             .map(|f| f.value))
-        .sum()
+        .fold(0, u64::saturating_add)
     }
 
     /// Settings of the recording; what changed later is in [`Trace::settings`].

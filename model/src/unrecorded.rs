@@ -55,7 +55,10 @@ impl UnrecordedSums {
 
     /// CPU time of all of them.
     pub fn cpu_ns(&self) -> u64 {
-        self.programs.values().map(|(_, cpu_ns)| cpu_ns).sum()
+        self.programs
+            .values()
+            .map(|(_, cpu_ns)| *cpu_ns)
+            .fold(0, u64::saturating_add)
     }
 
     /// By CPU time, most first.

@@ -88,7 +88,7 @@ pub struct ThreadTotals {
 impl ThreadTotals {
     /// Blocked time of all causes.
     pub fn all_blocked_ns(&self) -> u64 {
-        self.blocked_ns.iter().sum()
+        self.blocked_ns.iter().copied().fold(0, u64::saturating_add)
     }
 
     pub(super) fn add(&mut self, segment: &Segment) {

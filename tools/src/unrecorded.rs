@@ -60,7 +60,10 @@ pub(crate) fn text(rows: &[UnrecordedRow], unseen_ns: u64) -> Option<String> {
     }
     let mut parts: Vec<String> = rows.iter().take(NAMED).map(one).collect();
     if let Some(more) = rows.get(NAMED..).filter(|more| !more.is_empty()) {
-        let cpu_ns = more.iter().map(|row| row.cpu_ns).sum();
+        let cpu_ns = more
+            .iter()
+            .map(|row| row.cpu_ns)
+            .fold(0, u64::saturating_add);
         parts.push(format!(
             "{} ({})",
             plural(more.len() as u64, "more program", "more programs"),

@@ -173,7 +173,10 @@ fn sampled(
         separator.next(out)?;
         out.write_all(br#"{"type":"sampled","name":"#)?;
         json::string(out, &label(trace, entries[0].thread))?;
-        let total: u64 = weighty.iter().map(|(_, weight)| weight).sum();
+        let total: u64 = weighty
+            .iter()
+            .map(|(_, weight)| *weight)
+            .fold(0, u64::saturating_add);
         busiest.next(total);
         write!(
             out,

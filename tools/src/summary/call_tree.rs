@@ -76,7 +76,7 @@ pub struct ThreadTime {
 
 impl ThreadTime {
     pub fn all_blocked_ns(&self) -> u64 {
-        self.blocked_ns.iter().sum()
+        self.blocked_ns.iter().copied().fold(0, u64::saturating_add)
     }
 
     pub fn wall_ns(&self) -> u64 {

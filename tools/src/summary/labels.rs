@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stackbeat_model::{ProbeId, ThreadIndex};
+use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
@@ -14,17 +14,21 @@ pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool
     chosen
         .filter(|(i, _)| wanted(ThreadIndex(*i as u32)))
         .map(|(_, time)| time.gap_cpu_ns)
-        .sum()
+        .fold(0, u64::saturating_add)
 }
 
-/// The name, and the module when it is not obvious.
+/// The name, and the module when it is not obvious. Of a runtime's function the file: its module is the runtime.
 pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
     let unknown = FunctionName::default();
     let f = metadata
         .functions
         .get(function as usize)
         .unwrap_or(&unknown);
-    let module = f.module.rsplit('/').next().unwrap_or_default();
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    if is_runtime(&f.module) && !f.file.is_empty() {
+        return format!("{}  [{}:{}]", f.name, file_name(&f.file), f.line);
+    }
+    let module = &*file_name(&f.module);
     if module.is_empty() || f.name.starts_with(module) {
         f.name.clone()
     } else {

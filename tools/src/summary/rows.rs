@@ -270,8 +270,11 @@ mod tests {
         let cpu_ns =
             |rows: &[ThreadMetadata]| rows.iter().map(|row| row.exact_cpu_ns).sum::<Option<u64>>();
         assert_eq!(cpu_ns(&rows), cpu_ns(&all));
-        let capture_ns =
-            |rows: &[ThreadMetadata]| rows.iter().map(|row| row.capture_ns).sum::<u64>();
+        let capture_ns = |rows: &[ThreadMetadata]| {
+            rows.iter()
+                .map(|row| row.capture_ns)
+                .fold(0, u64::saturating_add)
+        };
         assert_eq!(capture_ns(&rows), capture_ns(&all));
         // One of them does not know its allocations.
         assert!(

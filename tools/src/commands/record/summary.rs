@@ -111,8 +111,8 @@ fn text(options: &Options, outcome: &Outcome) -> String {
 fn unseen_cpu_ns(outcome: &Outcome) -> u64 {
     let figures = outcome.figures.iter();
     (figures.filter(|(name, _)| name == "unseen_cpu_ns"))
-        .map(|(_, ns)| ns)
-        .sum()
+        .map(|(_, ns)| *ns)
+        .fold(0, u64::saturating_add)
 }
 
 /// What attaching and detaching cost the program.

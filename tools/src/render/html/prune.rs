@@ -104,7 +104,12 @@ mod tests {
         let pruned = prune(&profile, 200);
         assert!(pruned.tree.places().len() <= 200);
         assert!(pruned.cut > 1500);
-        let time = |cells: &HashMap<_, Cell>| cells.values().map(|c| c.spent.wall_ns).sum::<u64>();
+        let time = |cells: &HashMap<_, Cell>| {
+            cells
+                .values()
+                .map(|c| c.spent.wall_ns)
+                .fold(0, u64::saturating_add)
+        };
         assert_eq!(time(&pruned.cells), time(&profile.cells));
         let new = pruned.moved[heavy as usize];
         let path: Vec<_> = pruned.tree.labels(new).collect();

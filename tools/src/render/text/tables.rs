@@ -82,7 +82,11 @@ pub(crate) fn processes(count: usize, programs: usize) -> String {
 /// What was recorded, in two lines, and what was not.
 pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -> String {
     let r = &metadata.recording;
-    let samples: u64 = profile.threads.iter().map(|t| t.metrics.samples).sum();
+    let samples: u64 = profile
+        .threads
+        .iter()
+        .map(|t| t.metrics.samples)
+        .fold(0, u64::saturating_add);
     let mut out = String::new();
     let intervals = (metadata.events.iter()).filter(|event| event.kind == "interval");
     let longest_ns = intervals
@@ -115,7 +119,7 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
         let left_out: u64 = (metadata.drops.iter())
             .filter(|dropped| dropped.cause == drop_causes::name(drops::Cause::WaitLeftOut))
             .map(|dropped| dropped.count)
-            .sum();
+            .fold(0, u64::saturating_add);
         let waits = match left_out {
             0 => String::new(),
             1 => ": 1 shorter wait is no record, but time without evidence".to_owned(),
@@ -138,7 +142,11 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
 fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
     const WORTH: f64 = 0.05;
     let gap_ns = gap_cpu_ns(profile, &|_| true);
-    let cpu_ns: u64 = profile.threads.iter().map(|t| t.metrics.cpu_ns).sum();
+    let cpu_ns: u64 = profile
+        .threads
+        .iter()
+        .map(|t| t.metrics.cpu_ns)
+        .fold(0, u64::saturating_add);
     let is_worth_it = gap_ns as f64 > WORTH * cpu_ns as f64;
     let hooks_only = metadata.recording.hooks_only;
     (is_worth_it || hooks_only).then(|| {
@@ -247,7 +255,11 @@ fn function_table(
         SortKey::SelfTime | SortKey::Cpu => gap_cpu_ns(profile, wanted),
         _ => 0,
     };
-    let whole: u64 = rows.iter().map(|r| share_of(r, sort)).sum::<u64>() + without_evidence_ns;
+    let whole: u64 = rows
+        .iter()
+        .map(|r| share_of(r, sort))
+        .fold(0, u64::saturating_add)
+        + without_evidence_ns;
     // Totals overlap, so their shares are of all the threads' time.
     let whole = match sort {
         SortKey::Total | SortKey::Blocked => {
@@ -258,7 +270,7 @@ fn function_table(
                     SortKey::Total => t.wall_ns(),
                     _ => t.all_blocked_ns(),
                 })
-                .sum()
+                .fold(0, u64::saturating_add)
         }
         _ => whole,
     };
@@ -469,8 +481,16 @@ mod tests {
     fn self_times_sum_to_what_the_threads_ran() {
         let made_up = testing::report();
         let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime);
-        let own: u64 = rows.iter().map(|r| r.own.running_ns()).sum();
-        let running: u64 = made_up.profile.threads.iter().map(|t| t.running_ns).sum();
+        let own: u64 = rows
+            .iter()
+            .map(|r| r.own.running_ns())
+            .fold(0, u64::saturating_add);
+        let running: u64 = made_up
+            .profile
+            .threads
+            .iter()
+            .map(|t| t.running_ns)
+            .fold(0, u64::saturating_add);
         let without_stack = 2 * 2_000_000;
         assert_eq!(own + without_stack, running);
     }
