@@ -23,8 +23,8 @@ pub(crate) enum Begin {
 /// A stack as it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Stack {
-    /// Addresses, root first, and whether they are exact.
-    pub frames: Vec<(u64, bool)>,
+    /// Address fields and kinds of the frames' nodes, root first.
+    pub frames: Vec<(u64, u32)>,
     /// It reaches the root.
     pub is_whole: bool,
 }
@@ -104,14 +104,7 @@ fn node_of(mapping: &Mapping, wait: &SeenWait) -> u32 {
     };
     let root = (root_address(wait.upid.0, wait.epoch), node_kind::ROOT);
     let cut = (!wait.stack.is_whole).then_some((0, node_kind::TRUNCATED));
-    let frames = wait
-        .stack
-        .frames
-        .iter()
-        .map(|(address, exact)| match exact {
-            true => (*address, node_kind::LEAF_PC),
-            false => (*address, node_kind::NATIVE),
-        });
+    let frames = wait.stack.frames.iter().copied();
     let mut node = 0;
     for (address, kind) in std::iter::once(root).chain(cut).chain(frames) {
         let value = NodeValue {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stackbeat_core::clock;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::{Ordering, fence};
@@ -231,10 +231,14 @@ impl Locks {
             fp: register(2),
             high: entry.stack_high.load(Ordering::Relaxed),
             in_hook: true,
+            tid: wait.tid,
         };
         let depth = self.shared.depth_limit();
-        let stack = walker.walk(image, 0, &place, depth).ok()?;
-        wait.goes_on(mapping).then_some(stack.frames)
+        // Without the methods of runtimes, which a client could not name.
+        let stack = walker.walk(image, 0, &place, depth, None).ok()?;
+        let frames = stack.frames.into_iter();
+        let frames = frames.map(|(address, kind)| (address, kind == node_kind::LEAF_PC));
+        wait.goes_on(mapping).then(|| frames.collect())
     }
 
     /// Tells the trace of deadlocks among the threads of these entries that it has not been told of.

@@ -50,9 +50,9 @@ pub(super) struct Scratch {
     pub frames: crate::unwind::Frames,
     pub walker: ThreadWalker,
     pub managed: crate::managed::Thread,
-    /// From which frame of the walker's on, root first, nodes are to be looked up again, because managed frames stood
-    /// there in the last capture; 0: none did.
-    pub first_managed: usize,
+    /// How many frames of the walker's stood above the managed ones of the last capture, plus 1; 0: it had none. Nodes
+    /// below those are looked up again.
+    pub managed_from: usize,
 }
 
 impl Scratch {

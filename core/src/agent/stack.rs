@@ -134,15 +134,12 @@ fn walk(
     let managed = &scratch.managed.frames;
     let mut kept = if nodes_are_good { stack.kept() } else { 0 };
     // Managed frames change without a change of the native stack below them.
-    let first_managed = first_managed(stack.frames(), bounds.high, managed);
-    for first in [scratch.first_managed, first_managed] {
-        kept = if first == 0 {
-            kept
-        } else {
-            kept.min(first - 1)
-        };
-    }
-    scratch.first_managed = first_managed;
+    let first_managed = match managed.is_empty() {
+        true => usize::MAX,
+        false => first_managed(stack.frames(), bounds.high, managed),
+    };
+    let first_before = core::mem::replace(&mut scratch.managed_from, first_managed.wrapping_add(1));
+    kept = kept.min(first_managed).min(first_before.wrapping_sub(1));
     let last_kept = kept.checked_sub(1).and_then(|i| stack.frames().get(i));
     let begin = match last_kept {
         Some(frame) => Some(Path {
@@ -154,25 +151,13 @@ fn walk(
     let Some(mut path) = begin else {
         return (end, Found::cut_at(0));
     };
-    let mut runs = managed.runs().peekable();
-    let mut above = match last_kept {
-        Some(frame) => frame.sp,
-        None => bounds.high,
-    };
+    let mut placing = managed.place(last_kept.map_or(bounds.high, |frame| frame.sp));
     for frame in stack.frames_mut().iter_mut().skip(kept) {
-        let (low, high) = (frame.sp, above);
-        above = low;
-        // Runs of frames that the walk did not find.
-        while runs.next_if(|(anchor, _)| *anchor >= high).is_some() {}
-        let mut is_interpreter = false;
         let mut has_room = true;
-        while let Some((_, frames)) = runs.next_if(|(anchor, _)| *anchor >= low) {
-            for managed in frames.iter().rev() {
-                is_interpreter = true;
-                has_room &= path.go(managed.address(), managed.kind()).is_some();
-            }
-        }
-        if !is_interpreter {
+        let is_managed = placing.next(frame.sp, |managed| {
+            has_room &= path.go(managed.address(), managed.kind()).is_some();
+        });
+        if !is_managed {
             let kind = if frame.is_exact() {
                 node_kind::LEAF_PC
             } else {
@@ -193,7 +178,7 @@ fn walk(
     (end, found)
 }
 
-/// The first of these frames, root first, that a run of managed frames takes the place of, counted from 1; 0: none.
+/// How many of these frames, root first, stand above the outermost managed ones; `usize::MAX`: there are none.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
 fn first_managed(
@@ -201,24 +186,11 @@ fn first_managed(
     high: u64,
     managed: &managed::Frames,
 ) -> usize {
-    let mut runs = managed.runs().map(|(anchor, _)| anchor);
-    let Some(mut anchor) = runs.find(|anchor| *anchor < high) else {
-        return 0;
-    };
-    let mut above = high;
-    for (i, frame) in frames.iter().enumerate() {
-        while anchor >= above {
-            let Some(next) = runs.next() else {
-                return 0;
-            };
-            anchor = next;
-        }
-        if anchor >= frame.sp {
-            return i + 1;
-        }
-        above = frame.sp;
-    }
-    0
+    let mut placing = managed.place(high);
+    let first = frames
+        .iter()
+        .position(|frame| placing.next(frame.sp, |_| {}));
+    first.unwrap_or(usize::MAX)
 }
 
 /// Walks, and looks up all nodes.

@@ -13,7 +13,7 @@
 //! and their memory is used again, and the same code is another object in each process.
 
 use super::lines::format;
-use super::pages::Pages;
+use super::pages::{Memory, Pages};
 use super::{Found, Frame, Frames};
 use crate::shm::methods::{
     Description, FILE_BYTES, LINES_BYTES, Methods, NAME_BYTES, NO_POSITION, Runtime as Language,
@@ -50,8 +50,9 @@ struct Offsets {
     /// `PyInterpreterState`: `next` and `threads.head`.
     interpreter_next: u64,
     threads: u64,
-    /// `PyThreadState::thread_id`.
+    /// `PyThreadState`: `thread_id`, which is that of `pthread_self`, and `native_thread_id`, the kernel's (0: there is none).
     thread_id: u64,
+    native_id: u64,
     /// `PyThreadState::cframe`; 3.13: `current_frame`.
     thread_frames: u64,
     /// `_PyCFrame`: `current_frame` (3.10 has none: `PyThreadState::frame`) and `previous`.
@@ -89,6 +90,7 @@ const V3_10: Offsets = Offsets {
     interpreter_next: 0,
     threads: 8,
     thread_id: 176,
+    native_id: 0,
     thread_frames: 48,
     cframe_current: 24,
     cframe_previous: 8,
@@ -118,6 +120,7 @@ const V3_11: Offsets = Offsets {
     interpreter_next: 0,
     threads: 16,
     thread_id: 152,
+    native_id: 160,
     thread_frames: 56,
     cframe_current: 8,
     cframe_previous: 16,
@@ -147,6 +150,7 @@ const V3_12: Offsets = Offsets {
     interpreter_next: 0,
     threads: 72,
     thread_id: 136,
+    native_id: 144,
     thread_frames: 56,
     cframe_current: 0,
     cframe_previous: 8,
@@ -172,7 +176,7 @@ const V3_12: Offsets = Offsets {
 
 impl Offsets {
     /// As 3.13 publishes them (Include/internal/pycore_runtime.h, `_Py_DebugOffsets`): word by word.
-    fn of_3_13(pages: &mut Pages, runtime: u64) -> Option<Offsets> {
+    fn of_3_13(pages: &mut impl Memory, runtime: u64) -> Option<Offsets> {
         let mut at = |word: u64| {
             pages
                 .word(runtime + 8 * word)
@@ -185,6 +189,7 @@ impl Offsets {
             interpreter_next: at(8)?,
             threads: at(9)?,
             thread_id: at(24)?,
+            native_id: at(25)?,
             thread_frames: at(23)?,
             cframe_current: 0,
             cframe_previous: 0,
@@ -247,15 +252,9 @@ pub fn runtime() -> Option<&'static Runtime> {
         .then(|| unsafe { (*RUNTIME.0.get()).assume_init_ref() })
 }
 
-/// A module is there: `path` is its file, `dynamic` the file's address of its dynamic section, `bias` what was added to
-/// the file's addresses, `text` where its code lies. If it is an interpreter of a known version, captures look for its frames from now on.
-pub(crate) fn module_came(path: &[u8], dynamic: u64, bias: u64, text: (u64, u64)) {
-    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    if dynamic == 0 || !file.windows(6).any(|part| part == b"python") {
-        return;
-    }
-    let mut pages = Pages::new();
-    let Some(found) = Runtime::of_module(&mut pages, dynamic, bias, text) else {
+/// A module is there. If it is an interpreter of a known version, captures look for its frames from now on.
+pub(crate) fn module_came(module: &Module) {
+    let Some(found) = Runtime::of_module(&mut Pages::new(), module) else {
         return;
     };
     // Of two interpreters in one process the first one is read.
@@ -269,6 +268,19 @@ pub(crate) fn module_came(path: &[u8], dynamic: u64, bias: u64, text: (u64, u64)
     }
 }
 
+/// A loaded file that may be an interpreter.
+#[derive(Clone, Copy, Debug)]
+pub struct Module<'a> {
+    /// Its path.
+    pub path: &'a [u8],
+    /// The file's own address of its dynamic section; 0: it has none.
+    pub dynamic: u64,
+    /// What was added to the file's addresses.
+    pub bias: u64,
+    /// Where its code lies.
+    pub text: (u64, u64),
+}
+
 impl Runtime {
     /// Whether an address is one of the interpreter's code. Where none is on a stack, no frames of it are.
     #[inline]
@@ -276,14 +288,22 @@ impl Runtime {
         self.text.0 <= address && address < self.text.1
     }
 
-    fn of_module(pages: &mut Pages, dynamic: u64, bias: u64, text: (u64, u64)) -> Option<Runtime> {
-        let mut symbol = |name: &[u8]| elf::symbol(pages, dynamic, bias, name);
+    /// The interpreter that a module is, if its version is known.
+    pub fn of_module(memory: &mut impl Memory, module: &Module) -> Option<Runtime> {
+        let file = module.path.rsplit(|byte| *byte == b'/').next()?;
+        if module.dynamic == 0 || !file.windows(6).any(|part| part == b"python") {
+            return None;
+        }
+        let mut symbol = |name: &[u8]| {
+            let mut read = |address, buffer: &mut [u8]| memory.bytes(address, buffer);
+            elf::symbol(&mut read, module.dynamic, module.bias, name)
+        };
         let runtime = symbol(b"_PyRuntime")?;
         let code_type = symbol(b"PyCode_Type")?;
         // `Py_Version` is exported from 3.11 on, `Py_NewRef` from 3.10 on.
         let (version, has_new_ref) = (symbol(b"Py_Version"), symbol(b"Py_NewRef").is_some());
         let version = match version {
-            Some(address) => pages.word(address)? >> 16,
+            Some(address) => memory.word(address)? >> 16,
             None if has_new_ref => 0x030a,
             None => return None,
         };
@@ -291,16 +311,65 @@ impl Runtime {
             0x030a => V3_10,
             0x030b => V3_11,
             0x030c => V3_12,
-            0x030d => Offsets::of_3_13(pages, runtime)?,
+            0x030d => Offsets::of_3_13(memory, runtime)?,
             _ => return None,
         };
         Some(Runtime {
             runtime,
             code_type,
-            text,
+            text: module.text,
             offsets,
             is_direct: version >= 0x030d,
         })
+    }
+
+    /// The `PyThreadState` of the thread whose word at an offset of it is this.
+    fn state_with(&self, memory: &mut impl Memory, offset: u64, value: u64) -> Option<u64> {
+        let o = &self.offsets;
+        let mut interpreter = memory.word(self.runtime + o.interpreters)?;
+        for _ in 0..MOST_INTERPRETERS {
+            if interpreter == 0 {
+                break;
+            }
+            let mut at = memory.word(interpreter.checked_add(o.threads)?)?;
+            for _ in 0..MOST_THREADS {
+                if at == 0 {
+                    break;
+                }
+                if memory.word(at.checked_add(offset)?)? == value {
+                    return Some(at);
+                }
+                at = memory.word(at + THREAD_NEXT)?;
+            }
+            interpreter = memory.word(interpreter.checked_add(o.interpreter_next)?)?;
+        }
+        None
+    }
+
+    /// The managed frames of a thread of another process that stands still, as the kernel numbers it there. `None`: it has
+    /// no state in the interpreter, or cannot be found (3.10).
+    pub fn frames_of(
+        &self,
+        memory: &mut impl Memory,
+        methods: &Methods,
+        tid: u32,
+        to: &mut super::Thread,
+    ) -> Option<Found> {
+        to.frames.clear();
+        let offset = self.offsets.native_id;
+        let state = match offset {
+            0 => None,
+            _ => self.state_with(memory, offset, u64::from(tid)),
+        }?;
+        let mut reader = Reader {
+            runtime: self,
+            pages: memory,
+            methods,
+            text: &mut to.cpython.text,
+            found: Found::default(),
+        };
+        reader.follow(state, &mut to.frames);
+        Some(reader.found)
     }
 }
 
@@ -316,71 +385,79 @@ fn is_outermost(state: u64, cframe: u64) -> bool {
 pub struct Thread {
     state: u64,
     interpreter: u64,
-    text: [u8; NAME_BYTES + FILE_BYTES + LINES_BYTES],
+    text: TextBuffer,
 }
 
-/// One search for the frames of the calling thread.
-pub(super) struct Reader<'a, 'm> {
-    pub(super) runtime: &'a Runtime,
-    pub(super) pages: &'a mut Pages,
-    pub(super) methods: &'a Methods<'m>,
-    pub(super) thread: &'a mut Thread,
-    pub(super) found: Found,
-}
+/// Room for what a method says of itself.
+type TextBuffer = [u8; NAME_BYTES + FILE_BYTES + LINES_BYTES];
 
-impl Reader<'_, '_> {
-    pub(super) fn find(&mut self, out: &mut Frames) {
-        let Some(state) = self.thread_state() else {
-            return;
-        };
-        // What cannot be read ends the search: what was found so far stands.
-        let _ = match self.runtime.offsets.chain {
-            Chain::Objects => self.follow_objects(state, out),
-            Chain::Entries => self.follow_entries(state, out),
-            Chain::Shims => self.follow_shims(state, out),
-        };
-    }
-
-    fn thread_state(&mut self) -> Option<u64> {
-        let o = &self.runtime.offsets;
+impl Thread {
+    /// The calling thread's state, as remembered or searched.
+    fn own_state(&mut self, runtime: &Runtime, memory: &mut impl Memory) -> Option<u64> {
+        let o = &runtime.offsets;
         // SAFETY: asks for the calling thread's own number.
         let me = unsafe { libc::pthread_self() } as u64;
-        let known = self.thread.state;
+        let known = self.state;
         if known != 0
-            && self.pages.word(known + o.thread_id) == Some(me)
-            && self.pages.word(known + THREAD_INTERPRETER) == Some(self.thread.interpreter)
+            && memory.word(known + o.thread_id) == Some(me)
+            && memory.word(known + THREAD_INTERPRETER) == Some(self.interpreter)
         {
             return Some(known);
         }
-        self.thread.state = 0;
-        let mut interpreter = self.pages.word(self.runtime.runtime + o.interpreters)?;
-        for _ in 0..MOST_INTERPRETERS {
-            if interpreter == 0 {
-                break;
-            }
-            let mut at = self.pages.word(interpreter.checked_add(o.threads)?)?;
-            for _ in 0..MOST_THREADS {
-                if at == 0 {
-                    break;
-                }
-                if self.pages.word(at.checked_add(o.thread_id)?)? == me {
-                    self.thread.state = at;
-                    self.thread.interpreter = self.pages.word(at + THREAD_INTERPRETER)?;
-                    return Some(at);
-                }
-                at = self.pages.word(at + THREAD_NEXT)?;
-            }
-            interpreter = self
-                .pages
-                .word(interpreter.checked_add(o.interpreter_next)?)?;
-        }
-        None
+        self.state = 0;
+        let found = runtime.state_with(memory, o.thread_id, me)?;
+        self.interpreter = memory.word(found + THREAD_INTERPRETER)?;
+        self.state = found;
+        Some(found)
+    }
+
+    /// Finds the calling thread's frames.
+    pub(super) fn find(
+        &mut self,
+        runtime: &Runtime,
+        pages: &mut Pages,
+        methods: &Methods,
+        out: &mut Frames,
+    ) -> Found {
+        let Some(state) = self.own_state(runtime, pages) else {
+            return Found::default();
+        };
+        let mut reader = Reader {
+            runtime,
+            pages,
+            methods,
+            text: &mut self.text,
+            found: Found::default(),
+        };
+        reader.follow(state, out);
+        reader.found
+    }
+}
+
+/// One search for the frames of a thread.
+struct Reader<'a, 'm, M> {
+    runtime: &'a Runtime,
+    pages: &'a mut M,
+    methods: &'a Methods<'m>,
+    text: &'a mut TextBuffer,
+    found: Found,
+}
+
+impl<M: Memory> Reader<'_, '_, M> {
+    /// Follows the frames from a thread's state.
+    fn follow(&mut self, state: u64, out: &mut Frames) {
+        // What cannot be read ends the search: what was found so far stands.
+        let _ = match self.runtime.offsets.chain {
+            Chain::Objects => self.follow_objects(state, out),
+            Chain::Shims if self.runtime.is_direct => self.follow_shims(state, out),
+            Chain::Entries | Chain::Shims => self.follow_calls(state, out),
+        };
     }
 
     /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one `CFrame` more.
     fn follow_objects(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
-        let count = |pages: &mut Pages, from: u64, offset: u64| {
+        let count = |pages: &mut M, from: u64, offset: u64| {
             let (mut at, mut count) = (from, 0usize);
             while at != 0 && !is_outermost(state, at) && count <= super::MOST_FRAMES {
                 at = pages.word(at.checked_add(offset)?)?;
@@ -399,81 +476,117 @@ impl Reader<'_, '_> {
             frame = self.pages.word(frame + o.previous)?;
         }
         while frame != 0 {
-            if !out.begin_run(anchor) || !self.push(frame, out) {
-                self.found.is_truncated = true;
-                return None;
-            }
+            self.room(out.begin_run(anchor))?;
+            self.push(frame, out)?;
             anchor = self.pages.word(anchor + o.cframe_previous)?;
             frame = self.pages.word(frame + o.previous)?;
         }
         Some(())
     }
 
-    fn follow_entries(&mut self, state: u64, out: &mut Frames) -> Option<()> {
+    /// 3.11 and 3.12: a `_PyCFrame` for each call of the interpreter. The innermost one may not have its frame yet, and has
+    /// something else in its place: then the call is left out.
+    fn follow_calls(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
         let mut cframe = self.pages.word(state + o.thread_frames)?;
+        let mut is_innermost = true;
         while !is_outermost(state, cframe) {
-            let mut frame = self.pages.word(cframe.checked_add(o.cframe_current)?)?;
-            let has_room = frame == 0 || out.begin_run(cframe);
-            while frame != 0 {
-                if !has_room || !self.push(frame, out) {
+            let outer = self.pages.word(cframe.checked_add(o.cframe_previous)?)?;
+            let before = out.mark();
+            let is_call = self.follow_call(cframe, outer, out);
+            if is_call != Some(true) {
+                out.go_back(before);
+                if !is_innermost {
                     self.found.is_truncated = true;
+                }
+                if self.found.is_truncated {
                     return None;
                 }
-                if self.pages.byte(frame + o.is_entry)? != 0 {
-                    break;
-                }
-                frame = self.pages.word(frame + o.previous)?;
             }
-            cframe = self.pages.word(cframe + o.cframe_previous)?;
+            is_innermost = false;
+            cframe = outer;
         }
         Some(())
     }
 
-    fn follow_shims(&mut self, state: u64, out: &mut Frames) -> Option<()> {
-        /// From here on the interpreter owns the frame (`enum _frameowner`).
-        const OWNED_BY_INTERPRETER: u8 = 3;
+    /// The run of one call. It ends at the frame that hangs on the one that the outer call is in: false: it does not.
+    fn follow_call(&mut self, cframe: u64, outer: u64, out: &mut Frames) -> Option<bool> {
+        let o = self.runtime.offsets;
+        let mut frame = self.pages.word(cframe.checked_add(o.cframe_current)?)?;
+        let outer_frame = self.pages.word(outer.checked_add(o.cframe_current)?)?;
+        self.room(out.begin_run(cframe))?;
+        loop {
+            let is_entry = match o.chain {
+                Chain::Shims => self.is_shim(frame)?,
+                _ => self.pages.byte(frame.checked_add(o.is_entry)?)? != 0,
+            };
+            match o.chain {
+                Chain::Shims if is_entry => out.anchor_last(frame),
+                _ => self.push(frame, out)?,
+            }
+            frame = self.pages.word(frame.checked_add(o.previous)?)?;
+            if is_entry {
+                return Some(frame == outer_frame);
+            }
+        }
+    }
 
+    /// 3.13 and later: one chain of frames, in which each call of the interpreter begins with a shim.
+    fn follow_shims(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
         let mut frame = self.pages.word(state + o.thread_frames)?;
-        if !self.runtime.is_direct {
-            frame = self.pages.word(frame.checked_add(o.cframe_current)?)?;
-        }
-        let mut is_open = false;
         while frame != 0 {
-            if self.pages.byte(frame.checked_add(o.owner)?)? >= OWNED_BY_INTERPRETER {
-                if is_open {
-                    out.anchor_last(frame);
-                    is_open = false;
-                }
-            } else {
-                let has_room = is_open || out.begin_run(0);
-                is_open = has_room;
-                if !has_room || !self.push(frame, out) {
-                    self.found.is_truncated = true;
-                    break;
-                }
+            let before = out.mark();
+            let end = self.follow_to_shim(frame, out);
+            if end.is_none() {
+                out.go_back(before);
             }
-            let Some(previous) = self.pages.word(frame + o.previous) else {
-                break;
-            };
-            frame = previous;
-        }
-        if is_open {
-            out.drop_last();
+            frame = end?;
         }
         Some(())
     }
 
-    /// Adds a frame. One whose code makes no sense has been caught while it was made, and is left out. False: no room.
-    fn push(&mut self, frame: u64, out: &mut Frames) -> bool {
-        match self.read(frame) {
-            Some(frame) => out.push(frame),
-            None => true,
+    /// The run of one call, from its innermost frame on. Gives the frame of the call outside of it.
+    fn follow_to_shim(&mut self, innermost: u64, out: &mut Frames) -> Option<u64> {
+        let o = self.runtime.offsets;
+        let mut frame = innermost;
+        self.room(out.begin_run(0))?;
+        while !self.is_shim(frame)? {
+            self.push(frame, out)?;
+            frame = self.pages.word(frame.checked_add(o.previous)?)?;
         }
+        out.anchor_last(frame);
+        self.pages.word(frame.checked_add(o.previous)?)
     }
 
-    fn read(&mut self, frame: u64) -> Option<Frame> {
+    /// Whether the interpreter owns a frame (`enum _frameowner`): it has no code of the program.
+    fn is_shim(&mut self, frame: u64) -> Option<bool> {
+        const OWNED_BY_INTERPRETER: u8 = 3;
+
+        let owner = frame.checked_add(self.runtime.offsets.owner)?;
+        Some(self.pages.byte(owner)? >= OWNED_BY_INTERPRETER)
+    }
+
+    /// `None`: there was no room.
+    fn room(&mut self, has_room: bool) -> Option<()> {
+        self.found.is_truncated |= !has_room;
+        has_room.then_some(())
+    }
+
+    /// Adds a frame. `None`: it makes no sense, or there is no room. Frames that are left out take some, too, so that
+    /// whatever memory says, a search ends.
+    fn push(&mut self, frame: u64, out: &mut Frames) -> Option<()> {
+        let has_room = out.take_room();
+        self.room(has_room)?;
+        if let Some(frame) = self.read(frame)? {
+            let has_room = out.push(frame);
+            self.room(has_room)?;
+        }
+        Some(())
+    }
+
+    /// A frame; `Some(None)`: one that is nobody's function.
+    fn read(&mut self, frame: u64) -> Option<Option<Frame>> {
         let o = self.runtime.offsets;
         let code = self.pages.word(frame.checked_add(o.code)?)? & !7;
         if code == 0 || self.pages.word(code.checked_add(o.object_type)?)? != self.runtime.code_type
@@ -496,21 +609,21 @@ impl Reader<'_, '_> {
             _ => NO_POSITION,
         };
         let method = self.method(code)?;
-        Some(Frame { method, position })
+        Some(method.map(|method| Frame { method, position }))
     }
 
-    /// The number of a code object's method; 0: there is no room for it.
-    fn method(&mut self, code: u64) -> Option<u32> {
+    /// The number of a code object's method, 0: there is no room for it; `Some(None)`: it is nobody's.
+    fn method(&mut self, code: u64) -> Option<Option<u32>> {
         let o = self.runtime.offsets;
         let name_object = self.pages.word(code + o.name)?;
         let file_object = self.pages.word(code + o.file)?;
         let first_line = self.pages.half(code + o.first_line)?;
         // What the interpreter puts below `__init__` is no function of anybody's (`_Py_InitCleanup`, Python/specialize.c).
         if name_object == file_object && first_line == 0 {
-            return None;
+            return Some(None);
         }
-        let name = self.text(name_object)?;
-        let file = self.text(file_object)?;
+        let name = self.text_of(name_object)?;
+        let file = self.text_of(file_object)?;
         let lines = self.pages.word(code + o.lines)?;
         let lines_bytes = self.pages.word(lines.checked_add(o.bytes_size)?)?;
         let mut key = Key::new();
@@ -520,8 +633,11 @@ impl Reader<'_, '_> {
         self.add(&file, &mut key)?;
         let key = key.finish();
         match self.methods.find(key) {
-            Some(number) => Some(number),
-            None => self.describe(key, &name, &file, first_line, (lines, lines_bytes)),
+            Some(number) => Some(Some(number)),
+            None => {
+                let described = self.describe(key, &name, &file, first_line, (lines, lines_bytes));
+                described.map(Some)
+            }
         }
     }
 
@@ -535,7 +651,7 @@ impl Reader<'_, '_> {
         first_line: u32,
         lines: (u64, u64),
     ) -> Option<u32> {
-        let (name_text, rest) = self.thread.text.split_at_mut(NAME_BYTES);
+        let (name_text, rest) = self.text.split_at_mut(NAME_BYTES);
         let (file_text, lines_text) = rest.split_at_mut(FILE_BYTES);
         let name_bytes = name.copy(self.pages, name_text)?;
         let file_bytes = file.copy(self.pages, file_text)?;
@@ -568,7 +684,7 @@ impl Reader<'_, '_> {
     }
 
     /// Where the characters of a text lie.
-    fn text(&mut self, object: u64) -> Option<Text> {
+    fn text_of(&mut self, object: u64) -> Option<Text> {
         let o = self.runtime.offsets;
         let length = self.pages.word(object.checked_add(o.text_length)?)?;
         let state = self.pages.half(object + o.text_state)?;
@@ -621,7 +737,7 @@ struct Text {
 
 impl Text {
     /// Copies it as UTF-8, cut at a character. Gives the bytes.
-    fn copy(&self, pages: &mut Pages, to: &mut [u8]) -> Option<usize> {
+    fn copy(&self, pages: &mut impl Memory, to: &mut [u8]) -> Option<usize> {
         let mut used = 0;
         for i in 0..self.length {
             let at = self.characters + (i * self.width) as u64;

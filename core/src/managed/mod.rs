@@ -62,14 +62,18 @@ struct Run {
 pub struct Frames {
     frames_len: u32,
     runs_len: u32,
+    /// Frames that were looked at.
+    room_taken: u32,
     frames: [Frame; MOST_FRAMES],
     runs: [Run; MOST_RUNS],
 }
 
 impl Frames {
-    fn clear(&mut self) {
+    /// Takes all away.
+    pub fn clear(&mut self) {
         self.frames_len = 0;
         self.runs_len = 0;
+        self.room_taken = 0;
     }
 
     /// Whether there are none.
@@ -110,14 +114,21 @@ impl Frames {
         }
     }
 
-    /// Takes the last run away, whose anchor is not known.
-    fn drop_last(&mut self) {
-        if let Some(last) = self.runs_len.checked_sub(1)
-            && let Some(run) = self.runs.get(last as usize)
-        {
-            self.frames_len = run.first;
-            self.runs_len = last;
-        }
+    /// Counts a frame that is looked at. False: there were too many.
+    fn take_room(&mut self) -> bool {
+        self.room_taken += 1;
+        self.room_taken as usize <= 2 * MOST_FRAMES
+    }
+
+    /// What is there now, for [`Frames::go_back`].
+    fn mark(&self) -> (u32, u32) {
+        (self.runs_len, self.frames_len)
+    }
+
+    /// Takes away what came after a mark.
+    fn go_back(&mut self, (runs, frames): (u32, u32)) {
+        self.runs_len = runs;
+        self.frames_len = frames;
     }
 
     /// The runs, outermost first, each with its anchor and its frames, leaf first.
@@ -133,6 +144,41 @@ impl Frames {
     }
 }
 
+/// Puts managed frames into a native stack, from its root to its leaf.
+#[derive(Debug)]
+pub struct Placing<'a, R: Iterator<Item = (u64, &'a [Frame])>> {
+    runs: core::iter::Peekable<R>,
+    /// Where the native frame above the next one begins.
+    above: u64,
+}
+
+impl Frames {
+    /// Begins below the native frame whose stack pointer is `above`, or at the stack's upper end.
+    pub fn place(&self, above: u64) -> Placing<'_, impl Iterator<Item = (u64, &[Frame])>> {
+        Placing {
+            runs: self.runs().peekable(),
+            above,
+        }
+    }
+}
+
+impl<'a, R: Iterator<Item = (u64, &'a [Frame])>> Placing<'a, R> {
+    /// Goes on to the next native frame, whose stack pointer is `sp`. Calls `each` with the managed frames that take its
+    /// place, outermost first. False: there are none, and the native frame stays.
+    #[inline]
+    pub fn next(&mut self, sp: u64, mut each: impl FnMut(&Frame)) -> bool {
+        let above = core::mem::replace(&mut self.above, sp);
+        // Those of native frames that the walk did not find.
+        while self.runs.next_if(|(anchor, _)| *anchor >= above).is_some() {}
+        let mut is_interpreter = false;
+        while let Some((_, frames)) = self.runs.next_if(|(anchor, _)| *anchor >= sp) {
+            is_interpreter |= !frames.is_empty();
+            frames.iter().rev().for_each(&mut each);
+        }
+        is_interpreter
+    }
+}
+
 /// What a thread keeps for its managed frames. All-zero is a valid one.
 #[derive(Debug)]
 #[repr(C)]
@@ -144,6 +190,12 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// A new one on the heap, for searches in other processes.
+    pub fn boxed() -> std::boxed::Box<Thread> {
+        // SAFETY: all-zero is a valid one.
+        unsafe { crate::unwind::walk::zeroed() }
+    }
+
     /// Finds the calling thread's managed frames. Methods get their numbers in the table of `mapping`; `addresses` are
     /// those of the native stack.
     #[inline]
@@ -165,15 +217,8 @@ impl Thread {
         // Without room for it, methods get no number, and that is counted.
         let _ = mapping.map_methods();
         let methods = &Methods::of(mapping);
-        let mut reader = cpython::Reader {
-            runtime,
-            pages: &mut self.pages,
-            methods,
-            thread: &mut self.cpython,
-            found: Found::default(),
-        };
-        reader.find(&mut self.frames);
-        reader.found
+        self.cpython
+            .find(runtime, &mut self.pages, methods, &mut self.frames)
     }
 }
 
@@ -223,14 +268,14 @@ mod tests {
         assert!(frames.begin_run(0x2000));
         assert!(frames.push(frame(3)));
         // One whose anchor is never found.
+        let before = frames.mark();
         assert!(frames.begin_run(0));
         assert!(frames.push(frame(4)));
-        frames.drop_last();
+        frames.go_back(before);
         let expected = [(0x2000, [3].to_vec()), (0x1000, [1, 2].to_vec())];
         assert_eq!(shown(&frames), expected);
         frames.clear();
         assert!(frames.is_empty());
-        frames.drop_last();
         frames.anchor_last(1);
         assert!(frames.is_empty());
     }

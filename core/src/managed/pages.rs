@@ -8,6 +8,47 @@ const PAGE_BITS: u32 = 12;
 /// Addresses of programs end below this (x86-64 and aarch64 with 48 bits).
 const HIGHEST: u64 = 1 << 47;
 
+/// Reads a process' memory.
+pub trait Memory {
+    /// The aligned word at an address; `None`: it cannot be read, or is not aligned.
+    fn word(&mut self, address: u64) -> Option<u64>;
+
+    /// The aligned 32 bits at an address.
+    #[inline]
+    fn half(&mut self, address: u64) -> Option<u32> {
+        let word = self.word(address & !7)?;
+        match address & 7 {
+            0 => Some(word as u32),
+            4 => Some((word >> 32) as u32),
+            _ => None,
+        }
+    }
+
+    /// The byte at an address.
+    #[inline]
+    fn byte(&mut self, address: u64) -> Option<u8> {
+        let word = self.word(address & !7)?;
+        Some((word >> (8 * (address & 7))) as u8)
+    }
+
+    /// Fills the buffer; false: some of it cannot be read.
+    fn bytes(&mut self, address: u64, buffer: &mut [u8]) -> bool {
+        let mut at = address;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let Some(word) = self.word(at & !7) else {
+                return false;
+            };
+            let skip = (at & 7) as usize;
+            let count = (8 - skip).min(rest.len());
+            rest[..count].copy_from_slice(&word.to_le_bytes()[skip..skip + count]);
+            rest = &mut rest[count..];
+            at += count as u64;
+        }
+        true
+    }
+}
+
 /// Reads of this process' memory during one capture. All-zero is a valid one that knows no page.
 ///
 /// The kernel is asked once for each page whether it can be read (`platform::is_readable`), and then it is read
@@ -34,52 +75,6 @@ impl Pages {
         self.known = [0; KNOWN];
     }
 
-    /// The aligned word at an address; `None`: it cannot be read, or is not aligned.
-    #[inline]
-    pub fn word(&mut self, address: u64) -> Option<u64> {
-        if !address.is_multiple_of(8) || !self.is_readable(address) {
-            return None;
-        }
-        let place = core::ptr::with_exposed_provenance::<u64>(address as usize);
-        // SAFETY: aligned, and its page can be read. Volatile: another thread may write there, and any value will do.
-        Some(unsafe { place.read_volatile() })
-    }
-
-    /// The aligned 32 bits at an address.
-    #[inline]
-    pub fn half(&mut self, address: u64) -> Option<u32> {
-        let word = self.word(address & !7)?;
-        match address & 7 {
-            0 => Some(word as u32),
-            4 => Some((word >> 32) as u32),
-            _ => None,
-        }
-    }
-
-    /// The byte at an address.
-    #[inline]
-    pub fn byte(&mut self, address: u64) -> Option<u8> {
-        let word = self.word(address & !7)?;
-        Some((word >> (8 * (address & 7))) as u8)
-    }
-
-    /// Fills the buffer; false: some of it cannot be read.
-    pub fn bytes(&mut self, address: u64, buffer: &mut [u8]) -> bool {
-        let mut at = address;
-        let mut rest = buffer;
-        while !rest.is_empty() {
-            let Some(word) = self.word(at & !7) else {
-                return false;
-            };
-            let skip = (at & 7) as usize;
-            let count = (8 - skip).min(rest.len());
-            rest[..count].copy_from_slice(&word.to_le_bytes()[skip..skip + count]);
-            rest = &mut rest[count..];
-            at += count as u64;
-        }
-        true
-    }
-
     #[inline]
     fn is_readable(&mut self, address: u64) -> bool {
         let page = address >> PAGE_BITS;
@@ -101,9 +96,15 @@ impl Default for Pages {
     }
 }
 
-impl crate::unwind::elf::ReadBytes for Pages {
-    fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool {
-        self.bytes(address, buffer)
+impl Memory for Pages {
+    #[inline]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        if !address.is_multiple_of(8) || !self.is_readable(address) {
+            return None;
+        }
+        let place = core::ptr::with_exposed_provenance::<u64>(address as usize);
+        // SAFETY: aligned, and its page can be read. Volatile: another thread may write there, and any value will do.
+        Some(unsafe { place.read_volatile() })
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) use self::linker::set_find_object;
 use self::linker::{FoundObject, find_object};
 use self::source::ARENA;
 use super::{memory, rule_cache};
+use crate::managed::cpython;
 use crate::platform;
 use crate::unwind::cfi::Tables;
 use crate::unwind::elf::{self, BUILD_ID_BYTES};
@@ -488,14 +489,16 @@ fn take_in(
     COUNT.store(count.max(index + 1), Ordering::Release);
     rule_cache::module_came();
     PENDING.store(true, Ordering::Release);
-    if image.dynamic != 0 {
-        let dynamic = image.dynamic;
-        let text = (
-            image.text_start.wrapping_add(bias),
-            image.text_end.wrapping_add(bias),
-        );
-        crate::managed::cpython::module_came(path.to_bytes(), dynamic, bias, text);
-    }
+    let text = (
+        image.text_start.wrapping_add(bias),
+        image.text_end.wrapping_add(bias),
+    );
+    cpython::module_came(&cpython::Module {
+        path: path.to_bytes(),
+        dynamic: image.dynamic,
+        bias,
+        text,
+    });
     // SAFETY: just written, never freed.
     Some(unsafe { &*memory })
 }

@@ -183,3 +183,40 @@ fn samples_at_any_moment_show_calls_that_are_there() {
         );
     }
 }
+
+/// The recorder reads the stack of a thread that waits, from outside. In 3.10 it cannot tell which one it is.
+#[test]
+fn waits_that_never_end_have_python_stacks() {
+    for (python, version) in interpreters() {
+        if version == (3, 10) {
+            continue;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/forever.py");
+        let python = python.to_str().expect("UTF-8");
+        let arguments = ["record", "-q", "-o", "t.beat", "--", python, script];
+        let output = stackbeat(folder.path(), &arguments);
+        assert!(
+            output.status.success(),
+            "{version:?}: {}",
+            text(&output.stderr)
+        );
+        let output = stackbeat(
+            folder.path(),
+            &["export", "--to", "folded", "-o", "-", "t.beat"],
+        );
+        let folded = text(&output.stdout);
+        // Most of the thread's time is this one stack.
+        let waits = folded.lines().filter_map(|line| {
+            let (stack, ns) = line.rsplit_once(' ')?;
+            let is_whole = stack.contains(";Thread._bootstrap;")
+                && stack.contains(";forever;Event.wait;Condition.wait;");
+            is_whole.then(|| ns.parse::<u64>().ok())?
+        });
+        let waited_ns: u64 = waits.sum();
+        assert!(
+            waited_ns > 1_000_000_000,
+            "{version:?}: {waited_ns} ns in\n{folded}"
+        );
+    }
+}

@@ -18,6 +18,7 @@ use std::time::Duration;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
+use stackbeat_core::shm::methods::Methods;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
@@ -394,6 +395,7 @@ impl OffCpu {
             high: entry.stack_high.load(Ordering::Relaxed),
             // The child of a vfork overwrites its hook's frame: the caller's was published.
             in_hook: wait.probe != Probe::Vfork as u8,
+            tid: entry.tid(),
         };
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;
@@ -471,7 +473,8 @@ impl OffCpu {
         let known = self.processes.get(&process)?;
         let (upid, image) = (known.upid, known.image.as_ref()?);
         let depth = shared.depth_limit();
-        let found = self.walker.walk(image, epoch, place, depth);
+        let methods = Methods::of(&shared.mapping);
+        let found = self.walker.walk(image, epoch, place, depth, Some(&methods));
         image.each_new_module(|module| {
             self.modules.push(v1::Module {
                 upid: upid.0,

@@ -219,6 +219,7 @@ impl OffCpu {
             fp: 0,
             high: entry.stack_high.load(Ordering::Relaxed),
             in_hook: false,
+            tid: entry.tid(),
         };
         count(&shared.figures.off_cpu_walks, 1);
         let stack = match place.sp {

@@ -8,8 +8,14 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use stackbeat_core::ids::Pid;
+use std::os::unix::fs::FileExt;
+
+use stackbeat_core::ids::{Pid, Tid};
+use stackbeat_core::managed::cpython::{self, Runtime};
+use stackbeat_core::managed::{self, pages::Memory};
 use stackbeat_core::platform;
+use stackbeat_core::shm::layout::node_kind;
+use stackbeat_core::shm::methods::Methods;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
@@ -45,6 +51,9 @@ struct Loaded {
     rules: HashMap<(u64, bool), Rule>,
     /// Modules from here on nobody has been told of.
     told: usize,
+    /// How many of the modules were looked at for a runtime, and what was found.
+    searched: usize,
+    runtime: Option<Runtime>,
 }
 
 impl Loaded {
@@ -58,6 +67,8 @@ impl Loaded {
             modules: Vec::new(),
             rules: HashMap::new(),
             told: 0,
+            searched: 0,
+            runtime: None,
         })
     }
 
@@ -121,6 +132,39 @@ impl Process {
         state.told = state.modules.len();
     }
 
+    /// Finds the managed frames of a thread that stands still. `stack` is its native stack.
+    fn find_managed(
+        &self,
+        place: &Place,
+        stack: &walk::Stack,
+        methods: &Methods,
+        to: &mut managed::Thread,
+    ) {
+        let mut memory = RemotePages {
+            file: &self.memory,
+            pages: HashMap::new(),
+        };
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        while state.runtime.is_none()
+            && let Some(module) = state.modules.get(state.searched)
+        {
+            let module = cpython::Module {
+                path: module.path.as_bytes(),
+                dynamic: module.dynamic,
+                bias: module.bias,
+                text: (module.start, module.end),
+            };
+            state.searched += 1;
+            state.runtime = Runtime::of_module(&mut memory, &module);
+        }
+        if let Some(runtime) = state.runtime
+            && stack.frames().iter().any(|frame| runtime.is_code(frame.pc))
+        {
+            runtime.frames_of(&mut memory, methods, place.tid.0, to);
+        }
+    }
+
     /// The range of the module at an address; nothing when there is none.
     fn range(&self, address: u64) -> (u64, u64) {
         let mut state = self.state.borrow_mut();
@@ -167,6 +211,29 @@ impl Rules for &Process {
     }
 }
 
+/// Pages of a process, read once each.
+struct RemotePages<'a> {
+    file: &'a std::fs::File,
+    pages: HashMap<u64, Option<Box<[u8; PAGE]>>>,
+}
+
+const PAGE: usize = 4096;
+
+impl Memory for RemotePages<'_> {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let page = address / PAGE as u64;
+        let read = || {
+            let mut bytes = Box::new([0; PAGE]);
+            let read = self.file.read_exact_at(&mut *bytes, page * PAGE as u64);
+            read.ok().map(|()| bytes)
+        };
+        let bytes = self.pages.entry(page).or_insert_with(read).as_ref()?;
+        let at = address as usize % PAGE;
+        let word = bytes.get(at..at + 8).filter(|_| at.is_multiple_of(8))?;
+        Some(u64::from_le_bytes(word.try_into().ok()?))
+    }
+}
+
 /// A copy of the upper part of a stack.
 struct Copy<'a> {
     pid: Pid,
@@ -205,6 +272,8 @@ pub(crate) struct Place {
     pub high: u64,
     /// It stands in a hook: frames of that module are left out.
     pub in_hook: bool,
+    /// Who it is, as its own pid namespace has it.
+    pub tid: Tid,
 }
 
 /// Memory for walks.
@@ -213,6 +282,7 @@ pub(crate) struct Walker {
     stack: Box<walk::Stack>,
     bytes: Vec<u8>,
     words: Vec<u64>,
+    managed: Box<managed::Thread>,
 }
 
 impl Default for Walker {
@@ -221,12 +291,14 @@ impl Default for Walker {
             stack: walk::Stack::boxed(),
             bytes: vec![0; COPY_BYTES],
             words: Vec::with_capacity(COPY_BYTES / 8),
+            managed: managed::Thread::boxed(),
         }
     }
 }
 
 impl Walker {
-    /// Walks a stack. `epoch` is the process' module epoch.
+    /// Walks a stack. `epoch` is the process' module epoch. With `methods`, where they get their numbers, frames of
+    /// runtimes are among it.
     ///
     /// # Errors
     ///
@@ -237,6 +309,7 @@ impl Walker {
         epoch: u32,
         place: &Place,
         depth: usize,
+        methods: Option<&Methods>,
     ) -> io::Result<Stack> {
         process.follow(epoch);
         let low = place.sp & !7;
@@ -274,9 +347,24 @@ impl Walker {
         };
         self.stack.forget();
         let end = self.stack.walk(&start, depth, &process, &mut copy);
-        let frames = self.stack.frames().iter();
+        self.managed.frames.clear();
+        if let Some(methods) = methods {
+            process.find_managed(place, &self.stack, methods, &mut self.managed);
+        }
+        let mut placing = self.managed.frames.place(place.high);
+        let mut frames = Vec::with_capacity(self.stack.frames().len());
+        for frame in self.stack.frames() {
+            let add = |managed: &managed::Frame| frames.push((managed.address(), managed.kind()));
+            if !placing.next(frame.sp, add) {
+                let kind = match frame.is_exact() {
+                    true => node_kind::LEAF_PC,
+                    false => node_kind::NATIVE,
+                };
+                frames.push((frame.pc, kind));
+            }
+        }
         Ok(Stack {
-            frames: frames.map(|f| (f.pc, f.is_exact())).collect(),
+            frames,
             is_whole: end == WalkEnd::Root,
         })
     }
