@@ -776,3 +776,139 @@ impl Key {
         self.0.max(1)
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::shm::mapping::tests::small;
+
+    /// Memory in which nearly every word leads to another one: chains without an end.
+    struct Garbage {
+        seed: u64,
+        reads: u64,
+    }
+
+    const BASE: u64 = 1 << 32;
+    const WORDS: u64 = 96;
+    const CODE_TYPE: u64 = BASE + 8 * 7;
+
+    impl Memory for Garbage {
+        fn word(&mut self, address: u64) -> Option<u64> {
+            self.reads += 1;
+            if !address.is_multiple_of(8) {
+                return None;
+            }
+            let mut key = Key(self.seed);
+            key.add(address);
+            let random = key.finish();
+            match random % 32 {
+                0 => None,
+                1..=3 => Some(0),
+                4..=11 => Some(CODE_TYPE),
+                12 => Some(random),
+                // A short text, compact and ASCII: its state has these bits.
+                13..=15 => Some(0x64),
+                _ => Some(BASE + 8 * (random >> 32) % (8 * WORDS) / 8 * 8),
+            }
+        }
+    }
+
+    #[test]
+    fn a_search_ends_whatever_memory_says() {
+        let mapping = small();
+        let methods = Methods::of(&mapping);
+        let mut thread = super::super::Thread::boxed();
+        let mut most_reads = 0;
+        for seed in 0..20_000 {
+            let offsets = [V3_10, V3_11, V3_12, V3_12][seed as usize % 4];
+            let runtime = Runtime {
+                runtime: BASE,
+                code_type: CODE_TYPE,
+                text: (0, 0),
+                offsets,
+                is_direct: seed % 4 == 3,
+            };
+            let mut memory = Garbage { seed, reads: 0 };
+            let to = &mut *thread;
+            to.frames.clear();
+            let mut reader = Reader {
+                runtime: &runtime,
+                pages: &mut memory,
+                methods: &methods,
+                text: &mut to.cpython.text,
+                found: Found::default(),
+            };
+            reader.follow(BASE, &mut to.frames);
+            let frames: usize = to.frames.runs().map(|(_, frames)| frames.len()).sum();
+            assert!(frames <= super::super::MOST_FRAMES);
+            most_reads = most_reads.max(memory.reads);
+        }
+        // It has found its way into such memory, and out again.
+        assert!((100..1_000_000).contains(&most_reads), "{most_reads}");
+    }
+
+    /// Words at addresses; all others are 0.
+    struct Words(std::collections::HashMap<u64, u64>);
+
+    impl Memory for Words {
+        fn word(&mut self, address: u64) -> Option<u64> {
+            Some(self.0.get(&address).copied().unwrap_or(0))
+        }
+    }
+
+    /// A frame that hangs on itself, with good code.
+    #[test]
+    fn a_circle_of_good_frames_is_cut() {
+        let [state, cframe, frame, code, name, file] =
+            [0, 1, 2, 3, 4, 5].map(|page| BASE + (page << 12));
+        let mapping = small();
+        let methods = Methods::of(&mapping);
+        for (offsets, is_direct) in [
+            (V3_10, false),
+            (V3_11, false),
+            (V3_12, false),
+            (V3_12, true),
+        ] {
+            let o = &offsets;
+            let mut words = Words(std::collections::HashMap::new());
+            let mut put = |address: u64, value: u64| words.0.insert(address, value);
+            put(
+                state + o.thread_frames,
+                if is_direct { frame } else { cframe },
+            );
+            put(state + o.cframe_current, frame);
+            put(cframe + o.cframe_current, frame);
+            put(cframe + o.cframe_previous, cframe);
+            put(frame + o.code, code);
+            put(frame + o.previous, frame);
+            put(code + o.object_type, CODE_TYPE);
+            put(code + o.name, name);
+            put(code + o.file, file);
+            for text in [name, file] {
+                put(text + o.text_length, 3);
+                put(text + o.text_state, 1 << 2 | 1 << 5 | 1 << 6);
+                put(text + o.ascii_bytes, u64::from_le_bytes(*b"abc\0\0\0\0\0"));
+            }
+            let runtime = Runtime {
+                runtime: BASE,
+                code_type: CODE_TYPE,
+                text: (0, 0),
+                offsets,
+                is_direct,
+            };
+            let mut thread = super::super::Thread::boxed();
+            let to = &mut *thread;
+            let mut reader = Reader {
+                runtime: &runtime,
+                pages: &mut words,
+                methods: &methods,
+                text: &mut to.cpython.text,
+                found: Found::default(),
+            };
+            reader.follow(state, &mut to.frames);
+            assert!(reader.found.is_truncated, "{:?} {is_direct}", offsets.chain);
+            let method = methods.read(1).expect("the method was described");
+            assert_eq!((&*method.name, &*method.file), ("abc", "abc"));
+        }
+    }
+}
