@@ -42,7 +42,7 @@ static MODULES_SEEN: AtomicU64 = AtomicU64::new(0);
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
 /// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one. Modules are left out if
-/// another thread changes slots for longer than `MOST_WAITS`: one that withdraws hooks for the session before this one.
+/// another thread changes slots for longer than `MOST_WAITS`: one that unpatches hooks for the session before this one.
 pub(crate) fn patch() -> usize {
     ON.store(true, Ordering::Relaxed);
     look(Slots::All)

@@ -122,7 +122,7 @@ while True: time.sleep(0.01)
     for round in 0..20 {
         send_group(Signal::USR1);
         assert_eq!(next(), "10", "round {round}");
-        // The recorder handles one after the other: had it handed on the first, it would be told of
+        // The recorder handles one after the other: had it handed on the first, that would be printed
         // before this one.
         send(Signal::USR2);
         assert_eq!(next(), "12", "round {round}");

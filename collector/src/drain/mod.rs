@@ -254,7 +254,7 @@ impl Drainer {
             .iter()
             .any(|(i, _)| self.is_of_unregistered(mapping, *i))
         {
-            // A process that came after the look and has records already: it goes into the file before them.
+            // A process that came after the poll and has records already: it goes into the file before them.
             self.lifecycle
                 .meet_newcomers(mapping, &self.converter, &snapshot, &*self.system);
         }

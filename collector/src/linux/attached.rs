@@ -25,7 +25,7 @@ use crate::session::options::{AttachSession, AttachStep, Attachment, Options, Ou
 use crate::session::shared::Shared;
 use crate::session::storage;
 
-/// Distance between two looks whether the program still runs.
+/// Distance between two polls of whether the program still runs.
 const POLL: Duration = Duration::from_millis(50);
 /// How long captures and signals under way are waited for before the agent leaves.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 //!
 //! Several threads share the work, all in the process that called [`record`]: the calling thread waits for the program
 //! and for signals, one advances the ticks and interrupts running threads, one drains and writes. What a session can do
-//! without has threads of its own ([`Besides`]): control, counters, the look at threads that wait, and the one at
+//! without has threads of its own ([`Besides`]): control, counters, the off-CPU sampler, and the search for
 //! processes without an agent.
 
 use std::ffi::OsStr;

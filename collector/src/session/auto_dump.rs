@@ -1,5 +1,5 @@
-//! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when a turn of an event
-//! loop takes too long, when the program or a process that it has started dies of a fault.
+//! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when an iteration of an
+//! event loop takes too long, when the program or a process that it has started dies of a fault.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

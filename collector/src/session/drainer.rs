@@ -1,5 +1,5 @@
 //! The drain's thread: passes at a pace that follows the pool, a summary that is never old, and
-//! patience with a disk that is full.
+//! new attempts while the disk is full.
 
 use std::io;
 use std::sync::Arc;

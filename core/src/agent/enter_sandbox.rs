@@ -158,7 +158,7 @@ impl Entering {
         }
         if !has_succeeded {
             match self.what {
-                What::Filter(candidate) => candidate.withdraw(),
+                What::Filter(candidate) => candidate.discard(),
                 What::Closed(before) => sandbox::reopen(before),
             }
             return;

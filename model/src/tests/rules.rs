@@ -456,7 +456,7 @@ fn another_call_site_is_another_call() {
 }
 
 #[test]
-fn a_turn_of_the_event_loop_cuts_what_it_calls() {
+fn an_iteration_of_the_event_loop_cuts_what_it_calls() {
     let script = |marked: bool, flagged: bool| {
         move |b: &mut Builder, t: &mut Script| {
             let event_loop = b.stack(1, &[A], NATIVE);

@@ -73,8 +73,8 @@ fn pipe(server: &Server, name: &str) -> String {
 
 #[test]
 fn a_slow_iteration_of_node_is_dumped() {
-    let turns = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
-    let options = [&turns[..], &["--dump-last", "3s"]].concat();
+    let slow_iterations = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
+    let options = [&slow_iterations[..], &["--dump-last", "3s"]].concat();
     let server = Server::recorded(Kind::Node, &options);
     server.address().ask();
     let main = server.pid();
@@ -93,7 +93,7 @@ fn a_slow_iteration_of_node_is_dumped() {
 
 /// The log is a pipe that nobody empties: the iteration in which the worker writes to it lasts until somebody does.
 #[test]
-fn a_turn_of_nginx_that_waits_for_its_log_is_dumped() {
+fn an_iteration_of_nginx_that_waits_for_its_log_is_dumped() {
     let options = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
     let server = Server::recorded(Kind::Nginx, &options);
     let log = pipe(&server, "access.pipe");

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use stackbeat_tests::tool::{binary, command};
 
 /// A program that hangs must not hang the tests.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program under `record`.
 struct Recorded {
@@ -175,7 +175,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     loop {
         match look() {
             Ok(found) => return found,
-            Err(why) => assert!(began.elapsed() < PATIENCE, "{what}: {why}"),
+            Err(why) => assert!(began.elapsed() < TIMEOUT, "{what}: {why}"),
         }
         sleep(Duration::from_millis(100));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stackbeat_core::attach_status::{Refused, decode};
 use stackbeat_core::ids::{Pid, Tid};
 
-use super::asking::Slots;
+use super::api_slots::Slots;
 use super::image::{Functions, Images};
 use super::place::{self, Doing, Judge};
 use super::target::{self, Target};

@@ -6,7 +6,7 @@
 //! threads run on all the time.
 
 #[cfg(target_arch = "x86_64")]
-mod asking;
+mod api_slots;
 #[cfg(target_arch = "x86_64")]
 mod image;
 #[cfg(target_arch = "x86_64")]
