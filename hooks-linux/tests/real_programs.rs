@@ -2,7 +2,7 @@
 //!
 //! A program that is not installed is passed over (named in the test's output).
 
-use stackbeat_tests::agent::{Session, agent, assert_same, compile, run};
+use stackbeat_tests::c_programs::{Session, agent, assert_same, compile, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use serde_json::Value;
-use stackbeat_tests::json::assert_adds_up;
+use stackbeat_tests::tool_json::assert_adds_up;
 use stackbeat_tests::{Background, compile, python};
 
 use stackbeat_tests::tool::{binary, stackbeat, text};

@@ -16,7 +16,7 @@ use super::procfs::{self, Identity, Watch};
 use super::record::{Subject, Teller, begin};
 use super::sharing::{Place, give};
 use super::transfers::Transfers;
-use super::{family, program};
+use super::{family, find_program};
 use crate::session::attach_error::AttachError;
 use crate::session::clocks::now_ns;
 use crate::session::error::{RecordError, Warning};
@@ -43,7 +43,7 @@ pub fn attach(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
     options.validate()?;
-    program::check_agent(&options.agent)?;
+    find_program::check_agent(&options.agent)?;
     let mut options = options.clone();
     let place = Place::choose(target, &mut options)?;
     let options = &options;

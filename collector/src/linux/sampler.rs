@@ -14,7 +14,7 @@ mod busy;
 mod idle;
 mod kernel;
 pub(super) mod kernel_clock;
-mod signals;
+mod signal_choice;
 mod unregistered;
 mod unregistered_threads;
 
@@ -35,7 +35,7 @@ use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 use kernel::Kernel;
-use signals::{Mask, Signals};
+use signal_choice::{Mask, Signals};
 use unregistered::Unregistered;
 
 /// Longest distance between two polls of a thread that was found blocked outside hooks, ns: this, or so much for
@@ -223,7 +223,12 @@ impl Sampler {
 
     /// Whether ticks are any thread's.
     pub(super) fn has_ticks(&self) -> bool {
-        !self.idle.is_empty() || self.active.iter().flatten().any(|threads| !threads.is_empty())
+        !self.idle.is_empty()
+            || self
+                .active
+                .iter()
+                .flatten()
+                .any(|threads| !threads.is_empty())
     }
 
     /// Whether the pids of the process with this entry mean its threads here.

@@ -26,8 +26,8 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 use stackbeat_proto::v1::unrecorded::Reason;
 
+use super::find_program::{self, Program};
 use super::procfs::{self, Identity};
-use super::program::{self, Program};
 use crate::drain::lifecycle::Since;
 use crate::session::clocks::now_ns;
 use crate::session::control::Session;
@@ -619,7 +619,7 @@ impl Stretch {
 /// Why no agent is in a program. `filters`: how many every process of the recording has.
 fn reason(pid: Pid, executable: &str, filters: u32) -> Reason {
     let path = Path::new(executable);
-    if program::privileged(path) {
+    if find_program::privileged(path) {
         return Reason::Privileged;
     }
     // Through /proc, because the process may have other mounts than we.
@@ -628,7 +628,7 @@ fn reason(pid: Pid, executable: &str, filters: u32) -> Reason {
     };
     let mut head = [0; 256];
     let length = file.read_at(&mut head, 0).unwrap_or(0);
-    let warning = program::judge_elf(path, &file, &head[..length], &mut false);
+    let warning = find_program::judge_elf(path, &file, &head[..length], &mut false);
     match warning.as_ref().map_or(Reason::NotKnown, reason_of) {
         Reason::NotKnown if procfs::seccomp_filters(pid) > filters => Reason::Sandbox,
         reason => reason,

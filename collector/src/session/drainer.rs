@@ -134,7 +134,7 @@ impl DrainThread {
         self
     }
 
-    /// One pass, and what is to be told about it.
+    /// One pass, and what is to be reported about it.
     fn pass(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         if !self.was_cut && shared.was_cut() {

@@ -11,9 +11,9 @@ use stackbeat_core::{clock, platform};
 
 use super::activity::{Activity, Part};
 use super::clocks::now_ns;
-use super::guard::Guard;
 use super::options::{MAX_DEPTH, Status};
 use super::orders::{Order, Reason};
+use super::sigbus_guard::Guard;
 use crate::drain::crash::Crash;
 
 macro_rules! figures {

@@ -19,7 +19,7 @@
 
 use crate::ids::{Upid, Utid};
 use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, drops};
-use crate::shm::record::MAX_RECORD_WORDS;
+use crate::shm::record_format::MAX_RECORD_WORDS;
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
 
 /// A state word: the owner's entry and one of `buffer_state`.

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::probe::Category;
 use stackbeat_core::{agent, platform};
 
-use super::module::Module;
+use super::loaded_module::Module;
 use super::writable::{self, SlotsLock, Writable};
 use crate::resolve::{self, Dynamic};
 use crate::signal;

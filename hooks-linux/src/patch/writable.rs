@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use stackbeat_core::platform;
 
-use super::module::Module;
+use super::loaded_module::Module;
 use crate::memory;
 
 /// A thread changes slots.

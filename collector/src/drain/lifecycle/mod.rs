@@ -19,7 +19,7 @@ use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::shm::buffer::Drained;
 use stackbeat_core::shm::layout::{ThreadEntry, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::TextKind;
+use stackbeat_core::shm::record_format::TextKind;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{Rusage, SampleRow};
@@ -29,7 +29,7 @@ pub(crate) use seed::{Seed, SeedThread};
 
 use super::Keep;
 use super::crash::Crash;
-use super::decode::Record;
+use super::decode_record::Record;
 use super::system::{Image, System, Watch, name_of_file};
 use crate::writer::encode;
 use stackbeat_symbolize::Modules;

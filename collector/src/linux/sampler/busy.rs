@@ -7,7 +7,7 @@ use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_tic
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
-use super::signals::Signals;
+use super::signal_choice::Signals;
 use super::{Sampler, Thread, live_entry};
 use crate::linux::procfs::process_clock;
 use crate::session::clocks::now_ns;

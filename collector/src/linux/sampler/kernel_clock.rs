@@ -25,7 +25,7 @@ use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet};
 
-use super::signals::Signals;
+use super::signal_choice::Signals;
 use super::{Sampler, Thread, busy, live_entry};
 use crate::linux::procfs;
 use crate::session::clocks::now_ns;

@@ -14,7 +14,7 @@ use stackbeat_core::{clock, platform};
 
 use super::adopt::{self, Wanted};
 use super::kernel::{Kernel, open_state};
-use super::signals::Signals;
+use super::signal_choice::Signals;
 use super::unregistered::{Unregistered, Waits};
 use super::{Process, Sampler};
 use crate::linux::procfs;

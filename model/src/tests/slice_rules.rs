@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stackbeat_core::probe::{Cause, Probe};
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name, Script};
 use super::*;

@@ -1,9 +1,9 @@
 //! Dumps that servers' recordings write by themselves: for a slow iteration of an event loop, a wait that is too long, the crash
 //! of a process.
 
-use super::locks::{Client, ask, pid_of};
+use super::postgres_locks::{Client, ask, pid_of};
 use super::*;
-use stackbeat_tests::processes::send;
+use stackbeat_tests::process_tree::send;
 use stackbeat_tests::servers::NGINX;
 use stackbeat_tests::{run, stackbeat, wait_until};
 use std::fs::{self, File};
