@@ -13,7 +13,8 @@ use stackbeat_core::ids::Pid;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::clocks::now_ns;
-use super::control::{DumpError, Session};
+use super::control::Session;
+use super::dump_error::DumpError;
 use super::options::{Dumps, Progress};
 use super::orders::{Order, Reason};
 use super::protocol::{DumpReply, DumpRequest};

@@ -1,7 +1,7 @@
 //! What a recording session is on any platform: what it is asked to do and says, what its threads share, the drain's
 //! thread, pace and budget, control, dumps, and its end.
 //!
-//! - `options`, `error`, `attach_error`, `orders`: what is asked of it, and what can go wrong
+//! - `options`, `error`, `attach_error`, `dump_error`, `orders`: what is asked of it, and what can go wrong
 //! - `shared`, `storage`, `activity`, `clocks`, `trace_header`: what its threads share
 //! - `drainer`: the drain's thread; `kept`: what parts of the recorder keep of each live thread
 //! - `pace`, `budget`, `cost`: the intervals, and what a recording costs; `cpus`: which processors the program runs on
@@ -18,6 +18,7 @@ mod cost;
 mod cpus;
 pub(crate) mod drainer;
 mod dump;
+pub(crate) mod dump_error;
 pub(crate) mod error;
 pub(crate) mod finish;
 pub(crate) mod jit_maps;
@@ -33,6 +34,7 @@ pub(crate) mod trace_header;
 
 pub use attach_error::{AttachError, Held};
 pub use cpus::{CpuList, CpuListError};
+pub use dump_error::DumpError;
 pub use error::{RecordError, Warning, WhyNot};
 pub use options::{
     AttachSession, AttachStep, Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH,
