@@ -15,10 +15,10 @@
 #![no_std]
 
 #[cfg(not(feature = "noop"))]
-mod agent;
+mod agent_functions;
 
 #[cfg(feature = "noop")]
-mod agent {
+mod agent_functions {
     #[inline(always)]
     pub fn is_active() -> bool {
         false
@@ -47,19 +47,19 @@ mod kind {
 /// Whether the program is being recorded (or was when it first asked).
 #[inline]
 pub fn is_active() -> bool {
-    agent::is_active()
+    agent_functions::is_active()
 }
 
 /// Something happened now.
 #[inline]
 pub fn mark(name: &str) {
-    agent::event(kind::MARK, name, 0);
+    agent_functions::event(kind::MARK, name, 0);
 }
 
 /// Something happened now, with a number.
 #[inline]
 pub fn mark_value(name: &str, value: i64) {
-    agent::event(kind::MARK, name, value);
+    agent_functions::event(kind::MARK, name, value);
 }
 
 /// A scope of this thread, until the value is dropped.
@@ -73,7 +73,7 @@ pub struct Scope {
 /// Begins a scope. Scopes of a thread nest.
 #[inline]
 pub fn scope(name: &str) -> Scope {
-    agent::event(kind::SCOPE_BEGIN, name, 0);
+    agent_functions::event(kind::SCOPE_BEGIN, name, 0);
     Scope {
         _of_thread: core::marker::PhantomData,
     }
@@ -82,49 +82,49 @@ pub fn scope(name: &str) -> Scope {
 impl Drop for Scope {
     #[inline]
     fn drop(&mut self) {
-        agent::event(kind::SCOPE_END, "", 0);
+        agent_functions::event(kind::SCOPE_END, "", 0);
     }
 }
 
 /// A counter of the process has this value from now on.
 #[inline]
 pub fn counter(name: &str, value: i64) {
-    agent::event(kind::COUNTER, name, value);
+    agent_functions::event(kind::COUNTER, name, value);
 }
 
 /// Work begins that goes from thread to thread; `id` tells it from others.
 #[inline]
 pub fn flow_begin(name: &str, id: u64) {
-    agent::event(kind::FLOW_BEGIN, name, id as i64);
+    agent_functions::event(kind::FLOW_BEGIN, name, id as i64);
 }
 
 /// The work has come to this thread.
 #[inline]
 pub fn flow_step(name: &str, id: u64) {
-    agent::event(kind::FLOW_STEP, name, id as i64);
+    agent_functions::event(kind::FLOW_STEP, name, id as i64);
 }
 
 /// The work ends here.
 #[inline]
 pub fn flow_end(name: &str, id: u64) {
-    agent::event(kind::FLOW_END, name, id as i64);
+    agent_functions::event(kind::FLOW_END, name, id as i64);
 }
 
 /// Work begins that is not one thread's: any thread of the process ends it, and other work may overlap. `id` tells
 /// it from others of this name.
 #[inline]
 pub fn async_begin(name: &str, id: u64) {
-    agent::event(kind::ASYNC_BEGIN, name, id as i64);
+    agent_functions::event(kind::ASYNC_BEGIN, name, id as i64);
 }
 
 /// That work ends.
 #[inline]
 pub fn async_end(name: &str, id: u64) {
-    agent::event(kind::ASYNC_END, name, id as i64);
+    agent_functions::event(kind::ASYNC_END, name, id as i64);
 }
 
 /// Captures this thread's stack now, whatever the interval; a thread may do this 2000 times a second.
 #[inline]
 pub fn capture() {
-    agent::capture();
+    agent_functions::capture();
 }

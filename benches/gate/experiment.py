@@ -2,7 +2,7 @@
 """How often the gate is wrong, how small a change it finds, and whether it names function and cause.
 
     benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR            everything
-    benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR --quick    a taste, in four minutes
+    benches/gate/experiment.py --stackbeat target/release/stackbeat -o DIR --quick    a short version, in four minutes
 
 For each kind of change (kinds.py) the amount that adds 2, 5, 10 and 20 % is found first. Then blocks are
 recorded: for each size, and for no change at all, ten pairs of an unchanged and a changed run. A pair is recorded

@@ -2,7 +2,7 @@
 //!
 //! Each of these uses those above it only:
 //!
-//! - `writer` and [`functions`]: the file, and what the agent library says of itself;
+//! - `writer` and [`hooked_calls`]: the file, and what the agent library says of itself;
 //! - `drain`: from the shared memory into packets;
 //! - [`session`]: what a session is on any platform;
 //! - `linux`: what runs, samples and looks into programs there, and the start of a session, which knows all of it;
@@ -13,7 +13,7 @@
 #[cfg(target_os = "linux")]
 mod drain;
 #[cfg(target_os = "linux")]
-pub mod functions;
+pub mod hooked_calls;
 #[cfg(target_os = "linux")]
 mod linux;
 mod numbers;

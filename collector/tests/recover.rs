@@ -12,7 +12,7 @@ use stackbeat_core::clock;
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::layout::{Capacity, ClockSource, Mode};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::{RecordKind, header};
+use stackbeat_core::shm::record_format::{RecordKind, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns;

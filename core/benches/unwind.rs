@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 
 use divan::Bencher;
 use framehop::Unwinder as _;
-use stackbeat_core::native::modules;
-use stackbeat_core::native::walk::NativeWalker;
+use stackbeat_core::native::own_modules;
+use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::{
     FramePointerWalker, Frames, Registers, StackBounds, StackWalker, WalkEnd,
 };
@@ -25,7 +25,7 @@ const LEVELS: usize = 128;
 const HARNESS: usize = 18;
 
 fn main() {
-    modules::init();
+    own_modules::init();
     divan::main();
 }
 
@@ -237,8 +237,8 @@ impl Framehop {
         let mut unwinder = framehop::x86_64::UnwinderX86_64::new();
         // A walk makes the modules known whose code it meets.
         full()();
-        modules::forget_reports();
-        modules::report_changes(|module, _| {
+        own_modules::forget_reports();
+        own_modules::report_changes(|module, _| {
             let Some(tables) = module.tables() else {
                 return;
             };

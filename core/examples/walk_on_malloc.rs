@@ -11,8 +11,8 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::fmt::Write as _;
 
-use stackbeat_core::native::modules;
-use stackbeat_core::native::walk::{self, NativeWalker};
+use stackbeat_core::native::own_modules;
+use stackbeat_core::native::own_walk::{self, NativeWalker};
 use stackbeat_core::platform::{self, Backing};
 use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
@@ -139,7 +139,7 @@ fn look(walker: &mut NativeWalker, pointer: u64) {
         let root = walker.stack().frames().first().map_or(0, |frame| frame.pc);
         STUCK[count as usize % STUCK.len()].store(root, Relaxed);
     }
-    modules::report_changes(|_, _| {});
+    own_modules::report_changes(|_, _| {});
 }
 
 extern "C" fn begin() {
@@ -151,9 +151,9 @@ extern "C" fn begin() {
     unsafe { *RESULT.0.get() = Some(result) };
     MEASURE.store(number("WALK_TIME") == Some(1), Relaxed);
     INTERVAL.store(number("WALK_INTERVAL_US").unwrap_or(100) * 2000, Relaxed);
-    modules::init();
+    own_modules::init();
     if !MEASURE.load(Relaxed) {
-        walk::check_walks();
+        own_walk::check_walks();
     }
     READY.store(true, Relaxed);
     // The stack of a constructor begins in the dynamic linker.
@@ -164,7 +164,7 @@ extern "C" fn end() {
     if !READY.swap(false, Relaxed) {
         return;
     }
-    let (checked, differing) = walk::checked_walks();
+    let (checked, differing) = own_walk::checked_walks();
     let all = |counter: &AtomicU64| counter.load(Relaxed);
     let walks = all(&WALKS);
     let mut text = format!(
@@ -179,7 +179,7 @@ extern "C" fn end() {
         let _ = writeln!(text, "{name} {}", all(count));
     }
     for address in STUCK.iter().map(all).filter(|a| *a != 0) {
-        let module = modules::find(address);
+        let module = own_modules::find(address);
         let (path, offset) = module.map_or(("?".into(), address), |m| {
             (
                 String::from_utf8_lossy(m.path()).into_owned(),

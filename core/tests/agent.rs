@@ -9,7 +9,7 @@ use stackbeat_core::shm::buffer::{self, Pool};
 use stackbeat_core::shm::callstack::Table;
 use stackbeat_core::shm::layout::{Capacity, ThreadEntry, entry_state, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::{RecordKind, flags};
+use stackbeat_core::shm::record_format::{RecordKind, flags};
 use stackbeat_core::shm::registry;
 use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::system_call::SystemCall;

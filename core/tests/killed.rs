@@ -9,7 +9,7 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool};
 use stackbeat_core::shm::layout::{Capacity, buffer_state, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::RecordKind;
+use stackbeat_core::shm::record_format::RecordKind;
 use stackbeat_core::shm::registry;
 use stackbeat_core::shm::throttle::Ticker;
 use std::collections::HashMap;

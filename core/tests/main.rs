@@ -8,7 +8,7 @@ mod agent;
 #[cfg(not(any(loom, miri)))]
 mod alone;
 #[cfg(not(any(loom, miri)))]
-mod attached;
+mod attach_detach;
 #[cfg(not(any(loom, miri)))]
 mod killed;
 #[cfg(not(any(loom, miri)))]

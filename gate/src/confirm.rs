@@ -6,8 +6,8 @@
 use crate::decide::{Confirmation, Finding, Way};
 use crate::rules::Pairing;
 use crate::run::{Run, Side};
+use crate::run_table::Table;
 use crate::stats::{effect, median, rank};
-use crate::table::Table;
 
 /// Chance that fresh runs of equal programs confirm a finding. With the error rate of the search it makes that
 /// of both: a false finding has to be made and confirmed.

@@ -19,15 +19,15 @@ pub use scopes::ScopeRow;
 
 use stackbeat_model::metric::{Metric, Unit};
 
-use crate::budget::{self, BudgetRow, Uncounted};
 use crate::compare::{Answer, Comparison, Question, compare};
 use crate::explain::{self, Explanation, change};
 use crate::random::Random;
 use crate::rules::{Pairing, Rules};
 use crate::run::{NameId, RoleId, Side};
-use crate::stats::family::{self, Exchange, Member};
+use crate::run_budget::{self, BudgetRow, Uncounted};
+use crate::run_table::{Column, Table};
 use crate::stats::median;
-use crate::table::{Column, Table};
+use crate::stats::multiple_comparisons::{self, Exchange, Member};
 
 /// The whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl Judge<'_> {
         let calls = self.system_calls();
         let (findings, notices) = self.findings(&whole, &worse, &across, &moved, &calls);
         roles.extend(calls);
-        let budgets = budget::rows(self.table, self.rules);
+        let budgets = run_budget::rows(self.table, self.rules);
         let is_exceeded = budgets.iter().any(BudgetRow::is_exceeded);
         let required = |metric| self.rules.required.contains(&metric);
         let required = whole.iter().filter(|r| required(r.metric));
@@ -425,7 +425,7 @@ impl Judge<'_> {
             true => Exchange::Pairs,
             false => Exchange::Runs,
         };
-        family::adjusted(&members, exchange, &mut Random::new(self.rules.seed))
+        multiple_comparisons::adjusted(&members, exchange, &mut Random::new(self.rules.seed))
     }
 
     fn whole(&self) -> Vec<Row> {

@@ -2,7 +2,7 @@
 //! made of.
 
 pub mod cause;
-mod evidence;
+mod change_evidence;
 mod place;
 mod wall;
 
@@ -10,14 +10,14 @@ use std::collections::HashMap;
 
 use stackbeat_model::metric::Metric;
 
-use crate::names;
+use crate::comparable_names;
 use crate::rules::Pairing;
 use crate::run::{Label, NameId, ROOT, RoleId};
+use crate::run_table::{Column, Table};
 use crate::stats::mean;
-use crate::table::{Column, Table};
 use crate::wait_partners::{self, WaitedFor};
 use cause::Cause;
-use evidence::{calls, parts};
+use change_evidence::{calls, parts};
 use place::{Places, follow, heaviest_place, most_specific};
 
 /// Means of a metric on both sides.
@@ -237,7 +237,7 @@ fn describe(
     let is_own = |label: Label, is_named: bool| match label {
         Label::Function(id) => {
             let name = &table.names.names()[id.0 as usize];
-            let fits = !is_named || names::module_of_address(&name.text).is_none();
+            let fits = !is_named || comparable_names::module_of_address(&name.text).is_none();
             (fits && !name.is_system).then_some(id)
         }
         _ => None,

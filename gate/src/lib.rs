@@ -7,18 +7,18 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
-pub mod budget;
+pub mod comparable_names;
 pub mod compare;
 pub mod confirm;
 pub mod decide;
 pub mod explain;
-pub mod names;
 mod packed;
 mod pairs;
 pub mod random;
 pub mod rules;
 pub mod run;
+pub mod run_budget;
+pub mod run_table;
 pub mod stats;
-pub mod table;
 pub mod trend;
 pub mod wait_partners;

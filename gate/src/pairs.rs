@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stackbeat_model::metric::{Metric, Unit};
 
-use crate::names::Form;
+use crate::comparable_names::Form;
 use crate::run::{Label, NameId, Names, Place, ROOT, RoleId, Run, Side};
 
 /// Least share of callers, and of the inside, that two functions must have in common.
@@ -59,7 +59,7 @@ fn overlap<K: Ord>(a: &BTreeMap<K, f64>, b: &BTreeMap<K, f64>) -> f64 {
 }
 
 /// Pairs names that are on one side only. `matched`: for each name the one that stands for it, as
-/// `names::matched` gives it; pairs are added to it.
+/// `comparable_names::matched` gives it; pairs are added to it.
 pub(crate) fn by_place(runs: &[Run], names: &Names, matched: &mut [(usize, Form)]) {
     for _ in 0..ROUNDS {
         let open = open(names, matched);

@@ -1,22 +1,22 @@
 //! One run, summed up: what stays of a trace while the others are read. Its size follows the number of
 //! places that matter, not the length of the recording.
 
-mod builder;
 mod comparable;
-mod program;
+mod run_builder;
+mod same_program;
 pub mod wait_sums;
 
 use std::collections::HashMap;
 
-pub use builder::Builder;
 pub(crate) use comparable::{all_count, keep_comparable};
-pub use program::{Kin, kin};
+pub use run_builder::Builder;
+pub use same_program::{Kin, kin};
 
 use stackbeat_model::call_tree::{self, CallTree};
 pub use stackbeat_model::call_tree::{Leaf, ROOT};
 use stackbeat_model::metric::{METRICS, Metric, Values};
 
-use crate::names::{self, Form};
+use crate::comparable_names::{self, Form};
 use crate::packed::{Metrics, Packed};
 use crate::run::wait_sums::WaitSum;
 
@@ -109,7 +109,7 @@ pub struct Names {
 impl Names {
     /// The number of a function's name.
     pub fn function(&mut self, name: &str, is_system: bool, side: Side) -> NameId {
-        let text = names::reduce(name, Form::Name);
+        let text = comparable_names::reduce(name, Form::Name);
         let id = *self.index.entry(text).or_insert_with_key(|text| {
             self.names.push(Name {
                 text: text.clone(),

@@ -9,8 +9,8 @@ use stackbeat_model::metric::Metric;
 
 use crate::run::RoleId;
 use crate::run::wait_sums::{End, Party, WaitKey};
+use crate::run_table::{Column, Table};
 use crate::stats::mean;
-use crate::table::{Column, Table};
 
 /// What is said of whom was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 //! with it recording at 1 ms (gates light, as a recording makes them for such loops), in alternation. Run with `cargo bench -p stackbeat-hooks-linux`;
 //! `STACKBEAT_AGENT` names another library than the one cargo built.
 
-use stackbeat_tests::agent::{Session, agent, compile, run};
+use stackbeat_tests::c_programs::{Session, agent, compile, run};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! The library stays loaded for good: code may have kept pointers to hooks, and threads may be inside
 //! one. Detached it is inert, and can be attached again.
 
-use crate::{descriptor, env, patch, process, resolve, signal, start, thread};
+use crate::{constructor, descriptor, env, fork_exec, patch, resolve, signal, thread};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::agent::{self, Refusal};
@@ -37,7 +37,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
         if resolve::comes_last() {
             resolve::come_late();
         }
-        has_sanitizer = resolve::any_loaded(start::DEFERRING_SANITIZERS);
+        has_sanitizer = resolve::any_loaded(constructor::DEFERRING_SANITIZERS);
     });
     if has_sanitizer {
         return Err(Refused::Sanitizer);
@@ -63,7 +63,7 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
         env::keep(path, own_path);
     }
     if !PREPARED.swap(true, Ordering::Relaxed) && !env::was_preloaded() {
-        process::watch_forks();
+        fork_exec::watch_forks();
         thread::watch_thread_ends();
     }
     signal::start();

@@ -1,7 +1,7 @@
 //! The list of hooked functions, and where a hook says that it was called.
 //!
 //! Each function has an entry in a section of its own, in which the collector finds all of them without
-//! running anything (`collector/src/functions.rs`); its place there is the function's number.
+//! running anything (`collector/src/hooked_calls.rs`); its place there is the function's number.
 
 use core::ffi::CStr;
 

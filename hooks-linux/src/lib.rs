@@ -3,7 +3,7 @@
 //! slots through which modules call each other (`attach`, `patch`).
 //!
 //! How hooks are made:
-//! - `table`: the macros that make a hook out of one line, also of the lists in `stackbeat_core::posix`
+//! - `hook_macros`: the macros that make a hook out of one line, also of the lists in `stackbeat_core::posix`
 //! - `hooked_functions`: the list of hooked functions, by which a hook says that it was called
 //! - `resolve`: finds the original behind a hook, in the dynamic linker's list
 //! - `lacking`: functions that some libcs lack
@@ -11,8 +11,8 @@
 //! The hooks, one file a family of calls:
 //! - memory: `alloc` (malloc and its relatives), `memory` (mmap and its relatives)
 //! - files and sockets: `io`, `stdio`, `net`; `poll`, `uring`: waiting for events and completions
-//! - threads: `thread`, `lock`, `wait` (condition variables, semaphores, queues), `sleep`, `clock`; `futex`: `syscall()`
-//! - processes: `process` (fork, exec, spawn, wait), `send` (kill and its relatives), `sandbox` (prctl, seccomp)
+//! - threads: `thread`, `lock`, `wait` (condition variables, semaphores, queues), `sleep`, `clock_reads`; `futex`: `syscall()`
+//! - processes: `fork_exec` (fork, exec, spawn, wait), `send` (kill and its relatives), `sandbox` (prctl, seccomp)
 //! - signals: `signal`, with masks and crashes in its folder; `altstack`
 //! - libraries: `patch/library` (dlopen and its relatives)
 //!
@@ -23,7 +23,7 @@
 //! - `env`: the preload and the session in the environment of children
 //!
 //! How the library comes into a process and out of it:
-//! - `start`: constructor and destructor; `verify`: which hooks the program reaches, reported at the start
+//! - `constructor`: constructor and destructor; `verify`: which hooks the program reaches, reported at the start
 //! - `attach`: the entrance and exit of a running process
 //! - `patch`: hooks in slots of modules; `patch/unpatch` takes them away where they cost too much
 //! - `api`: what a program asks for by itself
@@ -31,15 +31,17 @@
 //! Nothing here allocates, locks or logs on a hook's path.
 
 #[macro_use]
-mod table;
+mod hook_macros;
 
 mod alloc;
 mod altstack;
 mod api;
 mod attach;
-mod clock;
+mod clock_reads;
+mod constructor;
 mod descriptor;
 mod env;
+mod fork_exec;
 mod futex;
 mod hooked_functions;
 mod interrupted;
@@ -51,13 +53,11 @@ mod net;
 mod objects;
 mod patch;
 mod poll;
-mod process;
 mod resolve;
 mod sandbox;
 mod send;
 mod signal;
 mod sleep;
-mod start;
 mod stdio;
 mod thread;
 mod uring;
@@ -67,5 +67,5 @@ mod wait;
 /// What the agent allocates (at its start, never on a hook's path) does not come from the malloc that it
 /// hooks.
 #[global_allocator]
-static ARENA: stackbeat_core::platform::memory::Arena =
-    stackbeat_core::platform::memory::Arena::new();
+static ARENA: stackbeat_core::platform::agent_memory::Arena =
+    stackbeat_core::platform::agent_memory::Arena::new();

@@ -13,14 +13,14 @@
 //! `unpatch` comes without that lock: a second one ([`SlotsLock`]) keeps it and this apart.
 //!
 //! - this file: going through the modules, putting hooks in and taking them out again
-//! - `module`: a loaded module and its slots
+//! - `loaded_module`: a loaded module and its slots
 //! - `saved`: what slots held before
 //! - `writable`: who may change slots, and making them writable
 //! - `library`: `dlopen` and its relatives, by which modules come and go
 //! - `unpatch`: takes away hooks that cost too much, from anywhere in the program
 
 mod library;
-mod module;
+mod loaded_module;
 mod saved;
 pub(crate) mod unpatch;
 mod writable;
@@ -30,7 +30,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use libc::dl_phdr_info;
 use stackbeat_core::platform;
 
-use module::{Module, Slot, TableHooks};
+use loaded_module::{Module, Slot, TableHooks};
 use saved::SAVED;
 use writable::{SlotsLock, Writable};
 
@@ -42,7 +42,7 @@ static MODULES_SEEN: AtomicU64 = AtomicU64::new(0);
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
 /// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one. Modules are left out if
-/// another thread changes slots for longer than `MOST_WAITS`: one that withdraws hooks for the session before this one.
+/// another thread changes slots for longer than `MOST_WAITS`: one that unpatches hooks for the session before this one.
 pub(crate) fn patch() -> usize {
     ON.store(true, Ordering::Relaxed);
     look(Slots::All)

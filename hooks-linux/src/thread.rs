@@ -175,7 +175,7 @@ pub(crate) fn watch_thread_ends() {
     }
 }
 
-/// Asks to be told of the calling thread's end.
+/// Has `ended` called when the calling thread ends.
 pub(crate) fn watch_end() {
     set_round(1);
 }

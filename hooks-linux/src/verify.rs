@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 
 use stackbeat_core::agent;
-use stackbeat_core::shm::record::TEXT_PART_BYTES;
+use stackbeat_core::shm::record_format::TEXT_PART_BYTES;
 
 use crate::{hooked_functions, resolve};
 

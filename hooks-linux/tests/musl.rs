@@ -1,7 +1,7 @@
 //! The agent asks nothing of libc that another one lacks: musl and older versions of glibc load it.
 
 use stackbeat_core::shm::registry;
-use stackbeat_tests::agent::{Session, agent, assert_same, run, source};
+use stackbeat_tests::c_programs::{Session, agent, assert_same, run, source};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

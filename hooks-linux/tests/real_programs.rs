@@ -2,7 +2,7 @@
 //!
 //! A program that is not installed is passed over (named in the test's output).
 
-use stackbeat_tests::agent::{Session, agent, assert_same, compile, run};
+use stackbeat_tests::c_programs::{Session, agent, assert_same, compile, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -178,7 +178,7 @@ fn other_allocators_and_sanitizers() {
     }
 }
 
-/// Withdrawn hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at the start,
+/// Unpatched hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at the start,
 /// and read-only from then on; also where the dynamic linker was started as the program.
 #[test]
 fn unpatched_hooks_are_out_of_the_way() {
@@ -228,7 +228,7 @@ fn unpatched_hooks_are_out_of_the_way() {
 }
 
 /// Also in a process that the agent comes to later, where a library that is loaded makes it look for slots again; and
-/// while other threads are in hooks, which withdraw as the slots are filled and emptied.
+/// while other threads are in hooks, whose slots are filled and emptied meanwhile.
 #[test]
 fn unpatched_hooks_stay_out_of_a_process_that_is_attached_to() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,7 +2,7 @@
 //! their filters do not allow.
 
 use stackbeat_core::shm::layout::sandboxed;
-use stackbeat_tests::agent::{Session, assert_same, compile, run};
+use stackbeat_tests::c_programs::{Session, assert_same, compile, run};
 use std::process::Command;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What hooks and signals take of the program's stack, by painting: each call runs on a stack of its own, with and
 //! without the agent.
 
-use stackbeat_tests::agent::{Session, compile, run};
+use stackbeat_tests::c_programs::{Session, compile, run};
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The collector's signals never disturb a call: no EINTR, no short count, no early return, in any kind
 //! of blocking call, with every thread interrupted thousands of times a second.
 
-use stackbeat_tests::agent::{Session, assert_same, compile, run};
+use stackbeat_tests::c_programs::{Session, assert_same, compile, run};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{drops, entry_state};
 use stackbeat_core::shm::registry;
-use stackbeat_tests::agent::{Session, assert_same, compile, run};
+use stackbeat_tests::c_programs::{Session, assert_same, compile, run};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -14,7 +14,7 @@ mod held;
 mod metrics;
 
 use stackbeat_core::probe::{Category, Cause, Probe};
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 
 use self::between::{Between, gap_bound_ns};
 use self::bursts::Burst;
@@ -23,7 +23,7 @@ use self::held::Held;
 use self::metrics::{difference, share, split_off_call, take_share};
 use super::inferred_waits::{self, Wait};
 use super::sampled_events::{self, Moment, SampledEvents};
-use super::settings::Identity;
+use super::settings_in_force::Identity;
 use super::{
     Evidence, Metrics, ProbeId, Rusage, SampleRow, Segment, SegmentKind, Settings, StackIndex,
     ThreadIndex, Trace,

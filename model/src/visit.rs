@@ -10,7 +10,7 @@ use stackbeat_proto::v1::{self, packet::Body};
 use super::call_attribution::{self, AttributedCalls, Calls};
 use super::sampled_events;
 use super::segments::{Bursts, Segmenter};
-use super::settings::Identity;
+use super::settings_in_force::Identity;
 use super::slices::Slicer;
 use super::wakeups::{Joiner, LongWait};
 use super::{

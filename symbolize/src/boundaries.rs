@@ -1,7 +1,7 @@
 //! Where functions begin and end when no symbol says so: the unwind tables of stripped code do. It
 //! gives unnamed code the shape of functions (`libfoo.so+0x1240`), so that its samples add up.
 
-use super::elf::Elf;
+use super::object_file::Elf;
 use addr2line::gimli::{
     self, BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindSection,
 };

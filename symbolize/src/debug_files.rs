@@ -2,7 +2,7 @@
 //! `.gnu_debuglink`, the file shared by several debug files (`dwz`), split DWARF (`.dwo`), and the
 //! symbol table that some distributions compress into `.gnu_debugdata`.
 
-use super::elf::{Elf, ElfFile};
+use super::object_file::{Elf, ElfFile};
 use object::{Object, ObjectSection};
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
 //! DWARF: function, file, line and inlined frames of an address. `addr2line` finds the frames and reads
 //! units as they are needed; the lines where functions are defined come from their entries.
 
-use super::cache::{Identity, SymbolCache};
 use super::debug_files::{Buffers, Files};
 use super::demangle::is_mangled;
-use super::elf::{Elf, ElfFile};
-use super::scopes::Scopes;
-use super::units;
+use super::dwarf_units;
+use super::namespaces::Scopes;
+use super::object_file::{Elf, ElfFile};
+use super::section_cache::{Identity, SymbolCache};
 use addr2line::gimli::{
     self, AttributeValue, EndianSlice, Reader as _, RunTimeEndian, SectionId, UnitOffset, UnitRef,
 };
@@ -65,7 +65,7 @@ impl<'a> Dwarf<'a> {
             Some(supplementary) => dwarf
                 .load_sup(|id| section(supplementary, named(id), buffers))
                 .ok()?,
-            None => units::keep_only(&mut dwarf, addresses, buffers),
+            None => dwarf_units::keep_only(&mut dwarf, addresses, buffers),
         }
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         Some(Dwarf {

@@ -9,25 +9,25 @@
 #![forbid(unsafe_code)]
 
 mod boundaries;
-mod cache;
 mod debug_files;
 mod demangle;
 mod dwarf;
-mod elf;
+mod dwarf_units;
 mod files;
 mod jit;
 mod module;
 mod modules;
+mod namespaces;
+mod object_file;
 mod plt;
-mod scopes;
+mod section_cache;
 mod symtab;
-mod units;
 mod wanted;
 
-pub use cache::SymbolCache;
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
 pub use modules::{Module, ModuleFile, Modules};
+pub use section_cache::SymbolCache;
 pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 
 use jit::{Growth, JitNames};

@@ -3,12 +3,12 @@
 
 use super::Options;
 use super::boundaries::{Boundaries, Function};
-use super::cache::Identity;
 use super::debug_files::{self, Buffers, Files};
 use super::demangle::{demangle, is_mangled};
 use super::dwarf::{Dwarf, DwarfFrame};
-use super::elf::{Elf, ElfFile, vdso_image};
+use super::object_file::{Elf, ElfFile, vdso_image};
 use super::plt::Plt;
+use super::section_cache::Identity;
 use super::symtab::SymbolTable;
 use object::{Object, ObjectSection};
 use stackbeat_proto::v1::NodeKind;

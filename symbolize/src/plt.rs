@@ -2,7 +2,7 @@
 //! that it loads and the relocation that fills the slot.
 
 use super::demangle::demangle;
-use super::elf::{Elf, Section};
+use super::object_file::{Elf, Section};
 use object::{
     Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
 };

@@ -1,7 +1,7 @@
 //! Function symbols of one module, by address. Names are read only for the symbols that are hit.
 
 use super::demangle::is_mangled;
-use super::elf::Elf;
+use super::object_file::Elf;
 use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags, SymbolIndex, SymbolKind,
 };
@@ -156,7 +156,7 @@ const LABEL: u8 = 4;
 
 fn rank<'a>(
     elf: &Elf<'a>,
-    symbol: &object::Symbol<'a, '_, &'a object::ReadCache<super::elf::Source>>,
+    symbol: &object::Symbol<'a, '_, &'a object::ReadCache<super::object_file::Source>>,
 ) -> Option<u8> {
     if !symbol.is_definition() && symbol.kind() != SymbolKind::Unknown || symbol.address() == 0 {
         return None;

@@ -1,11 +1,11 @@
 //! What the end-to-end tests share: running a program with and without stackbeat, and reading the trace.
 
-pub mod agent;
-pub mod decode;
-pub mod json;
-pub mod processes;
+pub mod c_programs;
+pub mod plain_reader;
+pub mod process_tree;
 pub mod servers;
 pub mod tool;
+pub mod tool_json;
 pub mod viewers;
 
 use std::io::Read;
@@ -155,8 +155,8 @@ pub struct Recorded {
 
 impl Recorded {
     /// The decoded trace.
-    pub fn decode(&self) -> decode::Trace {
-        decode::Trace::read(&self.trace)
+    pub fn decode(&self) -> plain_reader::Trace {
+        plain_reader::Trace::read(&self.trace)
     }
 }
 
@@ -300,9 +300,9 @@ pub fn json_of(arguments: &[&str]) -> serde_json::Value {
 pub fn report(trace: &Path) -> serde_json::Value {
     let trace = trace.to_str().expect("UTF-8");
     let report = json_of(&["report", "--json", "--top", "0", trace]);
-    for thread in json::array(&report, "threads") {
+    for thread in tool_json::array(&report, "threads") {
         let [running, cpu, runnable] =
-            ["running_ns", "cpu_ns", "runnable_ns"].map(|key| json::number(thread, key));
+            ["running_ns", "cpu_ns", "runnable_ns"].map(|key| tool_json::number(thread, key));
         assert!(running <= cpu + runnable, "{thread:#}");
     }
     report
@@ -361,14 +361,14 @@ pub struct Background(pub Child);
 
 impl Drop for Background {
     fn drop(&mut self) {
-        processes::end_family(&mut self.0);
+        process_tree::end_family(&mut self.0);
     }
 }
 
 /// Ends a recorder by Ctrl-C, which must say that all was well; gives its summary. Its standard error is a pipe.
 #[track_caller]
 pub fn end_recorder(recorder: &mut Background) -> serde_json::Value {
-    processes::send("-INT", recorder.0.id());
+    process_tree::send("-INT", recorder.0.id());
     let mut said = String::new();
     let stderr = recorder.0.stderr.as_mut().expect("is piped");
     stderr.read_to_string(&mut said).expect("reads");

@@ -18,7 +18,7 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::SessionStatus;
 use tempfile::TempDir;
 
-use crate::processes::{State, end_family, family, send};
+use crate::process_tree::{State, end_family, family, send};
 use crate::{Program, example, run, scratch, stackbeat, wait_until};
 
 /// Two workers, and nothing outside of the folder that they are started in.

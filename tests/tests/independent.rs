@@ -1,7 +1,9 @@
 //! Results compared with tools that know nothing of stackbeat: protoc, gdb, heaptrack, perf.
 
 use stackbeat_core::probe::Cause;
-use stackbeat_tests::{Program, compile, decode, run, scratch, target_folder, verbatim, workspace};
+use stackbeat_tests::{
+    Program, compile, plain_reader, run, scratch, target_folder, verbatim, workspace,
+};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -275,7 +277,7 @@ fn the_stack_of_a_blocked_program_equals_that_of_gdb() {
         .unwrap_or_else(|| panic!("gdb: {text}"));
     let theirs = &theirs[from..=until];
 
-    let trace = decode::Trace::read(&trace_file);
+    let trace = plain_reader::Trace::read(&trace_file);
     trace.assert_sound();
     assert!(trace.blocked_in(Cause::Io, "innermost") > 400_000_000);
     let row = trace

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use stackbeat_tests::json::array;
-use stackbeat_tests::processes::send;
+use stackbeat_tests::process_tree::send;
+use stackbeat_tests::tool_json::array;
 use stackbeat_tests::{Background, python, until};
 
 use stackbeat_tests::tool::{binary, command_in, json, stackbeat, text};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stackbeat_tests::json::{figure, number};
+use stackbeat_tests::tool_json::{figure, number};
 use stackbeat_tests::{Program, has_kernel_clock, info, run, scratch, workspace};
 
 /// Rows of the witness: a name and three numbers.

@@ -18,7 +18,7 @@ fn sh(folder: &Path, script: &str) {
 }
 
 /// Names of the programs whose images the trace contains.
-fn executables(trace: &stackbeat_tests::decode::Trace) -> Vec<String> {
+fn executables(trace: &stackbeat_tests::plain_reader::Trace) -> Vec<String> {
     trace
         .processes
         .values()
@@ -153,7 +153,7 @@ fn redis_server_under_its_own_benchmark() {
     redis(&["shutdown", "nosave"]);
     assert!(child.0.wait().unwrap().success());
 
-    let trace = stackbeat_tests::decode::Trace::read(&trace_file);
+    let trace = stackbeat_tests::plain_reader::Trace::read(&trace_file);
     trace.assert_sound();
     assert_eq!(trace.lost_records(), 0);
     // The main thread waits in epoll; background threads wait on a condition variable.
@@ -379,7 +379,7 @@ fn a_program_started_by_a_link_is_called_by_the_link() {
         .folder(folder.path())
         .record(folder.path());
     let report = stackbeat_tests::report(&recorded.trace);
-    let processes = stackbeat_tests::json::array(&report, "processes");
+    let processes = stackbeat_tests::tool_json::array(&report, "processes");
     let names: Vec<_> = processes.filter_map(|p| p["name"].as_str()).collect();
     let expected = ["first", "second", "third", "third"];
     assert_eq!(names, expected.map(|name| [name, name]).concat());
@@ -391,7 +391,7 @@ fn locks_of_rusts_library_are_locks_and_its_conditions_are_waits() {
     let program = stackbeat_tests::example("std_locks");
     let recorded = Program::new([program.to_str().expect("UTF-8")]).record(folder.path());
     let report = stackbeat_tests::report(&recorded.trace);
-    let sites: Vec<_> = stackbeat_tests::json::array(&report, "blocking_sites").collect();
+    let sites: Vec<_> = stackbeat_tests::tool_json::array(&report, "blocking_sites").collect();
     for (function, call, cause) in [
         ("std_locks::in_mutex", "futex lock", "lock"),
         ("std_locks::in_reader", "futex lock", "lock"),

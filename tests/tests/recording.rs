@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use serde_json::Value;
-use stackbeat_tests::json::assert_adds_up;
+use stackbeat_tests::tool_json::assert_adds_up;
 use stackbeat_tests::{Background, compile, python, until};
 
 use stackbeat_tests::tool::{binary, stackbeat, text};
@@ -122,7 +122,7 @@ while True: time.sleep(0.01)
     for round in 0..20 {
         send_group(Signal::USR1);
         assert_eq!(next(), "10", "round {round}");
-        // The recorder handles one after the other: had it handed on the first, it would be told of
+        // The recorder handles one after the other: had it handed on the first, that would be printed
         // before this one.
         send(Signal::USR2);
         assert_eq!(next(), "12", "round {round}");

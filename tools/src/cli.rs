@@ -1,25 +1,25 @@
 //! The arguments, as they are typed. This one definition feeds `--help`, the man page and the shell
 //! completions; the commands resolve what they get here into options.
 
+mod common_arguments;
 pub mod control;
 mod groups;
-mod machine;
+mod machine_arguments;
 mod record;
-mod shared;
 mod verdict;
-mod view;
+mod view_arguments;
 
 use clap::{ColorChoice, Parser, Subcommand};
 
-pub use groups::grouped;
-pub use machine::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
-pub use record::{AttachArgs, RecordArgs, RecoverArgs};
-pub use shared::{
+pub use common_arguments::{
     CaptureArgs, DumpArgs, DumpSignal, LogArgs, ModeArg, OutputArgs, SwitchArgs, SystraceArg,
     TraceArgs, WatchArgs,
 };
+pub use groups::grouped;
+pub use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
+pub use record::{AttachArgs, RecordArgs, RecoverArgs};
 pub use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs, WritingArgs};
-pub use view::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
+pub use view_arguments::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
 
 const EXAMPLES: &str = "\
 Examples:

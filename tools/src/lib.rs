@@ -13,7 +13,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod agent;
+pub mod agent_library;
 pub mod cli;
 pub mod commands;
 pub mod drop_causes;

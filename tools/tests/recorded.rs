@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use stackbeat_tests::json::{array, assert_adds_up};
 use stackbeat_tests::tool;
+use stackbeat_tests::tool_json::{array, assert_adds_up};
 
 /// What a command says of the recording, as JSON.
 fn of_recording(arguments: &[&str]) -> Value {

@@ -12,11 +12,11 @@
 
 pub(crate) mod counters;
 pub(crate) mod crash;
-pub(crate) mod decode;
+pub(crate) mod decode_record;
 pub(crate) mod lifecycle;
 pub(crate) mod methods;
 pub(crate) mod nodes;
-mod rows;
+mod sample_rows;
 mod scan;
 pub(crate) mod seen_waits;
 pub(crate) mod system;
@@ -29,18 +29,18 @@ use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Drained};
 use stackbeat_core::shm::layout::{ClockSource, buffer_state};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::event_kind::COUNTER;
+use stackbeat_core::shm::record_format::event_kind::COUNTER;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::v1::{self, packet};
 
 use crate::writer::encode;
-pub(crate) use rows::clock_packet;
+pub(crate) use sample_rows::clock_packet;
 use stackbeat_symbolize::Wanted;
 
 use counters::Counters;
-use decode::Record;
+use decode_record::Record;
 use lifecycle::{Changed, Lifecycle};
 use methods::Methods;
 use nodes::Nodes;
@@ -254,7 +254,7 @@ impl Drainer {
             .iter()
             .any(|(i, _)| self.is_of_unregistered(mapping, *i))
         {
-            // A process that came after the look and has records already: it goes into the file before them.
+            // A process that came after the poll and has records already: it goes into the file before them.
             self.lifecycle
                 .meet_newcomers(mapping, &self.converter, &snapshot, &*self.system);
         }
@@ -382,7 +382,7 @@ impl Drainer {
             self.lifecycle
                 .note_thread(mapping, &drained, &self.converter);
             let mut rest = &words[..];
-            while let Ok(Some(record)) = decode::next(&mut rest) {
+            while let Ok(Some(record)) = decode_record::next(&mut rest) {
                 self.lifecycle.take(&drained, record, &*self.system);
             }
         }
@@ -407,7 +407,7 @@ impl Drainer {
             let mut rows = Vec::new();
             let mut rest = &words[..];
             for number in 0..u64::from(drained.records) {
-                let Ok(Some(record)) = decode::next(&mut rest) else {
+                let Ok(Some(record)) = decode_record::next(&mut rest) else {
                     break;
                 };
                 let number = drained.first_record.wrapping_add(number);
@@ -460,7 +460,7 @@ impl Drainer {
         let mut wakeups = Vec::new();
         let mut rest = words;
         for number in 0..u64::from(drained.records) {
-            let record = match decode::next(&mut rest) {
+            let record = match decode_record::next(&mut rest) {
                 Ok(Some(record)) => record,
                 _ => {
                     // There are no more records than words, whatever the head says.

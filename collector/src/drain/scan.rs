@@ -25,7 +25,7 @@ impl Drainer {
     ///
     /// A thread may complete a sub-buffer behind our back, after its place was looked at, and take
     /// another one that is seen. So where records are missing before a sub-buffer the pool is looked at
-    /// once more: what was completed before the first look ended is seen then, and a gap that is still
+    /// once more: what was completed before the first scan ended is seen then, and a gap that is still
     /// there is a loss.
     pub(super) fn waiting(&self, mapping: &Mapping) -> Vec<(u32, u64)> {
         let first_pass = self.undrained(mapping);

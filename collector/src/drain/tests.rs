@@ -8,7 +8,7 @@ use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
-use stackbeat_core::shm::record::{RecordKind, header};
+use stackbeat_core::shm::record_format::{RecordKind, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread, end_thread};
 use stackbeat_proto::stream::PacketReader;
 

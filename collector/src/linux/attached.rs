@@ -16,7 +16,7 @@ use super::procfs::{self, Identity, Watch};
 use super::record::{Subject, Teller, begin};
 use super::sharing::{Place, give};
 use super::transfers::Transfers;
-use super::{family, program};
+use super::{family, find_program};
 use crate::session::attach_error::AttachError;
 use crate::session::clocks::now_ns;
 use crate::session::error::{RecordError, Warning};
@@ -25,7 +25,7 @@ use crate::session::options::{AttachSession, AttachStep, Attachment, Options, Ou
 use crate::session::shared::Shared;
 use crate::session::storage;
 
-/// Distance between two looks whether the program still runs.
+/// Distance between two polls of whether the program still runs.
 const POLL: Duration = Duration::from_millis(50);
 /// How long captures and signals under way are waited for before the agent leaves.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ pub fn attach(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
     options.validate()?;
-    program::check_agent(&options.agent)?;
+    find_program::check_agent(&options.agent)?;
     let mut options = options.clone();
     let place = Place::choose(target, &mut options)?;
     let options = &options;

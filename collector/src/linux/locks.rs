@@ -241,7 +241,7 @@ impl Locks {
         wait.goes_on(mapping).then(|| frames.collect())
     }
 
-    /// Tells the trace of deadlocks among the threads of these entries that it has not been told of.
+    /// Writes the deadlocks among the threads of these entries into the trace, each once.
     pub(super) fn poll(&mut self, entries: impl Iterator<Item = u32>) {
         if self.memories.len() > MOST_MEMORIES {
             self.memories.clear();

@@ -2,7 +2,7 @@
 //! and descriptors of the program's processes, and what their control group and the machine set against
 //! them.
 //!
-//! A process that used no CPU since the last look has not changed and costs one read of its clock. Only
+//! A process that used no CPU since the last poll has not changed and costs one read of its clock. Only
 //! values that differ from the last one are written.
 
 mod limits;
@@ -33,14 +33,14 @@ use limits::Limits;
 
 /// Processes that are read; of more, the oldest.
 const MOST_PROCESSES: usize = 64;
-/// While nobody does anything, or when the recorder is to save processor time, looks get rarer, up to so many periods apart.
+/// While nobody does anything, or when the recorder is to save processor time, polls get rarer, up to so many periods apart.
 const IDLE_PERIODS: u32 = 5;
 /// What the kernel says of a process it adds up from all threads (about 0.4 µs for each, for its clock and its file):
-/// two looks are at least so far apart for each of them, so that waiting threads cost about 1 ms a second at most.
+/// two polls are at least so far apart for each of them, so that waiting threads cost about 1 ms a second at most.
 const EACH_THREAD: Duration = Duration::from_micros(300);
 /// Distance between two packets of a counter, ns.
 const WRITE_NS: u64 = 2_000_000_000;
-/// Shortest distance between two looks at limits and pressure, ns.
+/// Shortest distance between two polls of limits and pressure, ns.
 const LIMITS_NS: u64 = 1_000_000_000;
 
 /// The thread that reads.
@@ -93,7 +93,7 @@ struct Process {
     pid: Pid,
     /// In another pid namespace: the number is somebody else's here.
     is_foreign: bool,
-    /// `None` on the first look: most processes of a build do not live to see the second.
+    /// `None` on the first poll: most processes of a build do not live to see the second.
     stat: Option<File>,
     cpu_ns: u64,
     at_ns: u64,
@@ -119,7 +119,7 @@ struct Reader {
     counters: Counters,
     limits: Option<Limits>,
     next_limits_ns: u64,
-    /// Somebody did something since the last look at them.
+    /// Somebody did something since the last poll of them.
     limits_are_due: bool,
     next_write_ns: u64,
     page_bytes: i64,
@@ -205,7 +205,7 @@ impl Reader {
         u32::try_from(threads.sum::<i64>()).unwrap_or(0)
     }
 
-    /// Allocations and allocated bytes since the last look, by process, of the threads that live.
+    /// Allocations and allocated bytes since the last poll, by process, of the threads that live.
     fn allocated_since(&mut self, now_ns: u64) -> HashMap<Upid, [u64; 2]> {
         let mut by_process: HashMap<Upid, [u64; 2]> = HashMap::new();
         let is_first = self.allocated.is_empty();
@@ -215,7 +215,7 @@ impl Reader {
                 [&entry.allocations, &entry.allocated_bytes].map(|w| w.load(Ordering::Relaxed));
             let before = match before {
                 Some(before) => *before,
-                // Nobody knows when it did what it did before the first look of all.
+                // Nobody knows when it did what it did before the first poll of all.
                 None if is_first => now,
                 None => [0; 2],
             };
@@ -255,7 +255,7 @@ impl Process {
         }
     }
 
-    /// False: it has done nothing since the last look.
+    /// False: it has done nothing since the last poll.
     fn read(
         &mut self,
         upid: Upid,

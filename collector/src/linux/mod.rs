@@ -1,6 +1,6 @@
 //! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to who uses it:
 //!
-//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `program`, `spawn`, `group_sentinel`, `supervise`,
+//! - `procfs` and `system`: what /proc says, and what of it the drain asks; `find_program`, `spawn`, `group_sentinel`, `supervise`,
 //!   `death`: a program's start, life and end; `transfers`, `systrace`, `unix_peers`: single questions to the kernel;
 //! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `family`: the agent in processes that
 //!   run already;
@@ -12,12 +12,12 @@ pub(crate) mod attach;
 pub(crate) mod attached;
 pub(crate) mod death;
 mod family;
+mod find_program;
 mod group_sentinel;
 mod locks;
 mod meter;
 mod off_cpu;
 mod procfs;
-mod program;
 pub(crate) mod record;
 mod remote_unwind;
 mod sampler;

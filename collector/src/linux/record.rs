@@ -3,7 +3,7 @@
 //!
 //! Several threads share the work, all in the process that called [`record`]: the calling thread waits for the program
 //! and for signals, one advances the ticks and interrupts running threads, one drains and writes. What a session can do
-//! without has threads of its own ([`Besides`]): control, counters, the look at threads that wait, and the one at
+//! without has threads of its own ([`Besides`]): control, counters, the off-CPU sampler, and the search for
 //! processes without an agent.
 
 use std::ffi::OsStr;
@@ -19,11 +19,11 @@ use stackbeat_core::shm::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
 
+use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
 use super::locks::Locks;
 use super::meter::Meter;
 use super::off_cpu::Watcher;
-use super::program::{self, Program};
 use super::sampler::{Sampler, kernel_clock};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
@@ -38,10 +38,10 @@ use crate::session::control::{self, Server, Session};
 use crate::session::drainer::DrainThread;
 use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
-use crate::session::header;
 use crate::session::options::{Options, Outcome, Progress};
 use crate::session::shared::Shared;
 use crate::session::storage;
+use crate::session::trace_header;
 use crate::writer::Writer;
 
 /// Distance between two reports of progress.
@@ -89,8 +89,8 @@ pub fn record(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
     options.validate()?;
-    let program = program::resolve(options)?;
-    program::check_agent(&options.agent)?;
+    let program = find_program::resolve(options)?;
+    find_program::check_agent(&options.agent)?;
     let mut warnings = program.warnings().to_vec();
 
     let started = Started::new(&program, &options.command);
@@ -243,7 +243,7 @@ pub(super) fn begin(
     }
     let chosen = kernel_clock::choose(options)?;
     let start = Snapshot::take(source);
-    let session_id = header::session_id();
+    let session_id = trace_header::session_id();
     // The mapping first: an output that is to be replaced is only touched when recording can begin.
     let (mapping, storage, moved) = storage::create(options, session_id)?;
     let mut writer = create_output(options)?;
@@ -259,7 +259,7 @@ pub(super) fn begin(
     control
         .timer_ns
         .store(chosen.timer_ns as u32, Ordering::Relaxed);
-    let mut header = header::header(options, session_id, &start, &chosen);
+    let mut header = trace_header::header(options, session_id, &start, &chosen);
     if let Some(directory) = &subject.working_directory {
         header.working_directory.clone_from(directory);
     }
@@ -308,7 +308,7 @@ pub(super) fn begin(
         shared: Arc::clone(&shared),
         mapping_name: mapping_name.to_vec(),
         name: control::session_name(session_id),
-        command: header::command_line(options),
+        command: trace_header::command_line(options),
         trace: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
         program_pid: AtomicU32::new(0),
         began: Instant::now(),

@@ -3,18 +3,18 @@
 //!
 //! With each tick the threads that are due fall into two kinds. Those that pass hooks all the time are left
 //! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
-//! are looked at before the tick advances. Threads inside a published wait are left alone; of the others the
+//! are polled before the tick advances. Threads inside a published wait are left alone; of the others the
 //! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
 //! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that waits in a
-//! hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked elsewhere
-//! (*doubtful*) is asked about at growing distances.
+//! hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked outside
+//! hooks is polled at growing distances.
 
 mod adopt;
 mod busy;
 mod idle;
 mod kernel;
 pub(super) mod kernel_clock;
-mod signals;
+mod signal_choice;
 mod unregistered;
 mod unregistered_threads;
 
@@ -35,15 +35,15 @@ use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 use kernel::Kernel;
-use signals::{Mask, Signals};
+use signal_choice::{Mask, Signals};
 use unregistered::Unregistered;
 
-/// Longest distance between two looks at a thread that was found blocked outside of hooks, ns: this, or so much for
-/// each such thread, because each look is a question to the kernel (2 to 8 µs).
+/// Longest distance between two polls of a thread that was found blocked outside hooks, ns: this, or so much for
+/// each such thread, because each poll is a question to the kernel (2 to 8 µs).
 const MAX_BACKOFF_NS: u64 = 30_000_000;
 const BACKOFF_EACH_NS: u64 = 2_000_000;
-/// Overdue intervals after which a thread that is not seen running is no longer hot.
-const COOL_AFTER: u32 = 4;
+/// Overdue intervals after which a thread that is not seen running is no longer active.
+const IDLE_AFTER: u32 = 4;
 /// The share of ticks that a thread takes notice of by itself, of 256: an average over about eight. Above
 /// three quarters its hooks are so dense that they capture for it; the other threads get time for their
 /// hooks only now and then, at each so many ticks, to see whether that has changed.
@@ -83,7 +83,7 @@ struct Thread {
     /// What its count of waits was then.
     blocking_section_sent: u32,
     state_file: Option<File>,
-    /// Cold and doubtful: when its turn comes, ns; 0: it is not doubtful.
+    /// When it is polled next, ns, if it is idle and blocked outside hooks; 0: it is not.
     due_ns: u64,
     /// It was to start a timer and did not.
     stays_on_ticks: bool,
@@ -137,12 +137,12 @@ struct Process {
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     /// By class and phase: threads that were active of late.
-    hot: [[Vec<Thread>; PHASES]; CLASSES],
+    active: [[Vec<Thread>; PHASES]; CLASSES],
     /// Those that the kernel's clock is to sample, and that it does not know yet.
     unclocked: Vec<Thread>,
     /// By entry.
     idle: HashMap<u32, Thread>,
-    /// Doubtful threads by when their turn comes, and the entry; others are in it that were.
+    /// Threads that are blocked outside hooks: when each is polled next, and its entry. Stale ones are among them.
     blocked_outside_hooks: BinaryHeap<Reverse<(u64, u32)>>,
     blocked_count: usize,
     /// Entries that have shown activity, and those of them whose process was not known.
@@ -152,7 +152,7 @@ pub(super) struct Sampler {
     processes: HashMap<u32, Process>,
     /// By the upid of the process, and tid.
     unregistered_threads: HashMap<(Upid, Tid), Unregistered>,
-    /// Some of them are to be looked at once more, soon.
+    /// Some of them are to be polled once more, soon.
     awaits_unregistered: bool,
     running: Vec<Running>,
     /// What threads block, by utid, of processes with a second signal.
@@ -161,7 +161,7 @@ pub(super) struct Sampler {
     unreachable: HashSet<Pid>,
     next_idle_poll_ns: u64,
     next_activity_poll_ns: u64,
-    next_suspicion_ns: u64,
+    next_poll_of_all_ns: u64,
     next_refresh_ns: u64,
     next_unregistered_poll_ns: u64,
     next_busy_poll_ns: u64,
@@ -195,13 +195,13 @@ impl Sampler {
 
     /// Bit set of the phases of a class that have threads.
     pub(super) fn phases(&self, class: usize) -> u32 {
-        let occupied = self.hot[class].iter().enumerate();
+        let occupied = self.active[class].iter().enumerate();
         occupied.fold(0, |mask, (phase, threads)| {
             mask | u32::from(!threads.is_empty()) << phase
         })
     }
 
-    fn warm(&mut self, mut thread: Thread, entry: &ThreadEntry) {
+    fn make_active(&mut self, mut thread: Thread, entry: &ThreadEntry) {
         thread.misses = 0;
         self.blocked_count -= usize::from(std::mem::take(&mut thread.due_ns) != 0);
         if entry.has_kernel_clock() {
@@ -212,10 +212,10 @@ impl Sampler {
         }
         let index = entry.tick_index.load(Ordering::Relaxed) as usize;
         let class = (index / PHASES).min(CLASSES - 1);
-        self.hot[class][index % PHASES].push(thread);
+        self.active[class][index % PHASES].push(thread);
     }
 
-    /// The new threads that the kernel's clock is to sample. Hand them back to [`Sampler::forget`], or to [`Sampler::warm`] when
+    /// The new threads that the kernel's clock is to sample. Hand them back to [`Sampler::forget`], or to [`Sampler::make_active`] when
     /// they are on ticks.
     fn take_threads(&mut self) -> impl Iterator<Item = Thread> + use<> {
         std::mem::take(&mut self.unclocked).into_iter()
@@ -223,7 +223,12 @@ impl Sampler {
 
     /// Whether ticks are any thread's.
     pub(super) fn has_ticks(&self) -> bool {
-        !self.idle.is_empty() || self.hot.iter().flatten().any(|threads| !threads.is_empty())
+        !self.idle.is_empty()
+            || self
+                .active
+                .iter()
+                .flatten()
+                .any(|threads| !threads.is_empty())
     }
 
     /// Whether the pids of the process with this entry mean its threads here.
@@ -232,14 +237,14 @@ impl Sampler {
     }
 
     /// Threads of a class that were active of late.
-    pub(super) fn hot_threads(&self, class: usize) -> usize {
-        self.hot[class].iter().map(Vec::len).sum()
+    pub(super) fn active_threads(&self, class: usize) -> usize {
+        self.active[class].iter().map(Vec::len).sum()
     }
 
     /// Whether hooks are worth waiting for: threads of this class and phase captured by one of late,
     /// or may have begun to.
     pub(super) fn expects_hooks(&self, class: usize, phase: usize, is_trial: bool) -> bool {
-        let threads = &self.hot[class][phase];
+        let threads = &self.active[class][phase];
         !threads.is_empty() && (is_trial || threads.iter().any(Thread::is_worth_waiting_for))
     }
 
@@ -254,7 +259,7 @@ impl Sampler {
         let tick = mapping.control().ticks[class][phase]
             .0
             .load(Ordering::Relaxed);
-        self.hot[class][phase]
+        self.active[class][phase]
             .iter()
             .filter(|t| is_trial || t.is_worth_waiting_for())
             .filter_map(|t| mapping.thread(t.entry))
@@ -276,7 +281,7 @@ impl Sampler {
         }
         let word = &shared.mapping.control().ticks[class][phase];
         let tick = throttle::after(word.0.load(Ordering::Relaxed));
-        let mut threads = std::mem::take(&mut self.hot[class][phase]);
+        let mut threads = std::mem::take(&mut self.active[class][phase]);
         for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
             let entry = live_entry(&shared.mapping, thread);
             if let Some(entry) = entry.filter(|e| e.is_due(tick) && !e.has_kernel_clock()) {
@@ -285,8 +290,8 @@ impl Sampler {
                 thread.is_announced = self.running.len() > before;
             }
         }
-        threads.append(&mut self.hot[class][phase]);
-        self.hot[class][phase] = threads;
+        threads.append(&mut self.active[class][phase]);
+        self.active[class][phase] = threads;
     }
 
     /// Tells the threads that were found running that a signal is on its way. Those that are in front of a
@@ -344,7 +349,7 @@ impl Sampler {
             .0
             .load(Ordering::Relaxed);
         let mut active = 0;
-        let mut threads = std::mem::take(&mut self.hot[class][phase]);
+        let mut threads = std::mem::take(&mut self.active[class][phase]);
         let mut i = 0;
         while i < threads.len() {
             let thread = &mut threads[i];
@@ -355,7 +360,7 @@ impl Sampler {
             };
             if entry.has_kernel_clock() {
                 let clocked = threads.swap_remove(i);
-                self.warm(clocked, entry);
+                self.make_active(clocked, entry);
                 active += 1;
                 continue;
             }
@@ -404,16 +409,16 @@ impl Sampler {
                 active += usize::from(runs || seen != thread.tick_seen);
             }
             thread.tick_seen = seen;
-            if thread.misses > COOL_AFTER {
-                let cool = threads.swap_remove(i);
-                self.chill(cool, entry, now_ns);
+            if thread.misses > IDLE_AFTER {
+                let idle = threads.swap_remove(i);
+                self.make_idle(idle, entry, now_ns);
                 continue;
             }
             i += 1;
         }
         // Threads may have been added meanwhile.
-        threads.append(&mut self.hot[class][phase]);
-        self.hot[class][phase] = threads;
+        threads.append(&mut self.active[class][phase]);
+        self.active[class][phase] = threads;
         active
     }
 
@@ -504,7 +509,7 @@ impl Sampler {
         ours.map(|p| (p.upid, p.pid))
     }
 
-    /// CPU time of each by its upid, ns: a clock is read when its process' turn comes.
+    /// CPU time of each by its upid, ns: a clock is read when its process is asked for.
     pub(super) fn cpu_by_process(&self) -> impl Iterator<Item = (Upid, u64)> {
         self.processes()
             .map(|(upid, pid)| (upid, platform::clock_ns(process_clock(pid))))
@@ -515,12 +520,12 @@ impl Sampler {
         self.cpu_ns_of(|_| true)
     }
 
-    /// The same of threads on ticks that may run without giving a sign. Where single threads of a process are on ticks, only these.
+    /// The same of threads on ticks that may run without setting their activity bit. Where single threads of a process are on ticks, only these.
     pub(super) fn cpu_ns_on_ticks(&self) -> u64 {
         let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
-        let hot = self.hot.iter().flatten().flatten();
+        let active = self.active.iter().flatten().flatten();
         let blocked_outside_hooks = self.idle.values().filter(|thread| thread.due_ns != 0);
-        let single = hot
+        let single = active
             .chain(blocked_outside_hooks)
             .filter(|thread| is_clocked(&thread.process));
         let of_single = single.map(|thread| procfs::scheduled(thread.pid, thread.tid));

@@ -23,25 +23,25 @@ use crate::session::jit_maps::JitMaps;
 use crate::session::options::{Budget, MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use crate::session::shared::{Shared, count};
 
-/// From a tick to the look at who captured by a hook: at most this, ns, and this part of the interval.
+/// From a tick to the poll of who captured by a hook: at most this, ns, and this part of the interval.
 const HOOK_TIME_NS: u64 = 2_000;
 const HOOK_TIME_PART: u64 = 10;
-/// Looks in that time at whether they all have come.
+/// How often it is polled in that time whether they all have come.
 const HOOK_POLLS: u64 = 5;
 /// Phases advance one after the other, at the price of a wake-up each, only when so many threads were
 /// active of late and a step is not shorter than this, ns.
 const SPREAD_THREADS: usize = 16;
 const MIN_STEP_NS: u64 = 200_000;
-/// Intervals without a sign of life before the ticker parks.
+/// Intervals without activity before the ticker parks.
 const QUIET_INTERVALS: u64 = 8;
-/// At least that long without a sign of life, ns.
+/// At least that long without activity, ns.
 const QUIET_NS: u64 = 10_000_000;
-/// Looks at the program's CPU clocks while parked: first and longest distance, ns. They find threads
+/// Polls of the program's CPU clocks while parked: first and longest distance, ns. They find threads
 /// that run without passing a hook.
 const PARKED_POLL_NS: (u64, u64) = (10_000_000, 50_000_000);
-/// The kernel adds such a clock up from all threads (0.8 ms for 5,000): looks may take this share of the time, and
-/// are no further apart than that, ns. Where that is rarer than above, few threads that wait outside of hooks are
-/// asked about one by one.
+/// The kernel adds such a clock up from all threads (0.8 ms for 5,000): polls may take this share of the time, and
+/// are no further apart than that, ns. Where that is rarer than above, few threads that are blocked outside hooks
+/// are asked about one by one.
 const CLOCK_SHARE: u64 = 500;
 const CLOCK_LONGEST_NS: u64 = 500_000_000;
 /// Thread entries in reserve, so that threads started until the next tick find one.
@@ -52,9 +52,9 @@ const SPARE_THREADS: u32 = 1024;
 const SLICE_NS: u64 = 100_000;
 /// Parts of an interval in which the first tick after a pause may fall.
 const PARTS: u64 = 1024;
-/// While switched off: distance between two looks whether threads need entries, ns.
+/// While switched off: distance between two polls of whether threads need entries, ns.
 const RESTING_POLL_NS: u64 = 100_000_000;
-/// Distance between two looks at what changes while the kernel samples threads, ns.
+/// Distance between two polls of what changes while the kernel samples threads, ns.
 const CLOCK_POLL_NS: u64 = 50_000_000;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
@@ -103,7 +103,7 @@ pub(super) fn run(
                 clock.end_all(shared);
             }
             rest(shared, &mut ticker);
-            sampler.suspect_all(true, now_ns());
+            sampler.make_all_due(true, now_ns());
             ticker.advance_all(control);
             schedules = begin(shared, now_ns());
             last_activity_ns = now_ns();
@@ -145,7 +145,7 @@ pub(super) fn run(
             while schedule.next_ns <= now {
                 let phases = sampler.phases(class);
                 let steps = u64::from(phases.count_ones()).max(1);
-                let spread = sampler.hot_threads(class) >= SPREAD_THREADS
+                let spread = sampler.active_threads(class) >= SPREAD_THREADS
                     && interval_ns / steps >= MIN_STEP_NS;
                 let step_ns = if spread {
                     interval_ns / steps
@@ -400,7 +400,7 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
     }
 }
 
-/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops. `meanwhile` is done with each look.
+/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops. `meanwhile` is done with each poll.
 fn park(
     shared: &Shared,
     ticker: &mut Ticker,
@@ -432,7 +432,7 @@ fn park(
         poll_ns = (poll_ns * 2).min(PARKED_POLL_NS.1);
     }
     throttle::unpark(control);
-    sampler.suspect_all(has_moved, now_ns());
+    sampler.make_all_due(has_moved, now_ns());
     shared.want_drain();
 }
 
@@ -443,7 +443,7 @@ struct ProgramClock {
 }
 
 impl ProgramClock {
-    /// CPU time so far, ns; `None`: it is too early for another look.
+    /// CPU time so far, ns; `None`: it is too early for another poll.
     fn read(&mut self, sampler: &Sampler) -> Option<u64> {
         if now_ns() < self.next_ns {
             return None;
@@ -452,7 +452,7 @@ impl ProgramClock {
         let used_ns = platform::thread_cpu_ns();
         let cpu_ns = sampler.cpu_ns_on_ticks();
         let distance_ns = platform::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;
-        // What is cheap is read with each look.
+        // What is cheap is read with each poll.
         if distance_ns > PARKED_POLL_NS.1 {
             self.next_ns = now_ns() + distance_ns.min(CLOCK_LONGEST_NS);
         }
@@ -460,7 +460,7 @@ impl ProgramClock {
     }
 }
 
-/// Gives hooks their time after a tick, or less when all who were waited for have come. Few looks: each
+/// Gives hooks their time after a tick, or less when all who were waited for have come. Few polls: each
 /// takes a cache line away from the thread that is looked at.
 fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> bool) {
     for poll in 1..=HOOK_POLLS {

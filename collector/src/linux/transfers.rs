@@ -2,7 +2,7 @@
 //!
 //! /proc/PID/io (proc(5)) of a process that has ended and nobody has waited for yet has the exact sums of all its
 //! threads, and of the children that it waited for itself (`wait_task_zombie` in the kernel's kernel/exit.c), theirs
-//! included. So one look at the program's end is enough, and nothing is asked of the program.
+//! included. So one poll at the program's end is enough, and nothing is asked of the program.
 
 use std::fs;
 

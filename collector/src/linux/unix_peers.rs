@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 /// What is answered for a socket that there is not, or not in this namespace: no inode.
 const NONE: u64 = u64::MAX;
 
-/// A socket that nobody has accepted yet has no other end: distances of further looks, ns.
+/// A socket that nobody has accepted yet has no other end: distances of further polls, ns.
 const FIRST_POLL_NS: u64 = 2_000_000;
 const LONGEST_POLL_NS: u64 = 2_000_000_000;
 
@@ -31,9 +31,9 @@ const LONGEST_POLL_NS: u64 = 2_000_000_000;
 pub(super) struct UnixPeers {
     /// `None`: not made yet.
     socket: Option<io::Result<OwnedFd>>,
-    /// Questions that there had been at the last look.
+    /// Questions that there had been at the last poll.
     asked: u32,
-    /// When to look again, and the distance from the last look, ns; 0: all is answered.
+    /// When to look again, and the distance from the last poll, ns; 0: all is answered.
     next_ns: u64,
     distance_ns: u64,
 }

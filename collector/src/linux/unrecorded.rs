@@ -5,7 +5,7 @@
 //! A process is found by its pid, which is new, and its parent, which is known. One whose parent ended before it was seen
 //! is found by the session's name in its environment. It counts as unrecorded when it ends
 //! without an agent having registered in it; the drain has the last word, because it knows those that came and went
-//! between two looks.
+//! between two polls.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -26,18 +26,18 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1;
 use stackbeat_proto::v1::unrecorded::Reason;
 
+use super::find_program::{self, Program};
 use super::procfs::{self, Identity};
-use super::program::{self, Program};
 use crate::drain::lifecycle::Since;
 use crate::session::clocks::now_ns;
 use crate::session::control::Session;
 use crate::session::error::Warning;
 use crate::session::orders::Order;
 
-/// Distance between two looks: while unrecorded processes live or new ones come, and while nothing changes.
+/// Distance between two polls: while unrecorded processes live or new ones come, and while nothing changes.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(160);
-/// Pids that were given out since the last look are tried one by one up to this number. After more, all processes are
+/// Pids that were given out since the last poll are tried one by one up to this number. After more, all processes are
 /// gone through.
 const TRIED: u32 = 4096;
 /// Descriptors for the ends of unrecorded processes. Further ones are looked for by their pid.
@@ -50,7 +50,7 @@ const PASSING_KNOWN_NS: u64 = 1_000_000;
 /// CPU time of the program's own process is not known.
 const NOT_KNOWN: u64 = u64::MAX;
 
-/// The thread that looks.
+/// The thread that polls.
 #[derive(Debug)]
 pub(super) struct TreeWatch {
     thread: JoinHandle<()>,
@@ -61,7 +61,7 @@ pub(super) struct TreeWatch {
 }
 
 impl TreeWatch {
-    /// Begins to look, once the session has a program.
+    /// Begins to poll, once the session has a program.
     /// `started`: what is started as the program; `None`: it ran before the session, so what it used until now is not the
     /// session's.
     /// `session_path`: the mapping, as the program's environment names it.
@@ -112,7 +112,7 @@ impl TreeWatch {
         })
     }
 
-    /// Processes besides the program itself that ran without an agent at the last look.
+    /// Processes besides the program itself that ran without an agent at the last poll.
     pub(super) fn living(&self) -> u32 {
         self.living.load(Ordering::Relaxed)
     }
@@ -131,7 +131,7 @@ impl TreeWatch {
     }
 }
 
-/// What is known of a program before it runs without an agent: it may end before the next look. Of the one that the recorder
+/// What is known of a program before it runs without an agent: it may end before the next poll. Of the one that the recorder
 /// starts that is known before it starts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Started {
@@ -155,7 +155,7 @@ struct Member {
     stretch: Option<Stretch>,
     /// The last agent that was in it.
     agent: Option<Registered>,
-    /// What that ran in: its agent may switch itself off, and the process end, before the next look.
+    /// What that ran in: its agent may switch itself off, and the process end, before the next poll.
     agents_program: Started,
 }
 
@@ -170,7 +170,7 @@ struct Stretch {
     comm: String,
     reason: Reason,
     begin_ns: u64,
-    /// It has not begun before: when the look was that did not see it, and the last image that an agent was in and exec has
+    /// It has not begun before: when the poll was that did not see it, and the last image that an agent was in and exec has
     /// replaced.
     since: Since,
     /// What the recorder itself has started: it is named however little it used.
@@ -207,15 +207,15 @@ struct Tree {
     /// Those of the program. A process of the tree whose parent has ended is the child of one of them, a subreaper or the
     /// first process: nobody else's environment is read.
     ancestors: Vec<Pid>,
-    /// The pid that was given out last, at the last look; 0: there was none.
+    /// The pid that was given out last, at the last poll; 0: there was none.
     last_pid: Pid,
-    /// When this look and the one before began.
+    /// When this poll and the one before began.
     polled_ns: u64,
     polled_before_ns: u64,
 }
 
 impl Tree {
-    /// Looks for new processes and at those without an agent. Whether there is a reason to look again soon.
+    /// Looks for new processes and at those without an agent. Whether there is a reason to poll again soon.
     fn poll(&mut self) -> bool {
         let program = Pid(self.session.program_pid.load(Ordering::Relaxed));
         if program == Pid(0) {
@@ -225,7 +225,7 @@ impl Tree {
         let mut registered = self.registered();
         let has_newcomers = self.meet(program, &registered);
         if has_newcomers {
-            // Agents have registered meanwhile: a look at all processes takes milliseconds.
+            // Agents have registered meanwhile: a poll of all processes takes milliseconds.
             registered = self.registered();
         }
         let mut pids: Vec<Pid> = self.members.keys().copied().collect();
@@ -261,7 +261,7 @@ impl Tree {
         newest
     }
 
-    /// Takes in processes whose parent is one of the tree, or was. Whether pids were given out since the last look.
+    /// Takes in processes whose parent is one of the tree, or was. Whether pids were given out since the last poll.
     fn meet(&mut self, program: Pid, registered: &HashMap<Pid, Registered>) -> bool {
         let Some(last) = procfs::last_pid() else {
             return false;
@@ -323,7 +323,7 @@ impl Tree {
         }
     }
 
-    /// `is_first`: the first look found it.
+    /// `is_first`: the first poll found it.
     fn add(&mut self, pid: Pid, parent_pid: Pid, is_first: bool) {
         let cpu_before_ns = match is_first && self.runs_already {
             true => procfs::process_cpu_ns(pid).unwrap_or(0),
@@ -429,7 +429,7 @@ impl Tree {
             return;
         }
         // Its agent was replaced by an exec, or is off. One that the registry does not know any more has ended with its process,
-        // or the drain was through with it before this look.
+        // or the drain was through with it before this poll.
         if member.stretch.is_none()
             && !has_ended
             && let Some(image) = found.copied().or(member.agent.take())
@@ -471,11 +471,11 @@ impl Tree {
             let is_new = !executable.is_empty()
                 && (executable != stretch.executable || is_renamed && is_other_link());
             if !is_new {
-                // What was used since the last look may be a new image's, and the old one on its way to an exec only.
+                // What was used since the last poll may be a new image's, and the old one on its way to an exec only.
                 stretch.cpu_ns = stretch.cpu_ns.max(cpu_ns);
             }
             if executable.is_empty() && is_renamed {
-                // It ended as another program than the last look saw.
+                // It ended as another program than the last poll saw.
                 stretch.rename(comm);
             } else if is_new {
                 let mut new = self.begin(pid, stretch.cpu_ns);
@@ -619,7 +619,7 @@ impl Stretch {
 /// Why no agent is in a program. `filters`: how many every process of the recording has.
 fn reason(pid: Pid, executable: &str, filters: u32) -> Reason {
     let path = Path::new(executable);
-    if program::privileged(path) {
+    if find_program::privileged(path) {
         return Reason::Privileged;
     }
     // Through /proc, because the process may have other mounts than we.
@@ -628,7 +628,7 @@ fn reason(pid: Pid, executable: &str, filters: u32) -> Reason {
     };
     let mut head = [0; 256];
     let length = file.read_at(&mut head, 0).unwrap_or(0);
-    let warning = program::judge_elf(path, &file, &head[..length], &mut false);
+    let warning = find_program::judge_elf(path, &file, &head[..length], &mut false);
     match warning.as_ref().map_or(Reason::NotKnown, reason_of) {
         Reason::NotKnown if procfs::seccomp_filters(pid) > filters => Reason::Sandbox,
         reason => reason,

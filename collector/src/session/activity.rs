@@ -1,11 +1,11 @@
-//! Which threads have done something since a part of the recorder last looked: what thousands of waiting threads
+//! Which threads have done something since a part of the recorder last polled: what thousands of waiting threads
 //! cost does not grow with their number.
 //!
 //! Agents set a bit for each thread that begins, captures, enters or leaves a wait, or ends
-//! (`stackbeat_core::shm::registry::show_activity`). Whoever looks first takes the bits away and hands them on to the other
-//! readers. Each reader gets an entry with two of its looks in a row, because the first may come before what the
-//! thread stored last can be seen; and all entries now and then, so that a sign that was lost (a thread was killed
-//! just before it, a signal handler left it by longjmp) delays a look and no more.
+//! (`stackbeat_core::shm::registry::show_activity`). The first reader to poll clears the bits and forwards them to the other
+//! readers. Each reader gets an entry with two of its polls in a row, because the first may come before what the
+//! thread stored last can be seen; and all entries now and then, so that a bit that was not set (the thread was killed
+//! just before it, or a signal handler left by longjmp) delays a poll and no more.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,10 +13,10 @@ use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 
-/// Distance between two looks at all entries, ns.
+/// Distance between two polls of all entries, ns.
 const ALL_NS: u64 = 10_000_000_000;
 
-/// Parts of the recorder that look.
+/// Parts of the recorder that read the bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Sampler,
@@ -27,7 +27,7 @@ pub(crate) enum Part {
 }
 const PARTS: usize = 5;
 
-/// What a part has to look at, a bit for each entry.
+/// Entries that a part has to poll, a bit for each.
 #[derive(Debug, Default)]
 struct Wanted {
     fresh: Vec<u64>,
@@ -36,12 +36,12 @@ struct Wanted {
     next_all_ns: u64,
 }
 
-/// The signs that were taken, by part.
+/// The activity bits that were taken, by part.
 #[derive(Debug, Default)]
 pub(crate) struct Activity(Mutex<[Wanted; PARTS]>);
 
 impl Activity {
-    /// Puts the entries that a part should look at into `into` (replacing what is there), in their order. True:
+    /// Puts the entries that a part should poll into `into` (replacing what is there), in their order. True:
     /// these are all that were ever used.
     pub(crate) fn take(
         &self,
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn each_reader_gets_each_bit_twice_and_all_entries_now_and_then() {
-        let path = std::env::temp_dir().join(format!("stackbeat-signs-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("stackbeat-activity-{}", std::process::id()));
         let name = std::ffi::CString::new(path.to_str().expect("a name")).expect("a name");
         let capacity = Capacity {
             threads: 256,
@@ -117,7 +117,7 @@ mod tests {
         let activity = Activity::default();
         let mut found = Vec::new();
         let all: Vec<u32> = (0..130).collect();
-        // The first look is one at all, which shows nothing about signs; the second repeats what it took.
+        // The first poll gives all entries, whatever their bits; the second repeats what it took.
         assert!(activity.take(&mapping, Part::Meter, 1, &mut found) && found == all);
         assert!(!activity.take(&mapping, Part::Meter, 2, &mut found) && found == all);
         assert!(!activity.take(&mapping, Part::Meter, 3, &mut found) && found.is_empty());

@@ -1,5 +1,5 @@
-//! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when a turn of an event
-//! loop takes too long, when the program or a process that it has started dies of a fault.
+//! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when an iteration of an
+//! event loop takes too long, when the program or a process that it has started dies of a fault.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use stackbeat_core::ids::Pid;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::clocks::now_ns;
-use super::control::{DumpError, Session};
+use super::control::Session;
+use super::dump_error::DumpError;
 use super::options::{Dumps, Progress};
 use super::orders::{Order, Reason};
 use super::protocol::{DumpReply, DumpRequest};

@@ -20,16 +20,16 @@ use super::shared::{Shared, count};
 use crate::drain::counters::Counters;
 use stackbeat_model::UNPATCHED;
 
-/// Distance between two looks at what the recording costs, ns; the first comes sooner.
+/// Distance between two polls of what the recording costs, ns; the first comes sooner.
 const POLL_NS: u64 = 200_000_000;
 const FIRST_POLL_NS: u64 = 50_000_000;
-/// Wake-ups between two looks, so that long intervals are judged by more than a few captures; but a look comes at
+/// Wake-ups between two polls, so that long intervals are judged by more than a few captures; but a poll comes at
 /// most so many times later than it would.
 const POLL_WAKES: u32 = 16;
 const POLL_LATER: u64 = 2;
-/// A look takes at most this part of the time.
+/// A poll takes at most this part of the time.
 const POLL_SHARE: u64 = 1_000;
-/// Looks between two packets of the counter.
+/// Polls between two packets of the counter.
 const COUNTER_POLLS: u32 = 10;
 
 /// The state of the ticker's thread that is about cost.
@@ -42,10 +42,10 @@ pub(crate) struct Keeper {
     wakes: u32,
     /// Active threads, summed over the wake-ups.
     active: u64,
-    /// When the next look comes, with enough wake-ups and in any case.
+    /// When the next poll comes, with enough wake-ups and in any case.
     next_ns: u64,
     latest_ns: u64,
-    /// When looks began, 0: not yet.
+    /// When polls began, 0: not yet.
     began_ns: u64,
     told: Told,
     /// `None`: the trace is to have no counters.
@@ -54,13 +54,13 @@ pub(crate) struct Keeper {
 }
 
 /// Hooks that only count, and nothing else: those of locks and waits keep books together.
-const WITHDRAWABLE: u64 = Category::Alloc.bit();
+const UNPATCHABLE: u64 = Category::Alloc.bit();
 
 /// Has the agents take the hooks away that cost the budget, for the rest of the session: what was not counted cannot
 /// be made up for. From here on the trace says that counts are incomplete.
 fn unpatch(shared: &Shared, now_ns: u64) {
     let unpatched = &shared.mapping.control().unpatched;
-    if unpatched.swap(WITHDRAWABLE, Ordering::Relaxed) == WITHDRAWABLE {
+    if unpatched.swap(UNPATCHABLE, Ordering::Relaxed) == UNPATCHABLE {
         return;
     }
     count(&shared.figures.unpatches, 1);
@@ -68,7 +68,7 @@ fn unpatch(shared: &Shared, now_ns: u64) {
         time_ns: now_ns,
         name: UNPATCHED.to_owned(),
         kind: event::Kind::ConfigChanged.into(),
-        value: WITHDRAWABLE as i64,
+        value: UNPATCHABLE as i64,
         ..Event::default()
     }))));
 }
@@ -186,7 +186,7 @@ impl Keeper {
         self.tell(shared, &cost, now, asked_ns);
         self.note(shared, &cost, now);
         let took = platform::thread_cpu_ns().saturating_sub(used_ns);
-        // Soon after the beginning, looks are as far apart as that is away.
+        // Soon after the beginning, polls are as far apart as that is away.
         let usual_ns = POLL_NS.min(now - self.began_ns);
         self.poll_after(now, usual_ns.max(took * POLL_SHARE));
     }

@@ -69,7 +69,7 @@ impl Cost {
     }
 }
 
-/// Totals of a thread at the last look.
+/// Totals of a thread at the last poll.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     cpu_ns: u64,
@@ -97,7 +97,7 @@ impl Costs {
         }
     }
 
-    /// What came together since the last look. `processes`: the live ones, by upid, and their CPU time, ns. `active`:
+    /// What came together since the last poll. `processes`: the live ones, by upid, and their CPU time, ns. `active`:
     /// threads that were active, on average.
     pub(super) fn poll(
         &mut self,
@@ -129,7 +129,7 @@ impl Costs {
         cost
     }
 
-    /// Whether the thread lived at the last look.
+    /// Whether the thread lived at the last poll.
     pub(super) fn has(&self, utid: Utid) -> bool {
         self.threads.has(utid)
     }

@@ -1,5 +1,5 @@
 //! The drain's thread: passes at a pace that follows the pool, a summary that is never old, and
-//! patience with a disk that is full.
+//! new attempts while the disk is full.
 
 use std::io;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl DrainThread {
         self
     }
 
-    /// One pass, and what is to be told about it.
+    /// One pass, and what is to be reported about it.
     fn pass(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         if !self.was_cut && shared.was_cut() {

@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::storage::Storage;
 use crate::drain::lifecycle::believed;
 use crate::drain::{Drainer, clock_packet};
-use crate::functions;
+use crate::hooked_calls;
 use crate::writer::{self, Writer};
 use stackbeat_symbolize::{SymbolCache, Symbolizer};
 
@@ -279,7 +279,9 @@ impl Finisher<'_> {
         drain.last_pass()?;
         drain.drainer.conclude_living(mapping);
         if self.options.count_calls {
-            for counts in functions::counts(mapping, &functions::of_agent(&self.options.agent)?) {
+            for counts in
+                hooked_calls::counts(mapping, &hooked_calls::of_agent(&self.options.agent)?)
+            {
                 drain
                     .drainer
                     .lifecycle

@@ -16,10 +16,10 @@ use super::shared::Shared;
 
 /// Where compilers leave their maps.
 const FOLDER: &str = "/tmp";
-/// Distance between two looks at the maps, ns, and how much longer it is for each map: a look takes 1 to 2 µs.
+/// Distance between two polls of the maps, ns, and how much longer it is for each map: a poll takes 1 to 2 µs.
 const POLL_NS: u64 = 2_000_000;
 const POLL_EACH_NS: u64 = 1_000_000;
-/// After so many steps of growth looks are twice as far apart, after twice as many three times: what a long session
+/// After so many steps of growth polls are twice as far apart, after twice as many three times: what a long session
 /// remembers stays small.
 const STEPS: u64 = 1 << 14;
 /// Distance between two searches for new maps, ns, and for each process without one.
@@ -105,9 +105,9 @@ impl JitMaps {
             let grown = bytes.saturating_sub(map.bytes);
             map.bytes = bytes;
             self.steps += 1;
-            // The lines came after the look before and until the file's time, a single one at that time. Of many the
+            // The lines came after the poll before and until the file's time, a single one at that time. Of many the
             // earliest moment counts: new code runs at once, and what was there before is seldom still in use. After a
-            // pause the look before is long ago.
+            // pause the poll before is long ago.
             let written_ns = now_ns.saturating_sub(age_ns);
             let spread_ns = if grown <= LINE_BYTES { 0 } else { SPREAD_NS };
             let from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));

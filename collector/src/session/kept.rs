@@ -27,7 +27,7 @@ impl<T> Kept<T> {
         self.threads.is_empty()
     }
 
-    /// Looks at the entries that have shown activity. `poll` gets an entry's number, the entry, its thread's utid and what
+    /// Polls the entries that have shown activity. `poll` gets an entry's number, the entry, its thread's utid and what
     /// was kept of that, and gives what is to be kept. Threads that have ended are forgotten.
     pub(crate) fn poll(
         &mut self,

@@ -1,12 +1,12 @@
 //! What a recording session is on any platform: what it is asked to do and says, what its threads share, the drain's
 //! thread, pace and budget, control, dumps, and its end.
 //!
-//! - `options`, `error`, `attach_error`, `orders`: what is asked of it, and what can go wrong
-//! - `shared`, `storage`, `activity`, `clocks`, `header`: what its threads share
+//! - `options`, `error`, `attach_error`, `dump_error`, `orders`: what is asked of it, and what can go wrong
+//! - `shared`, `storage`, `activity`, `clocks`, `trace_header`: what its threads share
 //! - `drainer`: the drain's thread; `kept`: what parts of the recorder keep of each live thread
 //! - `pace`, `budget`, `cost`: the intervals, and what a recording costs; `cpus`: which processors the program runs on
 //! - `control`, `protocol`, `dump`, `auto_dump`: clients, dumps that are asked for, and those that come by themselves
-//! - `guard`: a mapping that somebody cuts off; `jit_maps`: names of run-time compilers; `finish`: the end
+//! - `sigbus_guard`: a mapping that somebody cuts off; `jit_maps`: names of run-time compilers; `finish`: the end
 
 pub(crate) mod activity;
 pub(crate) mod attach_error;
@@ -18,10 +18,9 @@ mod cost;
 mod cpus;
 pub(crate) mod drainer;
 mod dump;
+pub(crate) mod dump_error;
 pub(crate) mod error;
 pub(crate) mod finish;
-mod guard;
-pub(crate) mod header;
 pub(crate) mod jit_maps;
 pub(crate) mod kept;
 pub(crate) mod options;
@@ -29,10 +28,13 @@ pub(crate) mod orders;
 mod pace;
 pub mod protocol;
 pub(crate) mod shared;
+mod sigbus_guard;
 pub(crate) mod storage;
+pub(crate) mod trace_header;
 
 pub use attach_error::{AttachError, Held};
 pub use cpus::{CpuList, CpuListError};
+pub use dump_error::DumpError;
 pub use error::{RecordError, Warning, WhyNot};
 pub use options::{
     AttachSession, AttachStep, Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH,

@@ -8,8 +8,8 @@ use stackbeat_core::probe::{self, Category};
 use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::v1::drops::Cause;
 
-use super::control::DumpError;
 use super::cpus::CpuList;
+use super::dump_error::DumpError;
 use super::error::{RecordError, Warning};
 use super::protocol::DumpReply;
 use stackbeat_model::UnrecordedProgram;

@@ -42,7 +42,7 @@ const OWED_NS: f64 = 10_000_000_000.0;
 const WAITS_PERCENT: u64 = 25;
 /// The interval is left alone while the cost is nearer to the budget than this part.
 const TOLERANCE: f64 = 0.1;
-/// Hooks that only count are withdrawn when they take at least this part of the budget, in percent, and with the
+/// Hooks that only count are unpatched when they take at least this part of the budget, in percent, and with the
 /// recorder's other threads more than what ticks leave, for so much of the program's CPU time, ns: many programs
 /// begin with a moment of much allocation. Where they are so many times the budget, they have so much less time, down to
 /// the last.
@@ -71,7 +71,7 @@ pub(super) struct Pace {
     stretch: f64,
     /// How many times as long as was asked for a wait has to be for a record of its own; at most `stretch`.
     waits_stretch: f64,
-    /// How many times later than usual those looks may come that nobody waits for.
+    /// How many times later than usual those polls may come that nobody waits for.
     leisure: u32,
     /// The program's CPU time since when hooks that only count take too much, ns, times how much too much.
     costly_hooks_ns: f64,
@@ -126,7 +126,7 @@ impl Pace {
         self.every.get(&utid).copied().unwrap_or(1)
     }
 
-    /// How many times later than usual looks may come that nobody waits for.
+    /// How many times later than usual polls may come that nobody waits for.
     pub(super) fn leisure(&self) -> u32 {
         self.leisure
     }
@@ -583,7 +583,7 @@ mod tests {
         };
         let cost = |hooks_ns| stretch(200_000_000, hooks_ns);
         let mut pace = within(1.0, 100_000_000);
-        // 2 ms a look are allowed.
+        // 2 ms a poll are allowed.
         for _ in 0..40 {
             pace.adjust(&cost(1_100_000), 1_000_000);
         }

@@ -11,9 +11,9 @@ use stackbeat_core::{clock, platform};
 
 use super::activity::{Activity, Part};
 use super::clocks::now_ns;
-use super::guard::Guard;
 use super::options::{MAX_DEPTH, Status};
 use super::orders::{Order, Reason};
+use super::sigbus_guard::Guard;
 use crate::drain::crash::Crash;
 
 macro_rules! figures {
@@ -55,7 +55,7 @@ figures! {
     signals_sent,
     /// Threads that were inside a call that must not be interrupted.
     signals_held_back,
-    /// Thread entries that parts of the recorder looked at because something had happened there, and in looks at
+    /// Thread entries that parts of the recorder polled because something had happened there, and in polls of
     /// all of them.
     entries_polled,
     entries_swept,
@@ -88,7 +88,7 @@ figures! {
     generations,
     /// CPU time of the collector, without symbolization.
     cpu_ns,
-    /// CPU time of the ticker's thread, of the drain's, and of the one that looks at waiting threads.
+    /// CPU time of the ticker's thread, of the drain's, and of the one that polls waiting threads.
     ticker_cpu_ns,
     drain_cpu_ns,
     off_cpu_sampler_cpu_ns,
@@ -138,7 +138,7 @@ pub(crate) struct Shared {
     guard: Guard,
     pub mapping: Mapping,
     pub figures: Figures,
-    /// Looks that nobody waits for may come so many times later than usual, because the recorder is to save
+    /// Polls that nobody waits for may come so many times later than usual, because the recorder is to save
     /// processor time. At least 1.
     pub leisure: AtomicU32,
     /// An interval was asked for while recording: ticks keep it where timers cannot.
@@ -186,7 +186,7 @@ impl Shared {
         depth.min(MAX_DEPTH) as usize
     }
 
-    /// The thread entries that a part of the recorder should look at now ([`Activity::take`]), counted.
+    /// The thread entries that a part of the recorder should poll now ([`Activity::take`]), counted.
     pub(crate) fn take_activity(&self, part: Part, now_ns: u64, into: &mut Vec<u32>) -> bool {
         let is_all = self.activity.take(&self.mapping, part, now_ns, into);
         let figure = match is_all {

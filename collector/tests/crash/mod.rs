@@ -1,7 +1,7 @@
 //! Kills the program or the collector at random moments under 16 writing threads, recovers, and counts:
 //! written = recovered + declared lost, nothing doubled, nothing invented, nothing corrupt.
 //!
-//! The program of this test is this binary again (`writer`): it uses core's writing side as an agent
+//! The program of this test is this binary again (`writing_threads`): it uses core's writing side as an agent
 //! would, and its records carry their own numbers. How many it wrote it notes in a memory of its own, so
 //! that the counts of the mapping are checked from outside. The collector is this binary too
 //! (`collector`), with the real session in it. Each is started as the one test of its process, and learns from
@@ -10,9 +10,9 @@
 //! `STACKBEAT_CRASHES` says how often (200), `STACKBEAT_CRASH_SEED` repeats a run.
 #![cfg(target_os = "linux")]
 
-mod check;
+mod check_trace;
 mod collector;
-mod writer;
+mod writing_threads;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use stackbeat_collector::recover::{RecoverOptions, recover};
 
-use self::writer::Notes;
+use self::writing_threads::Notes;
 
 /// What a collector and its program are to do.
 struct Work {
@@ -89,7 +89,7 @@ fn what_was_written_is_recovered_or_declared_lost() {
     let seed = number("STACKBEAT_CRASH_SEED", u64::from(std::process::id()));
     let began = Instant::now();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut totals = check::Totals::default();
+    let mut totals = check_trace::Totals::default();
     for round in 0..crashes {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(round) | 1);
         let found = one(folder.path(), round, &mut random)
@@ -114,7 +114,7 @@ fn a_full_disk_costs_only_what_finds_no_place() {
     full_disk(folder.path()).unwrap_or_else(|e| panic!("full disk: {e}"));
 }
 
-fn one(folder: &Path, round: u64, random: &mut Random) -> Result<check::Totals, String> {
+fn one(folder: &Path, round: u64, random: &mut Random) -> Result<check_trace::Totals, String> {
     let victim = [Victim::Program, Victim::Collector, Victim::Both][round as usize % 3];
     let output = folder.join("run.beat");
     let recovered = folder.join("recovered.beat");
@@ -149,14 +149,14 @@ fn one(folder: &Path, round: u64, random: &mut Random) -> Result<check::Totals, 
     wait_for_end(program);
     let notes = Notes::read(&notes);
     if victim == Victim::Program {
-        return check::check(&output, &notes, 0);
+        return check_trace::check(&output, &notes, 0);
     }
     let options = RecoverOptions::default();
     let summary = recover(&output, &recovered, &options).map_err(|e| e.to_string())?;
     if summary.still_running || summary.damaged != 0 {
         return Err(format!("{victim:?}: {summary:?}"));
     }
-    let totals = check::check(&recovered, &notes, summary.records_from_mapping)
+    let totals = check_trace::check(&recovered, &notes, summary.records_from_mapping)
         .map_err(|e| format!("{victim:?}, {summary:?}: {e}"))?;
     if summary.records_from_trace + summary.records_from_mapping != totals.rows {
         return Err(format!("{} rows, but {summary:?}", totals.rows));
@@ -188,7 +188,7 @@ fn full_disk(folder: &Path) -> Result<(), String> {
         let program = started(&mut collector)?;
         limit_files(collector.id(), 200_000);
         let deadline = Instant::now() + Duration::from_secs(60);
-        while let Err(error) = check::says_disk_full(&output) {
+        while let Err(error) = check_trace::says_disk_full(&output) {
             if Instant::now() > deadline {
                 return Err(format!("the file never got full: {error}"));
             }
@@ -211,12 +211,12 @@ fn full_disk(folder: &Path) -> Result<(), String> {
         }
         let notes = Notes::read(&notes);
         if room_again {
-            check::check(&output, &notes, 0)?;
+            check_trace::check(&output, &notes, 0)?;
         } else {
-            check::says_disk_full(&output)?;
+            check_trace::says_disk_full(&output)?;
             let options = RecoverOptions::default();
             let summary = recover(&output, &recovered, &options).map_err(|e| e.to_string())?;
-            let totals = check::check(&recovered, &notes, summary.records_from_mapping)?;
+            let totals = check_trace::check(&recovered, &notes, summary.records_from_mapping)?;
             if summary.records_from_mapping == 0 || totals.rows < 1000 {
                 return Err(format!("{summary:?}"));
             }

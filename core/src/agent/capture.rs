@@ -5,7 +5,7 @@ mod guard;
 mod request;
 mod sampled_event;
 
-use super::cost;
+use super::capture_cost;
 pub(super) use guard::Guard;
 pub(super) use request::{More, Request};
 
@@ -23,7 +23,7 @@ use crate::probe::Probe;
 use crate::shm::buffer::{self, Writer};
 use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
 use crate::shm::mapping::Mapping;
-use crate::shm::record::{self, RecordBuffer, Waited, Woke, flags};
+use crate::shm::record_format::{self, RecordBuffer, Waited, Woke, flags};
 use crate::shm::signal_gate;
 use crate::shm::throttle::{self, Due};
 use crate::shm::wait_table;
@@ -129,7 +129,7 @@ impl Capture<'_> {
         }
         let now = session::now();
         if request.is_of_sampler() {
-            cost::add_delivery(self.control, self.entry, now);
+            capture_cost::add_delivery(self.control, self.entry, now);
         }
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let is_plain = request.is_plain();
@@ -237,7 +237,7 @@ impl Capture<'_> {
                     .store(blocking_section.wrapping_add(1), Ordering::Release);
                 signal_gate::reopen(self.entry, 0);
                 #[cfg(any(target_os = "linux", target_os = "android"))]
-                super::alarm::cancel();
+                super::call_timer::cancel();
                 let index = self.block.entry_index.load(Ordering::Relaxed);
                 wait_table::leave(self.mapping, index, self.entry);
             }
@@ -281,7 +281,7 @@ impl Capture<'_> {
         let node = self.record(registers, now, generation);
         buffer::end_capture(self.entry);
         let took = session::now().saturating_sub(now);
-        cost::add_capture(self.control, self.entry, took, self.request.overdue);
+        capture_cost::add_capture(self.control, self.entry, took, self.request.overdue);
         node
     }
 
@@ -366,7 +366,7 @@ impl Capture<'_> {
         );
         report_modules(&writer, &mut self.scratch.record, now);
         session::publish_epoch(self.mapping);
-        if request.last || !is_sampled_event && self.scratch.usage.is_time_for_a_look() {
+        if request.last || !is_sampled_event && self.scratch.usage.is_time_for_rare_reads() {
             write_name(&writer, self.scratch, now);
         }
         let is_inside = self.is_inside_of_wait();
@@ -405,7 +405,7 @@ impl Capture<'_> {
         if !is_sampled_event && self.block.has_iterated.swap(0, Ordering::Relaxed) != 0 {
             bits |= flags::LOOP_ITERATION;
         }
-        let sample = record::Sample {
+        let sample = record_format::Sample {
             probe: request.probe as u8,
             flags: bits,
             node,
@@ -425,12 +425,12 @@ impl Capture<'_> {
                 _ => None,
             },
         };
-        let words = record::write_sample(&sample, &mut self.scratch.record);
+        let words = record_format::write_sample(&sample, &mut self.scratch.record);
         append(&writer, &self.scratch.record, words, now);
         let more = match request.more {
             Some(More::Waited(waited)) => {
                 let waited = Waited { node, ..waited };
-                record::write_wait(&waited, &mut self.scratch.record)
+                record_format::write_wait(&waited, &mut self.scratch.record)
             }
             Some(More::Woke(woke)) => {
                 let woke = Woke {
@@ -438,7 +438,7 @@ impl Capture<'_> {
                     cycles: now,
                     ..woke
                 };
-                record::write_wake(&woke, &mut self.scratch.record)
+                record_format::write_wake(&woke, &mut self.scratch.record)
             }
             None => 0,
         };
@@ -467,7 +467,7 @@ fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: u64) {
         && name != scratch.name
     {
         scratch.name = name;
-        let words = record::write_name(&name, &mut scratch.record);
+        let words = record_format::write_name(&name, &mut scratch.record);
         append(writer, &scratch.record, words, now);
     }
 }
@@ -475,9 +475,9 @@ fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: u64) {
 /// Writes down which modules came and went.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
-    crate::native::modules::report_changes(|module, gone| {
+    crate::native::own_modules::report_changes(|module, gone| {
         let words = match gone {
-            None => record::write_module(
+            None => record_format::write_module(
                 (module.start, module.end),
                 module.bias,
                 module.epoch,
@@ -485,7 +485,7 @@ fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
                 module.build_id(),
                 to,
             ),
-            Some(epoch) => record::write_module_gone(module.start, epoch, to),
+            Some(epoch) => record_format::write_module_gone(module.start, epoch, to),
         };
         append(writer, to, words, now);
     });
@@ -495,7 +495,7 @@ fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
     use std::io::Write;
-    let (checked, differing) = crate::native::walk::checked_walks();
+    let (checked, differing) = crate::native::own_walk::checked_walks();
     if checked == 0 {
         return;
     }
@@ -506,7 +506,8 @@ fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
         "unwind check: {differing} of {checked} reused stacks differ"
     );
     let length = 96 - rest.len();
-    let words = record::write_text(record::TextKind::Capability, 0, &text[..length], to);
+    let words =
+        record_format::write_text(record_format::TextKind::Capability, 0, &text[..length], to);
     append(writer, to, words, now);
 }
 

@@ -2,7 +2,7 @@
 //! (`Control::watch_crashes`).
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod signal;
+mod fatal_signal;
 
 use super::session;
 use crate::crash_signals;
@@ -12,7 +12,7 @@ use crate::shm::registry;
 use core::sync::atomic::Ordering;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use signal::{interrupted, lives_on, on_crash, with_room};
+pub use fatal_signal::{interrupted, lives_on, on_crash, with_room};
 
 /// Whether processes are to say which signal ended them.
 pub fn watches_crashes() -> bool {

@@ -4,7 +4,7 @@ use super::capture::{self, Request};
 use super::sandbox::{BITS, consequences, handle_crashes, show};
 use super::tls::{self, flag};
 use super::{fork, kernel_clock, main_stack, registered, session, signal_wait};
-use crate::native::modules;
+use crate::native::own_modules;
 use crate::platform;
 use crate::platform::sandbox::{self, Candidate, NotNoted};
 use crate::probe::Probe;
@@ -113,7 +113,7 @@ fn may_map_files(candidate: &Candidate) -> bool {
 /// Takes every loaded module in, with its unwind tables, which could not be read later.
 fn take_in_all_modules() {
     main_stack::for_each_code_mapping(|start| {
-        let _ = modules::find_or_take_in(start);
+        let _ = own_modules::find_or_take_in(start);
     });
 }
 
@@ -158,7 +158,7 @@ impl Entering {
         }
         if !has_succeeded {
             match self.what {
-                What::Filter(candidate) => candidate.withdraw(),
+                What::Filter(candidate) => candidate.discard(),
                 What::Closed(before) => sandbox::reopen(before),
             }
             return;

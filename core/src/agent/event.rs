@@ -7,11 +7,11 @@ use super::tls;
 use super::{fork, registered, scratch, systrace, thread};
 use crate::shm::buffer::{self, Writer};
 use crate::shm::layout::drops;
-use crate::shm::record;
+use crate::shm::record_format;
 use crate::sync::Ordering;
 
 /// Writes an event down, as long as the session captures. `kind` is a number of `proto::v1::event::Kind`, or
-/// [`record::event_kind::COUNTER`]; a name that is too long is cut.
+/// [`record_format::event_kind::COUNTER`]; a name that is too long is cut.
 #[inline(never)]
 pub fn event(kind: u8, name: &[u8], value: i64) {
     let block = tls::block();
@@ -51,7 +51,7 @@ pub fn event(kind: u8, name: &[u8], value: i64) {
         mode: session::mode(control),
         generation,
     };
-    let words = record::write_mark(kind, now, value, name, &mut scratch.record);
+    let words = record_format::write_mark(kind, now, value, name, &mut scratch.record);
     capture::append(&writer, &scratch.record, words, now);
     buffer::end_capture(entry);
 }

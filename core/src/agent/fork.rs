@@ -2,7 +2,7 @@
 
 use super::session::{self, AGENT, origin, state};
 use super::tls::{self, flag};
-use super::{process, registration, systrace, texts};
+use super::{process_entry, registration, systrace, texts};
 use crate::platform;
 use crate::shm::registry::NewProcess;
 use core::sync::atomic::Ordering;
@@ -54,7 +54,7 @@ pub fn fork_child() {
         systrace::stop();
         return;
     }
-    crate::native::modules::after_fork();
+    crate::native::own_modules::after_fork();
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::platform::sandbox::after_fork();
     let new = NewProcess {
@@ -64,7 +64,7 @@ pub fn fork_child() {
         origin: origin::FORKED,
         cycles: session::now(),
     };
-    if process::join(mapping, &new) {
+    if process_entry::join(mapping, &new) {
         registration::start(None, registration::Creator::UNKNOWN, || {});
         texts::write_texts(mapping);
     }

@@ -8,12 +8,12 @@
 //! - `wake`: waits that other threads end, and ending them; `children`: fork, exec and exit; `thread`: threads begin and end
 //! - `requests`: captures that hooks and signals ask for; `unpatch_request`: hooks that cost too much for the budget go
 //! - `fork`: a forked child becomes a process of its own
-//! - `registration`: a thread takes part; `process`: a process does; `texts`, `systrace`: what they write beside samples
+//! - `registration`: a thread takes part; `process_entry`: a process does; `texts`, `systrace`: what they write beside samples
 //! - `capture`: the capture itself; `stack`: its place in the CallstackTable
-//! - `main_stack`: where stacks lie that nobody announced; `rusage`, `cost`: what is read and paid at a capture
+//! - `main_stack`: where stacks lie that nobody announced; `rusage`, `capture_cost`: what is read and paid at a capture
 //! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
-//! - `alarm`: a signal that a thread sends itself; `context`: what a handler is told; `signal_wait`: waiting for a signal of ours
+//! - `call_timer`: a signal that a thread sends itself; `context`: what a handler is told; `signal_wait`: waiting for a signal of ours
 //! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `event_sampling`: when a number asks for a capture
 //! - `scratch`: a thread's private memory; `lent`: what of it an exec takes; `tls`: the thread-local block
 //! - `session`: the session that this process takes part in
@@ -24,15 +24,15 @@
 //! `errno` is never touched.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod alarm;
-#[cfg(any(target_os = "linux", target_os = "android"))]
 mod alternate;
 mod call_counts;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod call_timer;
 mod capture;
+mod capture_cost;
 mod children;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod context;
-mod cost;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod cpu_timer;
 mod crash;
@@ -45,7 +45,7 @@ mod kernel_clock;
 mod lent;
 mod main_stack;
 mod own_stack;
-mod process;
+mod process_entry;
 mod registration;
 mod requests;
 mod rusage;
@@ -79,10 +79,10 @@ use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use alarm::{Alarm, handler_begins, handlers_entered};
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
 pub use call_counts::called;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use call_timer::{Alarm, handler_begins, handlers_entered};
 pub use children::{
     before_exec, before_fork, exec_failed, fork_parent, lends_memory, process_exiting,
     vfork_begins, vfork_child, vfork_parent,
@@ -132,7 +132,7 @@ fn is_category_enabled(category: Category) -> bool {
     (mask.load(Ordering::Relaxed) | session::ALWAYS) & category.bit() != 0
 }
 
-/// The calling thread's entry and tick word; `None` on the way that is not hot.
+/// The calling thread's entry and tick word; `None` off the hot path.
 #[inline(always)]
 fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
     let entry = block.entry.load(Ordering::Relaxed);
@@ -527,7 +527,7 @@ fn loop_iteration_begins(entry: &ThreadEntry) {
 #[inline(never)]
 fn takes_over(entry: &ThreadEntry, sp: u64) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    alarm::cancel();
+    call_timer::cancel();
     let low = entry.stack_low.load(Ordering::Relaxed);
     let own = low..entry.stack_high.load(Ordering::Relaxed);
     let outer = entry.registers[1].load(Ordering::Relaxed);
@@ -766,10 +766,10 @@ pub fn mask() -> u64 {
 
 /// `dlclose` is about to be called: code may go, and other code may come to lie there.
 pub fn unloading_begins() {
-    crate::native::modules::unloading_begins();
+    crate::native::own_modules::unloading_begins();
 }
 
 /// `dlclose` has returned.
 pub fn unloading_ends() {
-    crate::native::modules::unloading_ends();
+    crate::native::own_modules::unloading_ends();
 }

@@ -8,7 +8,7 @@ use super::wakers::Long;
 use super::{Wait, fork, own_stack, registered, registration, session, unpatch_request};
 use crate::probe::Probe;
 use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
-use crate::shm::record::Woke;
+use crate::shm::record_format::Woke;
 use crate::shm::throttle;
 use crate::sync::{Ordering, fence};
 use crate::system_call::SystemCall;

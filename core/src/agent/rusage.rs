@@ -28,7 +28,7 @@ impl State {
     }
 
     /// Now and then, more often at first: for what changes rarely (the thread's name).
-    pub(super) fn is_time_for_a_look(&self) -> bool {
+    pub(super) fn is_time_for_rare_reads(&self) -> bool {
         self.captures.is_multiple_of(128) || self.captures.is_power_of_two()
     }
 

@@ -2,7 +2,7 @@
 
 use super::tls::Block;
 use crate::native::ThreadWalker;
-use crate::shm::record::RecordBuffer;
+use crate::shm::record_format::RecordBuffer;
 use crate::unwind::{Registers, StackBounds};
 use core::ops::Range;
 use core::sync::atomic::Ordering;

@@ -5,7 +5,7 @@
 use super::registered;
 use super::tls::{self, Block};
 use crate::clock;
-use crate::native::modules;
+use crate::native::own_modules;
 use crate::platform;
 use crate::probe::Category;
 use crate::shm::buffer;
@@ -148,7 +148,7 @@ pub(super) fn mode(control: &Control) -> Mode {
 
 /// The module epoch, for the roots of stacks.
 pub(super) fn epoch() -> u32 {
-    modules::epoch()
+    own_modules::epoch()
 }
 
 /// How long an iteration of an event loop may take, in cycles, before it is noted; `None`: nobody asks.

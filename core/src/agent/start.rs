@@ -1,13 +1,13 @@
 //! Joining a session and leaving it: at the start of an image, and in a running process.
 
-use super::process::{join, make_own_page, mark_own_page, prepare, take_up};
+use super::process_entry::{join, make_own_page, mark_own_page, prepare, take_up};
 use super::session::{self, AGENT, origin, state};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use super::{alternate, registered, tls};
 use super::{registration, systrace, texts};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::clock;
-use crate::native::modules;
+use crate::native::own_modules;
 use crate::platform;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::platform::sandbox;
@@ -168,11 +168,11 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
     }
     if find_object != 0 {
         // SAFETY: by contract.
-        unsafe { modules::set_find_object(find_object) };
+        unsafe { own_modules::set_find_object(find_object) };
     }
     prepare();
     mark_own_page();
-    modules::begin_anew();
+    own_modules::begin_anew();
     let new = NewProcess {
         pid: platform::process_id(),
         parent_pid: platform::parent_process_id(),

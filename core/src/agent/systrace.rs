@@ -26,12 +26,12 @@ pub(super) enum Threads {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-mod descriptor;
-#[cfg(any(target_os = "linux", target_os = "android"))]
 mod line;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod trace_marker;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) use descriptor::{event, start, stop};
+pub(super) use trace_marker::{event, start, stop};
 
 /// There is no trace_marker.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -6,7 +6,7 @@ use super::{own_stack, registered, scratch, session};
 use crate::platform;
 use crate::shm::buffer::{self, Writer};
 use crate::shm::mapping::Mapping;
-use crate::shm::record::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
+use crate::shm::record_format::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
 use core::sync::atomic::Ordering;
 
 /// Notes the executable, the path that it was started by and the command line.
@@ -14,10 +14,11 @@ pub(super) fn write_texts(mapping: &'static Mapping) {
     write(mapping, |writer, record, now| {
         let mut part = [0u8; TEXT_PART_BYTES];
         if let Ok(path) = platform::read_link(c"/proc/self/exe", &mut part) {
-            let words = record::write_text(TextKind::Executable, 0, path, record);
+            let words = record_format::write_text(TextKind::Executable, 0, path, record);
             capture::append(writer, record, words, now);
         }
-        let words = record::write_text(TextKind::StartedAs, 0, platform::started_as(), record);
+        let words =
+            record_format::write_text(TextKind::StartedAs, 0, platform::started_as(), record);
         capture::append(writer, record, words, now);
         if let Ok(fd) = platform::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
             // A command line may have megabytes; what tells a person which it was is at its beginning.
@@ -30,7 +31,7 @@ pub(super) fn write_texts(mapping: &'static Mapping) {
                     break;
                 }
                 let text = part.get(..length).unwrap_or(&[]);
-                let words = record::write_text(TextKind::CommandLine, offset, text, record);
+                let words = record_format::write_text(TextKind::CommandLine, offset, text, record);
                 capture::append(writer, record, words, now);
                 offset += length;
             }
@@ -47,7 +48,7 @@ pub fn say(text: &[u8]) {
     };
     let text = text.get(..TEXT_PART_BYTES).unwrap_or(text);
     write(mapping, |writer, record, now| {
-        let words = record::write_text(TextKind::Capability, 0, text, record);
+        let words = record_format::write_text(TextKind::Capability, 0, text, record);
         capture::append(writer, record, words, now);
     });
 }

@@ -86,7 +86,7 @@ pub fn thread_exiting(id: u64) {
         });
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    super::alarm::cancel();
+    super::call_timer::cancel();
     if session::has_kernel_clock() && super::owns_memory() {
         // What comes from here on would find the thread without a stack of ours.
         platform::block_signals(platform::blocked_signals() | session::AGENT.signals());

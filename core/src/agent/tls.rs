@@ -37,7 +37,7 @@ pub struct Block {
     pub entry_index: AtomicU32,
     /// The process whose vfork began last, and none inside of its child.
     pub vfork_pid: AtomicU32,
-    /// The timer of `agent::alarm`, plus 1; 0: none.
+    /// The timer of `agent::call_timer`, plus 1; 0: none.
     pub alarm: AtomicU32,
     /// Allocations counted while a fork has taken the entry away.
     pub(crate) pending_allocations: AtomicU64,

@@ -8,7 +8,7 @@ use super::wakers::{Long, SCHEDULING_SHARE, long_cycles, me, scope, try_announce
 use super::{Wait, begin_wait, is_enabled, kernel_clock, registered, requests, session, thread};
 use crate::probe::{Cause, Probe};
 use crate::shm::layout::{ThreadEntry, drops};
-use crate::shm::record::Woke;
+use crate::shm::record_format::Woke;
 use crate::shm::waiters::{self, Described, Entered, How, Object, Outcome, descriptor};
 use crate::shm::watches;
 use core::sync::atomic::{AtomicU32, Ordering};

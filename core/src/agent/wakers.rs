@@ -5,7 +5,7 @@ use super::{Wait, registered, session};
 use crate::platform;
 use crate::shm::layout::{ThreadEntry, Watch};
 use crate::shm::mapping::Mapping;
-use crate::shm::record::{Waited, Woke};
+use crate::shm::record_format::{Waited, Woke};
 use crate::shm::wait_table;
 use crate::shm::waiters::{self, EVERYWHERE, How, Me, Waker};
 use crate::shm::watches;

@@ -1,20 +1,20 @@
 //! The code of this process: its modules, their unwind rules, and walks of its threads.
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub mod memory;
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
     path = "modules/elsewhere.rs"
 )]
-pub mod modules;
+pub mod own_modules;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod own_walk;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod rule_cache;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub mod walk;
+pub mod unwind_memory;
 
 /// The walker that captures use.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub type ThreadWalker = walk::NativeWalker;
+pub type ThreadWalker = own_walk::NativeWalker;
 /// The walker that captures use.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub type ThreadWalker = crate::unwind::FramePointerWalker;

@@ -13,9 +13,9 @@ mod apple;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub use apple::*;
 
-pub mod filter;
 #[cfg(not(loom))]
-pub mod memory;
+pub mod agent_memory;
+pub mod filter;
 pub mod rseq;
 
 /// An `errno` value.

@@ -19,7 +19,7 @@
 
 use crate::ids::{Upid, Utid};
 use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, drops};
-use crate::shm::record::MAX_RECORD_WORDS;
+use crate::shm::record_format::MAX_RECORD_WORDS;
 use crate::sync::{AtomicU64, Ordering, add_own, fence};
 
 /// A state word: the owner's entry and one of `buffer_state`.
@@ -187,7 +187,7 @@ impl<P: Pool> Writer<'_, P> {
         self.mode == Mode::Ring && self.overwrite_oldest(first_record, now_cycles)
     }
 
-    /// More than half of the pool is taken, by a few looks.
+    /// More than half of the pool is taken, by a few polls.
     fn is_tight(&self, start: u32, count: u32) -> bool {
         let is_taken = |look: u32| {
             let i = start.wrapping_add(look * ((count / FILL_LOOKS) | 1)) % count.max(1);

@@ -28,7 +28,7 @@
 //! nothing in it.
 
 mod methods;
-mod thread;
+mod thread_entry;
 mod waker_tables;
 
 use crate::ids::{Pid, Upid, Utid};
@@ -36,7 +36,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use methods::{METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_WORDS_AT};
 pub use methods::{METHOD_PLACES, METHOD_WORDS, METHODS, MethodEntry, MethodsHeader};
-pub use thread::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
+pub use thread_entry::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
 pub use waker_tables::{
     UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch,
 };
@@ -760,7 +760,7 @@ mod tests {
 
     /// What each call of a hook reads or writes lies in cache lines that no other thread writes to meanwhile.
     #[test]
-    fn hot_words_share_no_cache_line_with_what_others_write() {
+    fn words_of_the_hot_path_share_no_cache_line_with_what_others_write() {
         use crate::system_call::SYSTEM_CALLS;
         use core::mem::offset_of;
         const LINE: usize = 64;
@@ -772,7 +772,7 @@ mod tests {
             (size_of::<ThreadEntry>() % LINE, align_of::<ThreadEntry>()),
             (0, LINE)
         );
-        let hot = [
+        let of_hot_path = [
             offset_of!(ThreadEntry, allocations),
             offset_of!(ThreadEntry, allocated_bytes),
             offset_of!(ThreadEntry, frees),
@@ -784,7 +784,7 @@ mod tests {
             offset_of!(ThreadEntry, capturing),
             offset_of!(ThreadEntry, cpu_ns),
         ];
-        assert!(hot.iter().all(|word| line(*word) == 0));
+        assert!(of_hot_path.iter().all(|word| line(*word) == 0));
         let of_others = [
             offset_of!(ThreadEntry, in_flight),
             offset_of!(ThreadEntry, asymmetric_barrier),

@@ -7,7 +7,7 @@ pub mod layout;
 #[cfg(not(loom))]
 pub mod mapping;
 pub mod methods;
-pub mod record;
+pub mod record_format;
 #[cfg(not(loom))]
 pub mod registry;
 pub mod signal_gate;

@@ -195,14 +195,14 @@ pub fn announce(unregistered: &AtomicU32, tid: u32, is_registered: impl FnOnce()
     unregistered.store(tid * STATES + ANNOUNCED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if is_registered() {
-        withdraw(unregistered);
+        cancel_meeting(unregistered);
         return false;
     }
     true
 }
 
 /// Sampler: sends the signal that was announced to an unregistered thread, unless that has got an entry and does not wait for
-/// it any more: then false. Call [`meeting_sent`] afterwards, or [`withdraw`] if sending failed.
+/// it any more: then false. Call [`meeting_sent`] afterwards, or [`cancel_meeting`] if sending failed.
 pub fn commit_meeting(unregistered: &AtomicU32, tid: u32) -> bool {
     let (from, to) = (tid * STATES + ANNOUNCED, tid * STATES + SENDING);
     let committed = unregistered.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
@@ -226,7 +226,7 @@ pub fn announced_to(unregistered: &AtomicU32) -> u32 {
 }
 
 /// Sampler: the signal could not be sent, or did not arrive.
-pub fn withdraw(unregistered: &AtomicU32) {
+pub fn cancel_meeting(unregistered: &AtomicU32) {
     unregistered.store(0, Ordering::SeqCst);
 }
 

@@ -25,7 +25,7 @@
 //! again; until then they cost a look.
 
 mod object;
-mod signals;
+mod signal_wakers;
 
 use crate::shm::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES};
 use crate::shm::mapping::Mapping;
@@ -33,7 +33,7 @@ use crate::sync::Ordering;
 
 use super::wait_table::{bucket_of, leave};
 pub use object::{Described, EVERYWHERE, Object, any_child, child, descriptor, shared};
-pub use signals::{announce_signal, signalled};
+pub use signal_wakers::{announce_signal, signalled};
 
 /// Buckets in which a thread may stand: its object's and those behind.
 const REACH: usize = 8;

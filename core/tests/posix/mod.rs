@@ -16,7 +16,7 @@ use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::Capacity;
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::{Sample, read_sample};
+use stackbeat_core::shm::record_format::{Sample, read_sample};
 use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::system_call::SystemCall;
 

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stackbeat_core::native::modules;
-use stackbeat_core::native::walk::NativeWalker;
+use stackbeat_core::native::own_modules;
+use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::WalkEnd;
 
 use super::in_process::{Comparison, bounds, compare};
@@ -91,7 +91,7 @@ extern "C" fn look_deeper() {
 
 /// Twice, so that the second walk may reuse the first.
 fn found(function: unsafe extern "C" fn(extern "C" fn())) -> Vec<Comparison> {
-    modules::init();
+    own_modules::init();
     for callback in [look, look, look_deeper, look_deeper] {
         // SAFETY: the functions above keep to the calling convention.
         unsafe { function(callback) };
@@ -110,7 +110,7 @@ fn a_frame_that_needs_another_register() {
 /// As in ART's interpreter, where every frame is such.
 #[test]
 fn many_frames_that_need_another_register() {
-    modules::init();
+    own_modules::init();
     LEFT.store(100, Ordering::Relaxed);
     look_below_many();
     for c in FOUND.take() {

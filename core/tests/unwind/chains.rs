@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use stackbeat_core::native::modules;
-use stackbeat_core::native::walk::NativeWalker;
+use stackbeat_core::native::own_modules;
+use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::{StackBounds, WalkEnd};
 
 use super::in_process::{Comparison, bounds, compare};
@@ -71,9 +71,9 @@ fn run(library: &Path, walker: Box<NativeWalker>) -> (Box<NativeWalker>, Vec<Com
         assert!(!function.is_null());
         let function: extern "C-unwind" fn(extern "C" fn()) = core::mem::transmute(function);
         function(look);
-        modules::unloading_begins();
+        own_modules::unloading_begins();
         libc::dlclose(handle);
-        modules::unloading_ends();
+        own_modules::unloading_ends();
     }
     let run = RUN.take().expect("it was put there");
     (run.walker, run.comparisons)
@@ -96,7 +96,7 @@ fn assert_equal(comparisons: &[Comparison], what: &str) {
 
 #[test]
 fn chains_equal_libgcc() {
-    modules::init();
+    own_modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut walker = NativeWalker::boxed();
     let mut kept = 0;
@@ -129,23 +129,26 @@ static REPORTS: Mutex<()> = Mutex::new(());
 #[test]
 fn unloading_begins_an_epoch() {
     let _only = REPORTS.lock();
-    modules::init();
+    own_modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = compile(folder.path(), "chains.cc", &["-O2", "-DUNLOADED"]);
-    let before = modules::epoch();
+    let before = own_modules::epoch();
     let (mut walker, first) = run(&library, NativeWalker::boxed());
     // A walk while it is gone: if nothing else comes to its place, it might never have been away.
     compare(&mut walker, &bounds());
     let (mut walker, second) = run(&library, walker);
-    assert!(modules::epoch() > before, "the first unloading was noticed");
+    assert!(
+        own_modules::epoch() > before,
+        "the first unloading was noticed"
+    );
     assert_equal(&first, "first");
     assert_equal(&second, "second");
     compare(&mut walker, &bounds());
     let mut reports = Vec::new();
     let name = library.to_str().expect("a plain path");
-    modules::report_changes(|module, gone| {
+    own_modules::report_changes(|module, gone| {
         if module.path() == name.as_bytes() {
-            assert!(gone.is_none_or(|epoch| epoch > module.epoch && epoch <= modules::epoch()));
+            assert!(gone.is_none_or(|epoch| epoch > module.epoch && epoch <= own_modules::epoch()));
             assert_eq!(module.build_id().len(), 20);
             reports.push(gone.is_some());
         }
@@ -157,7 +160,7 @@ fn unloading_begins_an_epoch() {
 #[test]
 fn a_library_may_come_back_many_times() {
     let _only = REPORTS.lock();
-    modules::init();
+    own_modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = folder.path().join("small.c");
     std::fs::write(&source, "void run_chains(void (*f)(void)) { f(); f(); }").expect("writable");
@@ -180,7 +183,7 @@ fn a_library_may_come_back_many_times() {
         let comparisons;
         (walker, comparisons) = run(&library, walker);
         assert_equal(&comparisons, &format!("round {round}"));
-        modules::report_changes(|_, _| {});
+        own_modules::report_changes(|_, _| {});
     }
     assert!(mappings() <= 2, "{} mappings stay", mappings());
 }

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use stackbeat_core::native::modules;
-use stackbeat_core::native::walk::NativeWalker;
+use stackbeat_core::native::own_modules;
+use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::{Kind, Rule};
 use stackbeat_core::unwind::walk::{ReadStack, Rules, Stack, Start};
@@ -45,7 +45,7 @@ fn code() -> Vec<(u64, u64)> {
 #[test]
 fn any_registers_over_any_stack() {
     const WORDS: usize = 4096;
-    modules::init();
+    own_modules::init();
     let code = code();
     let mut random = Random(0x5eed);
     let mut stack = vec![0u64; WORDS];

@@ -2,7 +2,7 @@
 //! other code.
 
 use core::ffi::{c_int, c_void};
-use stackbeat_core::native::walk::NativeWalker;
+use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
 #[allow(improper_ctypes)]

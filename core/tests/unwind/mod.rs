@@ -7,5 +7,5 @@ mod chains;
 mod garbage;
 mod gdb;
 mod in_process;
-mod programs;
 mod remote;
+mod walks_on_malloc;

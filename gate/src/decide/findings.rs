@@ -7,11 +7,11 @@
 use stackbeat_model::metric::{Metric, Unit};
 
 use super::{Finding, FunctionRow, Judge, Moved, RoleRow, Row, Way, key};
+use crate::comparable_names::is_like;
 use crate::compare::Answer;
 use crate::explain::cause::Cause;
 use crate::explain::{self, Explanation};
-use crate::names::is_like;
-use crate::table::Table;
+use crate::run_table::Table;
 
 impl Judge<'_> {
     /// All findings, the first being the one to look at, and what is only a notice. `worse` are the costs of the whole run that

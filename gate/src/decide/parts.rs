@@ -6,8 +6,8 @@ use stackbeat_model::metric::Metric;
 
 use super::{Judge, Row};
 use crate::run::RoleId;
+use crate::run_table::Column;
 use crate::stats::median;
-use crate::table::Column;
 
 /// A metric of all threads of the processes with one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +107,7 @@ mod tests {
     use crate::random::Random;
     use crate::rules::Rules;
     use crate::run::{About, Builder, Names, Role, Run, Side};
-    use crate::table::Table;
+    use crate::run_table::Table;
 
     /// Runs of threads that compute so long, by process and thread: ms in the baseline and in the candidate, and how many
     /// runs these have. 0: there is no such thread.

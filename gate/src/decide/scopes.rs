@@ -8,8 +8,8 @@ use super::{Judge, Row};
 use crate::compare::Answer;
 use crate::explain::Part;
 use crate::run::ScopeSum;
+use crate::run_table::Column;
 use crate::stats::median;
-use crate::table::Column;
 
 /// What scopes are compared by.
 const COMPARED: [Metric; 9] = [

@@ -4,8 +4,8 @@ use stackbeat_model::metric::Metric;
 
 use super::Judge;
 use crate::run::{Run, Side};
+use crate::run_table::Table;
 use crate::stats::{median, quantile};
-use crate::table::Table;
 
 /// Where less of wall times is a run's own, it is said.
 const SHARED: f64 = 0.9;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use stackbeat_model::metric::Metric;
 
+use crate::comparable_names::{self, Form};
 use crate::explain::{Explanation, change};
-use crate::names::{self, Form};
 use crate::run::{Label, Leaf, ROOT};
+use crate::run_table::{Column, Table};
 use crate::stats::mean;
-use crate::table::{Column, Table};
 
 /// What kind of change it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -230,14 +230,14 @@ fn is_allocator(name: &str) -> bool {
         "PyObject_Malloc",
         "PyObject_Free",
     ];
-    ALLOCATORS.contains(&&*names::reduce(name, Form::Parameters))
+    ALLOCATORS.contains(&&*comparable_names::reduce(name, Form::Parameters))
 }
 
 /// Whether a function sounds as if it gave out or took back memory: `list_dealloc`, `__rust_alloc`,
 /// `v8::internal::Heap::AllocateRaw`. What is given out may be something else: `allocate_registers`.
 fn may_allocate(name: &str) -> bool {
     const PARTS: [&str; 4] = ["alloc", "Alloc", "unlink_chunk", "operator delete"];
-    let name = names::reduce(name, Form::Parameters);
+    let name = comparable_names::reduce(name, Form::Parameters);
     // Rust's collections are in a crate named alloc.
     let last = name.rsplit("::").next().unwrap_or(&name);
     is_allocator(last) || PARTS.iter().any(|part| last.contains(part))

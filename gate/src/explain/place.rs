@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::change;
 use crate::run::{Label, NameId, RoleId};
+use crate::run_table::{Column, Table};
 use crate::stats::{mean, rank};
-use crate::table::{Column, Table};
 
 /// A function explains a change when it has at least this share of it, callees included.
 const EXPLAINS: f64 = 0.7;

@@ -7,8 +7,8 @@ use stackbeat_model::metric::Metric;
 use super::{Explanation, change, explain_sum};
 use crate::rules::Pairing;
 use crate::run::{Label, Leaf, RoleId};
+use crate::run_table::Table;
 use crate::stats::mean;
-use crate::table::Table;
 use crate::wait_partners::{self, Answering};
 
 const ACTIVE: [Metric; 7] = [

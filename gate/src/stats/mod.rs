@@ -3,8 +3,8 @@
 //! Values are one number per run: the run is the unit, never the sample.
 
 pub mod effect;
-pub mod family;
 pub mod interval;
+pub mod multiple_comparisons;
 pub mod noise_band;
 pub mod normal;
 pub mod rank;

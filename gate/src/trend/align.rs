@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::{self, Form};
+use crate::comparable_names::{self, Form};
 use crate::run::{NameId, Names, Run};
-use crate::table::Match;
+use crate::run_table::Match;
 
 /// For every name the one that it is taken for, and what was taken for what. Names that some commit has not are
 /// taken for one when they are the same apart from marks of a form and no commit has two of them.
@@ -26,7 +26,7 @@ pub fn same_names(
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, seen) in presence.iter().enumerate() {
             if same[at] == at && !seen.is_empty() && seen.len() < commits {
-                let reduced = names::reduce(&all[at].text, form);
+                let reduced = comparable_names::reduce(&all[at].text, form);
                 groups.entry(reduced).or_default().push(at);
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stackbeat_model::metric::Metric;
 
 use crate::run::{self, NameId, Names, RoleId, Run};
-use crate::table::Match;
+use crate::run_table::Match;
 use crate::trend::align;
 
 /// Values by commit and run.

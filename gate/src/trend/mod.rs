@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use stackbeat_model::metric::{Metric, Unit};
 
+use crate::comparable_names::is_like;
 use crate::decide::Verdict;
 use crate::decide::system_calls::are_other_counts;
-use crate::names::is_like;
 use crate::rules::Rules;
 use crate::run::{NameId, RoleId};
 use crate::stats::median;

@@ -8,8 +8,8 @@
 //!
 //! Nothing is opened for this, and no descriptor is changed.
 
-mod identity;
-mod poll;
+mod describe;
+mod poll_waits;
 
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,8 +18,10 @@ use stackbeat_core::agent;
 use stackbeat_core::platform::descriptor::{self as kernel, SocketEnd};
 use stackbeat_core::shm::waiters::{Described, How, descriptor as object_of};
 
-use identity::{both_ways, connection, end_of_connection, identify, listener};
-pub(crate) use poll::{events_came, polled, polls, selected, selects, waits_for_events, watched};
+use describe::{both_ways, connection, end_of_connection, identify, listener};
+pub(crate) use poll_waits::{
+    events_came, polled, polls, selected, selects, waits_for_events, watched,
+};
 
 /// Descriptors that are known about; the wakers of others stay unknown.
 const SLOTS: usize = 16_384;

@@ -1,6 +1,6 @@
 //! Takes hooks away from a process that stays in the session: the slots through which its modules call them get
 //! the hooks' originals. A hook that only counts costs a nanosecond or two, which is more than a small budget
-//! where a program allocates all the time; one that is withdrawn costs nothing. The collector asks for it
+//! where a program allocates all the time; one that is unpatched costs nothing. The collector asks for it
 //! (`Control::unpatched`), and the engine calls [`unpatch`] from a hook (`agent::unpatch_by`).
 //!
 //! That is anywhere in the program. So unlike [`super`] it may not take the dynamic linker's lock: a
@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use stackbeat_core::probe::Category;
 use stackbeat_core::{agent, platform};
 
-use super::module::Module;
+use super::loaded_module::Module;
 use super::writable::{self, SlotsLock, Writable};
 use crate::resolve::{self, Dynamic};
 use crate::signal;
@@ -63,7 +63,7 @@ pub(crate) fn start() {
     agent::unpatch_by(unpatch);
 }
 
-/// Whether a hook is not to be put into slots any more. Asked while it is the caller's turn.
+/// Whether a hook is not to be put into slots any more. Asked while the caller holds the [`SlotsLock`].
 pub(crate) fn is_gone(name: &CStr) -> bool {
     ALLOCATION_IS_GONE.load(Ordering::Relaxed) && ALLOCATION.contains(&name)
 }
@@ -75,7 +75,7 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// Withdraws the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is. False: another
+/// Unpatches the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is. False: another
 /// thread is changing slots.
 fn unpatch(categories: u64) -> bool {
     if categories & Category::Alloc.bit() == 0 {
@@ -83,7 +83,7 @@ fn unpatch(categories: u64) -> bool {
     }
     // SAFETY: errno of the calling thread is always there.
     let errno = unsafe { *libc::__errno_location() };
-    // A handler could leave by longjmp, with the turn, or find the pages of the slots closed behind it.
+    // A handler could leave by longjmp, with the lock held, or find the pages of the slots closed behind it.
     let is_done = signal::with_all_blocked(|_| {
         let Some(slots_lock) = SlotsLock::take() else {
             return false;

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use stackbeat_core::platform;
 
-use super::module::Module;
+use super::loaded_module::Module;
 use crate::memory;
 
 /// A thread changes slots.
@@ -22,7 +22,7 @@ impl SlotsLock {
     /// `None`: taken.
     pub(super) fn take() -> Option<SlotsLock> {
         let free = SLOTS_LOCKED.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        // Made only when it is ours: one that is dropped ends the turn, whoever has it.
+        // Made only when it is ours: dropping one releases the lock, whoever holds it.
         free.is_ok().then(|| SlotsLock(()))
     }
 }
@@ -33,7 +33,7 @@ impl Drop for SlotsLock {
     }
 }
 
-/// In a forked child: who had the turn is not there. Whether somebody had it, and left things half done.
+/// In a forked child: the thread that held the lock is not there. Whether one did, and left things half done.
 pub(super) fn after_fork() -> bool {
     SLOTS_LOCKED.swap(false, Ordering::Relaxed)
 }
@@ -75,7 +75,7 @@ impl<'a> Writable<'a> {
         if !(self.range.0..self.range.1).contains(&address) || self.is_open {
             return true;
         }
-        // Once it is, the whole module is left to another look.
+        // Once it is, the whole module is left to the next pass.
         self.is_loading |= self.may_load && platform::is_writable(address) == Some(true);
         if self.is_loading {
             return false;

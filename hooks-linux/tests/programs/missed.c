@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { ROUNDS = 1000, SPAN_NS = 20000, PATIENCE_US = 20000 };
+enum { ROUNDS = 1000, SPAN_NS = 20000, TIMEOUT_US = 20000 };
 
 static volatile sig_atomic_t came, gave_up;
 static int sockets[2], epoll, semaphores, queue;
@@ -69,8 +69,8 @@ static void waiting(int which) {
     epoll_ctl(epoll, EPOLL_CTL_ADD, sockets[0], &(struct epoll_event){.events = EPOLLIN});
     for (int i = 1; i <= ROUNDS; i++) {
         came = gave_up = 0;
-        struct itimerval patience = {.it_value = {0, PATIENCE_US}};
-        setitimer(ITIMER_REAL, &patience, 0);
+        struct itimerval timeout = {.it_value = {0, TIMEOUT_US}};
+        setitimer(ITIMER_REAL, &timeout, 0);
         atomic_store(&shared->begun, i);
         spin(SPAN_NS / 2);
         if (!came) {
@@ -78,8 +78,8 @@ static void waiting(int which) {
             shared->missed += gave_up && came;
         }
         while (!came) sched_yield();
-        patience.it_value.tv_usec = 0;
-        setitimer(ITIMER_REAL, &patience, 0);
+        timeout.it_value.tv_usec = 0;
+        setitimer(ITIMER_REAL, &timeout, 0);
         atomic_store(&shared->done, i);
     }
 }

@@ -1,6 +1,6 @@
 //! Amounts shared out: nothing is invented, nothing forgotten.
 
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 
 use crate::{Metrics, SampleRow, each};
 

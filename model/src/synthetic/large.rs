@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::stream::write_packet;
 use stackbeat_proto::v1::{self, NodeKind, Packet, packet::Body};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
-use super::random::Random;
-use super::rules::{A, B, C, D, MS, play, play_threads};
+use super::random_threads::Random;
+use super::slice_rules::{A, B, C, D, MS, play, play_threads};
 use super::*;
 
 /// A thread under a tick every millisecond.

@@ -4,7 +4,7 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
 use super::super::synthetic::{LEAF_PC, NATIVE};
-use super::rules::{A, B, C, MS, picture, play};
+use super::slice_rules::{A, B, C, MS, picture, play};
 use super::*;
 
 /// Kind, innermost function and count of what was handed out, in order.

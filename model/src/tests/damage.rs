@@ -1,7 +1,7 @@
 //! Files that are not what they should be: clear errors or the part that is left, never a panic.
 
 use super::super::synthetic::{Builder, Message, ROOT, managed, realistic};
-use super::random::Random;
+use super::random_threads::Random;
 use super::*;
 
 fn refuse(bytes: &[u8]) -> String {
@@ -105,7 +105,7 @@ fn thousands_of_mutations_do_no_harm() {
     let mut random = Random(4242);
     let originals: Vec<Vec<u8>> = [realistic(), managed()]
         .into_iter()
-        .chain((0..40).map(super::random::trace))
+        .chain((0..40).map(super::random_threads::trace))
         .collect();
     for _ in 0..4000 {
         let mut bytes = originals[random.below(originals.len() as u64) as usize].clone();

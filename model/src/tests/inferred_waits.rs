@@ -1,10 +1,10 @@
 //! Waits that were seen from outside, among a thread's samples.
 
 use stackbeat_core::probe::{Cause, Probe};
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Script};
-use super::rules::{A, B, C, D, MS, START, picture, play, s};
+use super::slice_rules::{A, B, C, D, MS, START, picture, play, s};
 use super::*;
 
 #[test]

@@ -6,8 +6,8 @@ mod damage;
 mod inferred_waits;
 mod managed;
 mod names;
-mod random;
-mod rules;
+mod random_threads;
+mod slice_rules;
 
 use super::synthetic::realistic;
 use super::*;
@@ -151,6 +151,6 @@ fn write_the_fuzz_corpus() {
     std::fs::write(folder.join("managed"), managed).expect("writable");
     for seed in 0..12 {
         let name = format!("random-{seed}");
-        std::fs::write(folder.join(name), random::trace(seed)).expect("writable");
+        std::fs::write(folder.join(name), random_threads::trace(seed)).expect("writable");
     }
 }

@@ -3,7 +3,7 @@
 use stackbeat_core::probe::{Cause, Probe};
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name};
-use super::rules::{A, B, MS, START, picture, play};
+use super::slice_rules::{A, B, MS, START, picture, play};
 use super::*;
 
 const LOCK: u64 = 0x10_1000;

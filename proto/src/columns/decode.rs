@@ -1,9 +1,9 @@
 //! From the columns of a batch to rows.
 
-use super::counters::Units;
+use super::counter_units::Units;
 use super::kinds::{self, Kind};
+use super::raw_columns::{Columns, Values, field, name, unzigzag};
 use super::usage;
-use super::wire::{Columns, Values, field, name, unzigzag};
 use super::{ColumnError, PRESENCE_FLAGS, Rusage, SampleRow};
 use crate::v1::SampleBatch;
 

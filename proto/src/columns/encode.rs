@@ -1,6 +1,6 @@
 //! From rows to the columns of a batch.
 
-use super::counters::{Units, live, rounded_down, rounded_up};
+use super::counter_units::{Units, live, rounded_down, rounded_up};
 use super::kinds::Kind;
 use super::{PRESENCE_FLAGS, Rusage, SampleRow, usage};
 use crate::v1::SampleBatch;

@@ -1,6 +1,6 @@
 //! Kinds of samples: what kind of call a sample is of, and which values it has.
 
-use super::wire::{Columns, Values, field};
+use super::raw_columns::{Columns, Values, field};
 use super::{ColumnError, SampleRow};
 
 /// As in the header of a record (`core::record`): the probe, the flags from bit 8 on, whose low ones say

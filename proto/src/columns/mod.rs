@@ -1,18 +1,18 @@
 //! Samples as columns: between the rows that a collector drains or a reader hands out and the
 //! delta-coded columns of `SampleBatch`.
 
-mod counters;
+mod counter_units;
 mod decode;
 mod encode;
 mod kinds;
+mod raw_columns;
 #[cfg(test)]
 mod tests;
 mod usage;
-mod wire;
 
 pub use decode::decode;
 pub use encode::encode;
-pub use wire::{Columns, Outline, outline};
+pub use raw_columns::{Columns, Outline, outline};
 
 /// The low bits of a record's flags (`core::record::flags::HAS_*`) say which words follow; in columns
 /// the presence of a value says it.

@@ -9,7 +9,7 @@
 //!
 //! What follows comes in this order.
 
-use super::wire::Values;
+use super::raw_columns::Values;
 use super::{ColumnError, Rusage};
 
 const MAJOR: Part = Part { shift: 0, most: 1 };

@@ -1,9 +1,9 @@
 //! Names and lines that the symbolizer finds in real binaries, compared with binutils.
 
 mod cached;
-mod files;
 mod frames;
 mod no_file;
+mod separate_files;
 
 use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use stackbeat_tests::processes::{State, family, is_attached};
+use stackbeat_tests::process_tree::{State, family, is_attached};
 use stackbeat_tests::{Background, end_recorder, wait_until};
 
 use stackbeat_tests::tool::{command_in, json};

@@ -1,8 +1,8 @@
 //! `stackbeat attach`: programs that were running before are recorded, notice nothing, and are left as they were.
 
+mod attached_servers;
 mod family;
 mod faults;
-mod process;
-mod servers;
+mod running_program;
 mod starved;
 mod waiting;

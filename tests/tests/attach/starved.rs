@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use stackbeat_tests::processes::is_attached;
+use stackbeat_tests::process_tree::is_attached;
 use stackbeat_tests::{Background, compile, scratch};
 
 use stackbeat_tests::tool::command_in;

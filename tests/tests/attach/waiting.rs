@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use stackbeat_tests::processes::{is_attached, send};
+use stackbeat_tests::process_tree::{is_attached, send};
 use stackbeat_tests::{Background, compile, wait_until};
 
 use stackbeat_tests::tool::{command_in, json, stackbeat, text};

@@ -141,7 +141,7 @@ fn captures_cost_what_they_are_said_to_cost() {
 /// A program that does nothing but allocate, within a budget that counting alone exceeds: its hooks are taken away, and
 /// everything that shows counts says so.
 #[test]
-fn hooks_that_cost_more_than_the_budget_are_withdrawn() {
+fn hooks_that_cost_more_than_the_budget_are_unpatched() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = program(folder.path());
     let traces = ["a", "b"].map(|name| folder.path().join(name).display().to_string());

@@ -136,7 +136,7 @@ fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
     let options = [&["-q"], &dumps[..], &["--dump-every", "1ms"]].concat();
     let mut recording = Recording::of(folder, &options, &server);
     let began = Instant::now();
-    let patient = |what: &str| {
+    let pause_until = |what: &str| {
         assert!(began.elapsed() < Duration::from_secs(90), "{what}");
         std::thread::sleep(Duration::from_millis(50));
     };
@@ -146,17 +146,17 @@ fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
         client.output().expect("runs")
     };
     while text(&client(&["ping"]).stdout).trim() != "PONG" {
-        patient("redis answers");
+        pause_until("redis answers");
     }
     client(&["debug", "sleep", "1"]);
     let first = recording.path("t.dump-1.beat");
     let is_whole = |path: &str| command(&["info", path]).output().expect("runs");
     while !is_whole(&first).status.success() {
-        patient("the slow iteration is dumped");
+        pause_until("the slow iteration is dumped");
     }
     // One is written after the other: this one has begun when that one is there.
     while recording.status().samples == 0 {
-        patient("samples come");
+        pause_until("samples come");
     }
     client(&["debug", "segfault"]);
     let status = recording.recorder.wait().expect("ends");

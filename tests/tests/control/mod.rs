@@ -3,9 +3,9 @@
 
 mod access;
 mod budget;
+mod changed_settings;
 mod dumps;
 mod leaks;
-mod settings;
 
 use std::fs;
 use std::io::Read;
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{Request, SessionStatus, Settings};
-use stackbeat_tests::json::{assert_adds_up, figure};
-use stackbeat_tests::processes::send;
+use stackbeat_tests::process_tree::send;
+use stackbeat_tests::tool_json::{assert_adds_up, figure};
 use stackbeat_tests::{compile, python, wait_until};
 use tempfile::TempDir;
 

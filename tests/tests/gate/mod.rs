@@ -1,6 +1,6 @@
 //! Gates of real recordings: an injected slowdown is found with its function and its cause.
 
-mod ci;
+mod ci_files;
 mod reports;
 mod runs;
 mod system_calls;

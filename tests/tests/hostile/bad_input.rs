@@ -1,6 +1,6 @@
 //! What users and files get wrong: a clear error with the reason and the next step, or a correct result.
 
-use stackbeat_tests::{Program, compile, decode, run, scratch, stackbeat};
+use stackbeat_tests::{Program, compile, plain_reader, run, scratch, stackbeat};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -221,7 +221,7 @@ fn a_full_disk_does_not_touch_the_program_and_leaves_what_fitted() {
 fn small_trace(folder: &Path) -> Vec<u8> {
     let recorded =
         Program::new(["ls", "-lR", "/usr/share/doc/base-files", "/etc/apt"]).record(folder);
-    decode::Trace::read(&recorded.trace).assert_sound();
+    plain_reader::Trace::read(&recorded.trace).assert_sound();
     std::fs::read(recorded.trace).unwrap()
 }
 
@@ -332,7 +332,7 @@ fn a_named_pipe_gives_the_trace_while_it_is_recorded() {
     info.args(["info", "--check", &trace]);
     let checked = run(info);
     assert!(checked.output.status.success(), "{}", checked.stderr());
-    assert!(decode::Trace::read(Path::new(&trace)).sample_count() > 10);
+    assert!(plain_reader::Trace::read(Path::new(&trace)).sample_count() > 10);
 
     // A reader that goes away costs the trace, not the program.
     let mut head = Command::new("head");

@@ -1,7 +1,7 @@
 //! Code that is compiled at run time, named by `/tmp/perf-PID.map`.
 
 use serde_json::Value;
-use stackbeat_tests::json::{array, number};
+use stackbeat_tests::tool_json::{array, number};
 use stackbeat_tests::{Program, compile, report, scratch, stackbeat};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use stackbeat_tests::json::{array, assert_adds_up, figure, number};
+use stackbeat_tests::tool_json::{array, assert_adds_up, figure, number};
 use stackbeat_tests::{
     Program, compile, has_kernel_clock, info, json_of, report, scratch, verbatim,
 };

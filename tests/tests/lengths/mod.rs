@@ -2,8 +2,8 @@
 //! in every kind of call that hooks know, and the trace has as many, of that length.
 
 use stackbeat_model::conservation;
-use stackbeat_tests::decode::Trace;
-use stackbeat_tests::json::{array, number};
+use stackbeat_tests::plain_reader::Trace;
+use stackbeat_tests::tool_json::{array, number};
 use stackbeat_tests::{Program, Recorded, compile, has_kernel_clock, report, scratch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

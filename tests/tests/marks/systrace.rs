@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use stackbeat_tests::json::figure;
-use stackbeat_tests::processes::send;
+use stackbeat_tests::process_tree::send;
+use stackbeat_tests::tool_json::figure;
 use stackbeat_tests::{compile, python};
 
 use stackbeat_tests::tool::{binary, command_in, json, stackbeat, text};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use stackbeat_core::probe::{Cause, Probe};
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 use stackbeat_proto::v1::NodeKind;
-use stackbeat_tests::decode::Trace;
+use stackbeat_tests::plain_reader::Trace;
 use stackbeat_tests::tool::{stackbeat, text};
 
 /// Name and line, outermost first.

@@ -1,7 +1,7 @@
 //! Each command to a live session, to servers under load: what it does at once, and what the trace says of it.
 
 use super::*;
-use stackbeat_tests::json::assert_adds_up;
+use stackbeat_tests::tool_json::assert_adds_up;
 use stackbeat_tests::{run, stackbeat, wait_until};
 use std::process::Command;
 use std::time::{Duration, Instant};

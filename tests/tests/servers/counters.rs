@@ -1,10 +1,10 @@
 //! Counters of servers' processes, compared with what the kernel said of the same processes at the same time.
 
-use super::locks::{Client, pid_of};
+use super::postgres_locks::{Client, pid_of};
 use super::*;
 use stackbeat_core::platform;
-use stackbeat_tests::decode::Trace;
-use stackbeat_tests::processes::status;
+use stackbeat_tests::plain_reader::Trace;
+use stackbeat_tests::process_tree::status;
 use stackbeat_tests::wait_until;
 use std::fs;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! How much of a computation the fallback sampler shows, where nothing passes a hook.
 
 use super::*;
-use stackbeat_tests::decode::Trace;
+use stackbeat_tests::plain_reader::Trace;
 use std::time::{Duration, Instant};
 
 use stackbeat_tests::{Program, compile, scratch, verbatim};

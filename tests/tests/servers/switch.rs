@@ -4,7 +4,7 @@
 use super::*;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::Request;
-use stackbeat_tests::processes::{State, file_mappings, status};
+use stackbeat_tests::process_tree::{State, file_mappings, status};
 
 /// Switches of each measured stretch.
 const SWITCHES: usize = 150;

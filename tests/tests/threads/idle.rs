@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use stackbeat_tests::compile;
-use stackbeat_tests::json::figure;
+use stackbeat_tests::tool_json::figure;
 
 use stackbeat_tests::tool::{json, stackbeat, text};
 

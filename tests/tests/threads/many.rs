@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use stackbeat_tests::compile;
-use stackbeat_tests::json::number;
+use stackbeat_tests::tool_json::number;
 
 use stackbeat_tests::tool::{json, stackbeat, text};
 

@@ -16,20 +16,20 @@ static long cpu_ns(void) {
     return now.tv_sec * 1000000000L + now.tv_nsec;
 }
 
-static inline __attribute__((always_inline)) void loop(long turns) {
-    for (long i = 0; i < turns; i++) asm volatile("" ::: "memory");
+static inline __attribute__((always_inline)) void loop(long iterations) {
+    for (long i = 0; i < iterations; i++) asm volatile("" ::: "memory");
 }
 
-static long turns_in_100_us;
+static long iterations_in_100_us;
 static long used[THREADS];
 
 NOINLINE static void three_quarters(void) {
-    loop(3 * turns_in_100_us);
+    loop(3 * iterations_in_100_us);
     asm volatile("");
 }
 
 NOINLINE static void a_quarter(void) {
-    loop(turns_in_100_us);
+    loop(iterations_in_100_us);
     asm volatile("");
 }
 
@@ -51,10 +51,10 @@ NOINLINE static void *serves(void *cpu) {
 }
 
 int main(void) {
-    enum { TURNS = 20000000 };
+    enum { ITERATIONS = 20000000 };
     long begin = cpu_ns();
-    loop(TURNS);
-    turns_in_100_us = TURNS / ((cpu_ns() - begin) / 100000 + 1);
+    loop(ITERATIONS);
+    iterations_in_100_us = ITERATIONS / ((cpu_ns() - begin) / 100000 + 1);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, serves, &used[i]);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);

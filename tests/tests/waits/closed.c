@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 static int hooked[2], raw[2];
-static volatile unsigned long turns;
+static volatile unsigned long iterations;
 
 __attribute__((noinline)) static void *computes(void *unused) {
-    for (;;) turns++;
+    for (;;) iterations++;
     return unused;
 }
 

@@ -1,6 +1,6 @@
 // Threads that wait for each other's locks: as many as the argument says, each of which holds one mutex and
 // wants the next one's. Beside them one that waits for a mutex that a sleeping thread holds: no deadlock.
-// Never ends. Prints "member TID" for each of the first, "patient TID" for the last.
+// Never ends. Prints "member TID" for each of the first, "bystander TID" for the last.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -25,9 +25,9 @@ static void *member(void *number) {
     return NULL;
 }
 
-static void *patient(void *unused) {
+static void *bystander(void *unused) {
     pthread_barrier_wait(&all_hold_one);
-    printf("patient %d\n", gettid());
+    printf("bystander %d\n", gettid());
     fflush(stdout);
     pthread_mutex_lock(&slow);
     return unused;
@@ -42,7 +42,7 @@ int main(int count, char **arguments) {
         pthread_mutex_init(&locks[i], NULL);
         pthread_create(&thread, NULL, member, (void *)i);
     }
-    pthread_create(&thread, NULL, patient, NULL);
+    pthread_create(&thread, NULL, bystander, NULL);
     for (;;)
         pause();
 }

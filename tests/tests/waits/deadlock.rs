@@ -38,15 +38,15 @@ fn a_circle_of(members: u64) {
     let mut recorder = Background(recorder.spawn().expect("starts"));
     let said = || std::fs::read_to_string(&said).expect("a file");
     let mut now = Value::Null;
-    let expected = || (numbers(&said(), "member"), numbers(&said(), "patient"));
+    let expected = || (numbers(&said(), "member"), numbers(&said(), "bystander"));
     wait_until("all threads wait for locks", || {
         now = locks(recorder.0.id()).unwrap_or_default();
         now["waits"]
             .as_array()
             .is_some_and(|waits| waits.len() as u64 == members + 1)
     });
-    let (in_circle, patient) = expected();
-    assert_eq!((in_circle.len() as u64, patient.len()), (members, 1));
+    let (in_circle, bystander) = expected();
+    assert_eq!((in_circle.len() as u64, bystander.len()), (members, 1));
     let deadlocks = now["deadlocks"].as_array().expect("deadlocks");
     assert_eq!(deadlocks.len(), 1, "{now:#}");
     assert_eq!(tids(&deadlocks[0]), in_circle, "{now:#}");
@@ -54,7 +54,7 @@ fn a_circle_of(members: u64) {
         let tid = wait["tid"].as_u64().expect("a tid");
         let function = match in_circle.contains(&tid) {
             true => "wants_the_next",
-            false => "patient",
+            false => "bystander",
         };
         assert!(contains(&wait["stack"], function), "{wait:#}");
     }

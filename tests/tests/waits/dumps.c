@@ -33,7 +33,7 @@ int main(int count, char **arguments) {
     puts("ready");
     fflush(stdout);
     const char *what = count > 1 ? arguments[1] : "";
-    if (strcmp(what, "turn") == 0) {
+    if (strcmp(what, "iteration") == 0) {
         for (int i = 0; i < 10; i++) poll(0, 0, 1);
         slow_iteration();
     } else if (strcmp(what, "crash") == 0) {

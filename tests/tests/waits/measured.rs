@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stackbeat_tests::compile_file;
-use stackbeat_tests::json::{array, assert_adds_up};
-use stackbeat_tests::processes::send;
+use stackbeat_tests::process_tree::send;
+use stackbeat_tests::tool_json::{array, assert_adds_up};
 use tempfile::TempDir;
 
 use stackbeat_tests::tool::{binary, command};
 
 /// A program that hangs must not hang the tests.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program under `record`.
 struct Recorded {
@@ -175,7 +175,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     loop {
         match look() {
             Ok(found) => return found,
-            Err(why) => assert!(began.elapsed() < PATIENCE, "{what}: {why}"),
+            Err(why) => assert!(began.elapsed() < TIMEOUT, "{what}: {why}"),
         }
         sleep(Duration::from_millis(100));
     }
@@ -366,7 +366,7 @@ fn a_long_wait_for_a_lock_is_dumped_while_it_lasts() {
 #[test]
 fn a_slow_iteration_is_dumped_while_it_lasts() {
     let flags = ["--mode", "ring", "--dump-on-slow-turn", "100ms"];
-    let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "turn");
+    let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "iteration");
     let dump = program.first_dump();
     let said = reasons(&dump);
     assert!(

@@ -1,11 +1,11 @@
 //! Who makes whom wait: programs whose wakers are known by construction. For how long: programs that measure it.
 
-mod children;
 mod deadlock;
 mod descriptors;
 mod measured;
 mod real;
-mod signals;
+mod signal_waits;
+mod waits_for_children;
 mod witness;
 
 use serde_json::Value;
@@ -36,7 +36,7 @@ impl Through {
         };
         let (_, program) = PROGRAMS[self as usize].get_or_init(|| {
             let folder = scratch();
-            let source = [include_str!("head.c"), kinds, include_str!("turns.c")].concat();
+            let source = [include_str!("head.c"), kinds, include_str!("rounds.c")].concat();
             let program = compile(folder.path(), name, &source, &[]);
             (folder, program)
         });

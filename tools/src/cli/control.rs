@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::shared::{ModeArg, trace_file};
+use super::common_arguments::{ModeArg, trace_file};
 use crate::units::parse_duration_ns;
 
 /// Show the recordings that run now, and where each one stands.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use stackbeat_collector::session::CpuList;
 
-use super::shared::{
+use super::common_arguments::{
     CaptureArgs, DumpArgs, LogArgs, OutputArgs, SwitchArgs, TraceArgs, WatchArgs, trace_file,
 };
 use crate::units::parse_duration_ns;

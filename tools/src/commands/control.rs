@@ -1,6 +1,6 @@
 //! `stackbeat status|start|stop|set|mark|dump`: speaks to the recorders of live sessions.
 
-mod locks;
+mod status_locks;
 
 use std::path::absolute;
 
@@ -58,7 +58,7 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
     if args.locks
         && let Some(session) = &args.session
     {
-        return locks::show(session, args.json);
+        return status_locks::show(session, args.json);
     }
     let (sessions, others) = match &args.session {
         Some(target) => match client::find(target) {
@@ -79,7 +79,7 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
     if args.locks
         && let Some(session) = the_only(&sessions)?
     {
-        return locks::show(&session.session, args.json);
+        return status_locks::show(&session.session, args.json);
     }
     let code = if sessions.is_empty() {
         EXIT_NEGATIVE

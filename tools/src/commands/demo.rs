@@ -24,7 +24,7 @@ use crate::commands::{record, report, self_test};
 use crate::render::html;
 use crate::summary::load;
 use crate::summary::load::Report;
-use crate::{agent, terminal};
+use crate::{agent_library, terminal};
 
 /// Lines per table.
 const TOP: usize = 8;
@@ -167,7 +167,11 @@ fn is_binary(file: &Path) -> bool {
 /// Records a program and writes its page.
 fn show(program: &Program, folder: &Path) -> Result<(Report, PathBuf)> {
     let trace = folder.join(format!("{}.beat", program.name));
-    let mut options = Options::new(program.command.clone(), agent::locate(None)?, trace.clone());
+    let mut options = Options::new(
+        program.command.clone(),
+        agent_library::locate(None)?,
+        trace.clone(),
+    );
     options.overwrite = true;
     record::record(&options, false)?;
     let report = load::load(&trace, html::BAR_BUDGET)?;

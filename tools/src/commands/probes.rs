@@ -6,23 +6,23 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use stackbeat_collector::functions::{self, Function};
+use stackbeat_collector::hooked_calls::{self, Function};
 use stackbeat_collector::session::Options;
 use stackbeat_core::probe::{Category, Cause, Probe};
-use stackbeat_gate::names;
+use stackbeat_gate::comparable_names;
 use stackbeat_model::Trace;
 
 use crate::cli::ProbesArgs;
 use crate::commands::record;
 use crate::table::{Column, Table};
 use crate::terminal::{self, Style};
-use crate::{agent, units};
+use crate::{agent_library, units};
 
 /// Runs the command.
 pub fn run(args: &ProbesArgs) -> Result<u8> {
-    let library = agent::locate(None)?;
+    let library = agent_library::locate(None)?;
     if !args.count {
-        list(&functions::of_agent(&library)?, args.json)?;
+        list(&hooked_calls::of_agent(&library)?, args.json)?;
         return Ok(0);
     }
     let (counted, wait_status) = Counted::run(&args.command, library, !args.no_children)?;
@@ -247,7 +247,7 @@ fn role(trace: &Trace, utid: u32) -> String {
         _ if thread.is_main => "main".to_owned(),
         "" => "thread".to_owned(),
         name if name == process.name() => "thread".to_owned(),
-        name => names::role(name),
+        name => comparable_names::role(name),
     };
     format!("{}/{role}", process.name())
 }

@@ -17,7 +17,7 @@ use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::Mode;
 
 use crate::EXIT_ERROR;
-use crate::agent::{self, symbol_cache};
+use crate::agent_library::{self, symbol_cache};
 use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};
 use crate::commands::recover;
 use crate::terminal::refuse_to_replace;
@@ -73,7 +73,7 @@ pub fn resolve(args: &RecordArgs) -> Result<Options> {
         bail!("{}: is a directory; name a file with -o", output.display());
     }
     refuse_to_replace(&output, args.destination.force)?;
-    let agent = agent::locate(args.agent.as_deref())?;
+    let agent = agent_library::locate(args.agent.as_deref())?;
     let mut options = Options::new(args.command.clone(), agent, output);
     options.overwrite = args.destination.force;
     options.interval_ns = interval_ns;

@@ -10,7 +10,7 @@ use stackbeat_collector::recover::{self, Orphan, RecoverError, RecoverOptions, R
 
 use crate::cli::RecoverArgs;
 use crate::units::{self, plural};
-use crate::{agent, terminal};
+use crate::{agent_library, terminal};
 
 /// Where sessions keep their shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -28,7 +28,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8> {
         overwrite: args.force,
         keep_mapping: args.keep,
         symbolize: true,
-        symbol_cache: agent::symbol_cache(args.no_symbol_cache),
+        symbol_cache: agent_library::symbol_cache(args.no_symbol_cache),
     };
     let summary = match recover::recover(file, &output, &options) {
         Err(RecoverError::OutputExists { path }) => bail!(terminal::exists_already(&path)),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use stackbeat_model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
-use crate::render::text::{focus, layout, tables};
+use crate::render::text::{focus, table_layout, tables};
 use crate::render::{html, json};
 use crate::summary::load::{Report, summarize_rows, warn_of_damage};
 use crate::summary::metadata::Metadata;
@@ -46,7 +46,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
             Some(n) => n,
             None => DEFAULT_TOP,
         };
-        let layout = layout::Layout {
+        let layout = table_layout::Layout {
             width: terminal::width(),
             style: terminal::Style::stdout(),
             top,
@@ -78,7 +78,7 @@ pub fn write_page(report: &Report, output: &Path) -> Result<()> {
 
 /// The text of the tables of a whole trace, for the demo.
 pub fn text(report: &Report, top: usize) -> String {
-    let layout = layout::Layout {
+    let layout = table_layout::Layout {
         width: terminal::width(),
         style: terminal::Style::stdout(),
         top,

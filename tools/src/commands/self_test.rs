@@ -17,7 +17,7 @@ use stackbeat_collector::session::Options;
 use stackbeat_core::probe::{Category, Probe};
 use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation};
 
-use crate::agent;
+use crate::agent_library;
 use crate::commands::probes::Counted;
 
 /// How long each kind of work goes on, so that some captures fall on it at 1 ms.
@@ -169,7 +169,7 @@ pub const CALLED: [(&str, bool); 16] = [
 
 /// Runs `program` once more and gives those of [`CALLED`] that did not reach their hooks.
 pub fn not_reached() -> Result<Vec<(&'static str, bool)>> {
-    let (counted, _) = Counted::run(&command()?, agent::locate(None)?, false)?;
+    let (counted, _) = Counted::run(&command()?, agent_library::locate(None)?, false)?;
     Ok(CALLED
         .into_iter()
         .filter(|(name, _)| !counted.has(name))
@@ -197,7 +197,7 @@ fn scratch_folder() -> Result<std::path::PathBuf> {
 
 fn record_in(folder: &std::path::Path) -> Result<Findings> {
     let trace_path = folder.join("self-test.beat");
-    let options = Options::new(command()?, agent::locate(None)?, trace_path.clone());
+    let options = Options::new(command()?, agent_library::locate(None)?, trace_path.clone());
     let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
     let trace = Trace::open(&trace_path)?;
     let mut findings = Findings {

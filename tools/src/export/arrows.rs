@@ -2,7 +2,7 @@
 
 use stackbeat_model::{LongWait, ThreadIndex, Trace};
 
-use super::names;
+use super::export_names;
 
 /// What was caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Arrow {
 
     /// What happens at both ends.
     pub(super) fn texts(&self, trace: &Trace) -> [String; 2] {
-        let name = |end: &End| names::thread_name(&trace.thread(end.thread).name);
+        let name = |end: &End| export_names::thread_name(&trace.thread(end.thread).name);
         let (from, to) = (name(&self.from), name(&self.to));
         match self.kind {
             Kind::Wakeup => [format!("wakes {to}"), format!("woken by {from}")],

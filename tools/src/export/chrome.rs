@@ -12,11 +12,11 @@ use stackbeat_model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
 use super::arrows::Arrow;
+use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::feed::{self, Sink};
-use super::identity::Identities;
-use super::json::{self, Separator};
-use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::json_writer::{self, Separator};
 use super::nesting::{Closed, Level, Nesting, Slices};
+use super::viewer_ids::Identities;
 use super::{Options, Selection, Summary};
 use crate::meters::{Meters, Reading};
 use crate::scopes::{Open, Work};
@@ -28,7 +28,7 @@ pub(super) fn write(
     out: &mut dyn Write,
 ) -> Result<Summary> {
     out.write_all(br#"{"displayTimeUnit":"ns","otherData":{"exporter":"stackbeat","title":"#)?;
-    json::string(out, &names::title(trace, options))?;
+    json_writer::string(out, &export_names::title(trace, options))?;
     write!(
         out,
         r#","start_monotonic_ns":"{}"}},"traceEvents":["#,
@@ -72,7 +72,7 @@ impl Writer<'_> {
     fn descriptors(&mut self, trace: &Trace, selection: &Selection) -> io::Result<()> {
         for index in (0..trace.processes().len() as u32).map(ProcessIndex) {
             if self.identities.process(index) == index {
-                let name = names::process_name(trace, self.identities.last_image(index));
+                let name = export_names::process_name(trace, self.identities.last_image(index));
                 self.name("process_name", trace.process(index).pid, None, &name)?;
             }
         }
@@ -80,7 +80,7 @@ impl Writer<'_> {
             if selection.has_thread(index) && self.identities.thread(index) == index {
                 let thread = trace.thread(self.identities.last_thread(index));
                 let pid = trace.process(thread.process).pid;
-                let name = names::thread_name(&thread.name);
+                let name = export_names::thread_name(&thread.name);
                 self.name("thread_name", pid, Some(thread.tid), name)?;
             }
         }
@@ -97,7 +97,7 @@ impl Writer<'_> {
             write!(self.out, ",\"tid\":{tid}")?;
         }
         self.out.write_all(br#","args":{"name":"#)?;
-        json::string(self.out, name)?;
+        json_writer::string(self.out, name)?;
         self.out.write_all(b"}}")
     }
 
@@ -108,7 +108,7 @@ impl Writer<'_> {
         thread: Option<ThreadIndex>,
         event: &v1::Event,
     ) -> io::Result<()> {
-        let kind = names::event_kind(event.kind());
+        let kind = export_names::event_kind(event.kind());
         // A scope's end names its begin; one without a begin is nobody's.
         let ended = match (event.kind(), thread) {
             (Kind::ScopeBegin, Some(thread)) => {
@@ -140,7 +140,7 @@ impl Writer<'_> {
             None if event.name.is_empty() => kind,
             None => &event.name,
         };
-        json::string(self.out, name)?;
+        json_writer::string(self.out, name)?;
         // A global instant belongs to some process all the same.
         let (scope, thread) = match thread {
             Some(thread) => ("t", trace.threads().get(thread.0 as usize)),
@@ -157,7 +157,7 @@ impl Writer<'_> {
             _ => write!(self.out, ",\"s\":\"{scope}\"")?,
         }
         write!(self.out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":")?;
-        json::micros(self.out, event.time_ns.saturating_sub(self.origin_ns))?;
+        json_writer::micros(self.out, event.time_ns.saturating_sub(self.origin_ns))?;
         write!(self.out, ",\"args\":{{\"value\":{}}}}}", event.value)
     }
 
@@ -174,12 +174,12 @@ impl Writer<'_> {
                     self.out,
                     "\n{{\"ph\":\"{phase}\",\"cat\":\"async\",\"name\":"
                 )?;
-                json::string(self.out, &work.name)?;
+                json_writer::string(self.out, &work.name)?;
                 write!(
                     self.out,
                     ",\"id\":\"a{number}\",\"pid\":{pid},\"tid\":{tid},\"ts\":"
                 )?;
-                json::micros(self.out, at_ns.saturating_sub(self.origin_ns))?;
+                json_writer::micros(self.out, at_ns.saturating_sub(self.origin_ns))?;
                 write!(self.out, ",\"args\":{{\"value\":{}}}}}", work.id)?;
             }
         }
@@ -206,7 +206,7 @@ impl Writer<'_> {
                         self.out,
                         "\n{{\"ph\":\"C\",\"name\":\"{name}\",\"pid\":{pid},\"ts\":"
                     )?;
-                    json::micros(self.out, time_ns.saturating_sub(self.origin_ns))?;
+                    json_writer::micros(self.out, time_ns.saturating_sub(self.origin_ns))?;
                     write!(self.out, ",\"args\":{{\"value\":{value}}}}}")?;
                 }
             }
@@ -251,9 +251,9 @@ impl Sink for Writer<'_> {
         for (at_ns, value) in &counter.values {
             self.separator.next(self.out)?;
             self.out.write_all(b"\n{\"ph\":\"C\",\"name\":")?;
-            json::string(self.out, &names::counter_name(counter))?;
+            json_writer::string(self.out, &export_names::counter_name(counter))?;
             write!(self.out, ",\"pid\":{pid},\"ts\":")?;
-            json::micros(self.out, at_ns.saturating_sub(self.origin_ns))?;
+            json_writer::micros(self.out, at_ns.saturating_sub(self.origin_ns))?;
             write!(self.out, ",\"args\":{{\"value\":{value}}}}}")?;
         }
         Ok(())
@@ -273,7 +273,7 @@ impl Sink for Writer<'_> {
                 "\n{{\"ph\":\"{phase}\",\"cat\":\"{0}\",\"name\":\"{0}\",\"id\":\"{id:#x}\",\"pid\":{pid},\"tid\":{tid},\"ts\":",
                 arrow.kind.category()
             )?;
-            json::micros(self.out, end.time_ns.saturating_sub(self.origin_ns))?;
+            json_writer::micros(self.out, end.time_ns.saturating_sub(self.origin_ns))?;
             self.out.write_all(b"}")?;
         }
         Ok(())
@@ -324,11 +324,11 @@ impl ThreadSlices<'_, '_> {
             Phase::Begin => b"\n{\"ph\":\"B\",\"pid\":",
             Phase::End => b"\n{\"ph\":\"E\",\"pid\":",
         })?;
-        json::number(out, u64::from(self.pid))?;
+        json_writer::number(out, u64::from(self.pid))?;
         out.write_all(b",\"tid\":")?;
-        json::number(out, u64::from(self.tid))?;
+        json_writer::number(out, u64::from(self.tid))?;
         out.write_all(b",\"ts\":")?;
-        json::micros(writer.out, time_ns.saturating_sub(writer.origin_ns))
+        json_writer::micros(writer.out, time_ns.saturating_sub(writer.origin_ns))
     }
 }
 
@@ -336,7 +336,7 @@ impl Slices for ThreadSlices<'_, '_> {
     fn open(&mut self, level: Level, begin_ns: u64) -> io::Result<()> {
         self.event(Phase::Begin, begin_ns)?;
         let (name, category) = match level {
-            Level::Frame(frame) => (names::function_name(self.trace, frame), "function"),
+            Level::Frame(frame) => (export_names::function_name(self.trace, frame), "function"),
             Level::Leaf(Leaf::Blocking(probe)) => {
                 (self.writer.names.blocking(probe), probe.cause().name())
             }
@@ -345,7 +345,7 @@ impl Slices for ThreadSlices<'_, '_> {
         };
         let out = &mut *self.writer.out;
         write!(out, r#","cat":"{category}","name":"#)?;
-        json::string(out, name)?;
+        json_writer::string(out, name)?;
         out.write_all(b"}")
     }
 
@@ -360,7 +360,7 @@ impl Slices for ThreadSlices<'_, '_> {
             out.write_all(b"\"")?;
             out.write_all(name.as_bytes())?;
             out.write_all(b"\":")?;
-            json::integer(out, value)
+            json_writer::integer(out, value)
         })?;
         out.write_all(b"}}")
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, Trace};
 
-use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::{Entry, Profile};
 use super::{Options, Selection, Summary};
 use crate::terminal::clean;
@@ -38,8 +38,11 @@ fn lines(trace: &Trace, profile: &Profile, options: &Options) -> BTreeMap<String
         }
         line.clear();
         let thread = trace.thread(entry.thread);
-        push(&mut line, &names::process_label(trace, thread.process));
-        push(&mut line, &names::thread_label(trace, entry.thread));
+        push(
+            &mut line,
+            &export_names::process_label(trace, thread.process),
+        );
+        push(&mut line, &export_names::thread_label(trace, entry.thread));
         path_of(trace, &names, entry, &mut path, |name| {
             push(&mut line, name);
         });
@@ -58,7 +61,7 @@ pub(super) fn path_of(
 ) {
     names.frames_into(trace, entry.stack, frames);
     for frame in frames.iter() {
-        each(names::function_name(trace, *frame));
+        each(export_names::function_name(trace, *frame));
     }
     match entry.leaf {
         Leaf::Code if frames.is_empty() => each(UNKNOWN_NAME),

@@ -8,12 +8,11 @@
 
 mod arrows;
 mod chrome;
+mod export_names;
 mod feed;
 mod firefox;
 mod folded;
-mod identity;
-mod json;
-mod names;
+mod json_writer;
 mod nesting;
 mod perfetto;
 mod pprof;
@@ -22,6 +21,7 @@ mod selection;
 mod speedscope;
 mod spool;
 mod svg;
+mod viewer_ids;
 
 use std::fmt;
 use std::io::{BufWriter, Write};
@@ -33,7 +33,7 @@ use anyhow::{Context, Result};
 use stackbeat_model::metric::{Metric, Unit};
 use stackbeat_model::{Spent, Trace};
 
-pub use names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
+pub use export_names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
 pub use profile::{Entry, Profile};
 pub use selection::Selection;
 

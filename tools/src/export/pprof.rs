@@ -12,7 +12,7 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::pprof as pb;
 
-use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::{Entry, Profile};
 use super::{Options, Selection, Summary, Weight};
 
@@ -126,7 +126,7 @@ impl<'a> Builder<'a> {
             }
             let id = self.profile.mapping.len() as u64 + 1;
             let filename = self.string(&module.path);
-            let build_id = self.string(&names::hex(&module.build_id));
+            let build_id = self.string(&export_names::hex(&module.build_id));
             self.profile.mapping.push(pb::Mapping {
                 id,
                 memory_start: module.start,
@@ -253,11 +253,11 @@ impl<'a> Builder<'a> {
             ..pb::Label::default()
         };
         let labels = vec![
-            text(self, "thread", names::thread_name(&metadata.name)),
+            text(self, "thread", export_names::thread_name(&metadata.name)),
             text(
                 self,
                 "process",
-                &names::process_name(trace, metadata.process),
+                &export_names::process_name(trace, metadata.process),
             ),
             number(self, "tid", metadata.tid),
             number(self, "pid", trace.process(metadata.process).pid),
@@ -361,7 +361,7 @@ impl<'a> Builder<'a> {
             r#type: self.string("wall"),
             unit: self.string("nanoseconds"),
         });
-        let title = names::title(self.trace, options);
+        let title = export_names::title(self.trace, options);
         let comment = self.string(&title);
         self.profile.comment.push(comment);
         self.profile

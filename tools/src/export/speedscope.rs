@@ -7,8 +7,8 @@ use anyhow::Result;
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex, Trace};
 
-use super::json::{self, Separator};
-use super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::json_writer::{self, Separator};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::profile::Profile;
 use super::spool::Spool;
@@ -26,7 +26,7 @@ pub(super) fn write(
         out,
         r#"{{"$schema":"{SCHEMA}","exporter":"stackbeat","name":"#
     )?;
-    json::string(out, &names::title(trace, options))?;
+    json_writer::string(out, &export_names::title(trace, options))?;
     out.write_all(br#","profiles":["#)?;
     let mut frames = Frames::new(trace);
     let (summary, busiest) = match options.weight {
@@ -59,7 +59,7 @@ fn evented(
     for thread in spool.threads() {
         separator.next(out)?;
         out.write_all(br#"{"type":"evented","name":"#)?;
-        json::string(out, &label(trace, thread))?;
+        json_writer::string(out, &label(trace, thread))?;
         out.write_all(br#","unit":"nanoseconds","events":["#)?;
         let mut nesting = Nesting::new(thread);
         let mut events = Events {
@@ -123,9 +123,9 @@ impl Events<'_> {
         self.separator.next(self.out)?;
         let out = &mut *self.out;
         out.write_all(kind)?;
-        json::number(out, frame as u64)?;
+        json_writer::number(out, frame as u64)?;
         out.write_all(br#","at":"#)?;
-        json::number(out, at_ns.saturating_sub(self.origin_ns))?;
+        json_writer::number(out, at_ns.saturating_sub(self.origin_ns))?;
         out.write_all(b"}")
     }
 }
@@ -172,7 +172,7 @@ fn sampled(
         }
         separator.next(out)?;
         out.write_all(br#"{"type":"sampled","name":"#)?;
-        json::string(out, &label(trace, entries[0].thread))?;
+        json_writer::string(out, &label(trace, entries[0].thread))?;
         let total: u64 = weighty
             .iter()
             .map(|(_, weight)| *weight)
@@ -182,7 +182,7 @@ fn sampled(
             out,
             r#","unit":"{unit}","startValue":0,"endValue":{total},"samples":"#
         )?;
-        json::array(out, &weighty, |out, (entry, _)| {
+        json_writer::array(out, &weighty, |out, (entry, _)| {
             names.frames_into(trace, entry.stack, &mut path);
             let mut stack: Vec<usize> = path
                 .iter()
@@ -194,10 +194,10 @@ fn sampled(
                 leaf => Some(leaf),
             };
             stack.extend(leaf.map(|leaf| frames.of_level(trace, Level::Leaf(leaf))));
-            json::array(out, stack, |out, frame| write!(out, "{frame}"))
+            json_writer::array(out, stack, |out, frame| write!(out, "{frame}"))
         })?;
         out.write_all(br#","weights":"#)?;
-        json::array(out, &weighty, |out, (_, weight)| write!(out, "{weight}"))?;
+        json_writer::array(out, &weighty, |out, (_, weight)| write!(out, "{weight}"))?;
         out.write_all(b"}")?;
     }
     Ok((profile.summary, busiest))
@@ -206,8 +206,8 @@ fn sampled(
 fn label(trace: &Trace, thread: ThreadIndex) -> String {
     format!(
         "{} in {}",
-        names::thread_label(trace, thread),
-        names::process_label(trace, trace.thread(thread).process)
+        export_names::thread_label(trace, thread),
+        export_names::process_label(trace, trace.thread(thread).process)
     )
 }
 
@@ -259,23 +259,25 @@ impl Frames {
     }
 
     fn write(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-        json::array(out, &self.list, |out, named| {
+        json_writer::array(out, &self.list, |out, named| {
             out.write_all(br#"{"name":"#)?;
             match *named {
                 Named::Function(function) => {
                     let function = trace.function(function);
-                    json::string(out, &function.name)?;
+                    json_writer::string(out, &function.name)?;
                     if !function.file.is_empty() {
                         out.write_all(br#","file":"#)?;
-                        json::string(out, &function.file)?;
+                        json_writer::string(out, &function.file)?;
                         if function.line != 0 {
                             write!(out, r#","line":{}"#, function.line)?;
                         }
                     }
                 }
-                Named::Blocking(probe) => json::string(out, &names::blocking_name(probe))?,
-                Named::Gap => json::string(out, GAP_NAME)?,
-                Named::Unknown => json::string(out, UNKNOWN_NAME)?,
+                Named::Blocking(probe) => {
+                    json_writer::string(out, &export_names::blocking_name(probe))?
+                }
+                Named::Gap => json_writer::string(out, GAP_NAME)?,
+                Named::Unknown => json_writer::string(out, UNKNOWN_NAME)?,
             }
             out.write_all(b"}")
         })

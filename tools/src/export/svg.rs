@@ -13,8 +13,8 @@ use anyhow::Result;
 use stackbeat_model::Trace;
 use stackbeat_model::call_tree::{CallTree, Leaf, ROOT};
 
+use super::export_names::{self, Names};
 use super::folded::path_of;
-use super::names::{self, Names};
 use super::profile::Profile;
 use super::{Options, Selection, Summary, Weight};
 use crate::terminal::clean;
@@ -105,9 +105,9 @@ impl Graph {
             }
             path.clear();
             let process = trace.thread(entry.thread).process;
-            let process = names::process_label(trace, process);
+            let process = export_names::process_label(trace, process);
             path.push((numbered.number(&process), Kind::Thread));
-            let thread = names::thread_label(trace, entry.thread);
+            let thread = export_names::thread_label(trace, entry.thread);
             path.push((numbered.number(&thread), Kind::Thread));
             path_of(trace, &names, entry, &mut frames, |name| {
                 path.push((numbered.number(name), Kind::Frame));
@@ -217,7 +217,7 @@ g.f.match rect {{ fill: #d642e8; }}
         unit = options.weight.unit(),
         middle = WIDTH / 2.0,
     )?;
-    escape(out, &shortened(&names::title(trace, options), 110))?;
+    escape(out, &shortened(&export_names::title(trace, options), 110))?;
     write!(out, r#"</text><text id="sub" x="{PAD}" y="42">"#)?;
     escape(
         out,

@@ -7,7 +7,7 @@
 #[cfg(test)]
 #[path = "html/tests.rs"]
 mod browser_tests;
-mod encode;
+mod packed_numbers;
 mod prune;
 
 use std::borrow::Cow;
@@ -173,7 +173,7 @@ pub fn render(report: &Report) -> Result<String> {
         ..
     } = report;
     let pruned = prune::prune(profile, PLACE_BUDGET);
-    let packed = encode::encode(
+    let packed = packed_numbers::encode(
         metadata.threads.len(),
         metadata.recording.start_ns,
         &pruned,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use stackbeat_model::{ProbeId, Segment, SegmentKind, ThreadIndex, Trace};
 
-use super::rows::Rows;
+use super::thread_rows::Rows;
 use crate::summary::call_tree::ROOT;
 
 /// A thread in a deadlock.

@@ -1,6 +1,6 @@
 //! What threads are for, by their names.
 
-use stackbeat_gate::names;
+use stackbeat_gate::comparable_names;
 
 /// `main`, `worker-*`, or `thread` for one that is named as its process.
 pub(crate) fn role_of_thread(is_main: bool, name: &str, process: &str) -> String {
@@ -9,6 +9,6 @@ pub(crate) fn role_of_thread(is_main: bool, name: &str, process: &str) -> String
     } else if name == process || name.is_empty() {
         "thread".to_string()
     } else {
-        names::role(name)
+        comparable_names::role(name)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Pair {
     /// Who held the lock when the wait began.
     pub(crate) owner: Option<ThreadIndex>,
     /// Nobody ended it: it timed out or failed.
-    pub(crate) in_vain: bool,
+    pub(crate) failed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ pub struct WaitSum {
     /// Place of the waker's stack.
     pub waking: Option<u32>,
     /// Nobody ended them: they timed out or failed.
-    pub in_vain: bool,
+    pub failed: bool,
     pub count: u64,
     pub total_ns: u64,
 }
@@ -64,7 +64,7 @@ impl Waits {
             waker: wait.waker,
             owner: wait.owner,
             // A signal whose sender is known ends a wait, though the call fails.
-            in_vain: !wait.succeeded() && wait.waker.is_none(),
+            failed: !wait.succeeded() && wait.waker.is_none(),
         };
         if self.sums.len() >= MOST && !self.sums.contains_key(&pair) {
             (pair.waiting, pair.waking) = (crate::summary::call_tree::ROOT, None);
@@ -86,7 +86,7 @@ impl Waits {
             owner: pair.owner,
             waker: pair.waker,
             waking: pair.waking,
-            in_vain: pair.in_vain,
+            failed: pair.failed,
             count: sum.count,
             total_ns: sum.total_ns,
         })

@@ -60,7 +60,8 @@ pub(crate) struct Known {
     pub with_waker: u64,
     pub with_waker_stack: u64,
     /// Nobody ended them: they timed out or failed.
-    pub in_vain: u64,
+    #[serde(rename = "in_vain")]
+    pub failed: u64,
 }
 
 pub(crate) fn known(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Known {
@@ -74,7 +75,7 @@ pub(crate) fn known(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Kn
         known.count += sum.count;
         known.total_ns += sum.total_ns;
         known.with_waker += sum.count * u64::from(pair.waker.is_some());
-        known.in_vain += sum.count * u64::from(pair.in_vain);
+        known.failed += sum.count * u64::from(pair.failed);
         known.with_waker_stack += sum.count * u64::from(pair.waking.is_some());
     }
     known

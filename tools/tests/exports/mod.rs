@@ -2,7 +2,7 @@
 //! format but Perfetto's), Perfetto's trace processor, `go tool pprof`. What they find must be what
 //! the model says.
 
-mod managed;
+mod managed_frames;
 mod sample_trace;
 
 use std::collections::BTreeMap;

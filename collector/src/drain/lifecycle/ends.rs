@@ -13,7 +13,7 @@ const PARENT_NS: u64 = 500_000_000;
 /// How long a process is remembered after its end: what was seen of it from outside may come later, ns.
 const MEMORY_NS: u64 = 10_000_000_000;
 
-/// What a thread may have run since the last look at the clock, ns.
+/// What a thread may have run since the last poll of the clock, ns.
 const LATE_NS: u64 = 1_000_000_000;
 
 impl Lifecycle {

@@ -15,12 +15,12 @@ const EXEC_NS: u64 = 1_000_000_000;
 /// Pids end below (PID_MAX_LIMIT of Linux' include/linux/threads.h).
 const MOST_PIDS: u32 = 1 << 22;
 
-/// Names of threads read from /proc in one look: a burst of threads must not hold up draining.
+/// Names of threads read from /proc in one poll: a burst of threads must not hold up draining.
 const NAMES_PER_POLL: u32 = 256;
-/// Distance between two readings, in looks, above which those of a thread are left out that has written nothing since the
+/// Distance between two readings, in polls, above which those of a thread are left out that has written nothing since the
 /// last one.
 const NAMES_OF_SLEEPERS: u64 = 8;
-/// Longest distance between two, in looks.
+/// Longest distance between two, in polls.
 const NAMES_DISTANCE: u64 = 512;
 
 impl Lifecycle {
@@ -46,7 +46,7 @@ impl Lifecycle {
         self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
     }
 
-    /// Goes through the registry for newcomers only. Who has ended since the last look may have records that
+    /// Goes through the registry for newcomers only. Who has ended since the last poll may have records that
     /// were not found yet: that is for the next one.
     pub(crate) fn meet_newcomers(
         &mut self,
@@ -278,7 +278,7 @@ impl Lifecycle {
             let is_live =
                 process.is_some_and(|p| p.state.load(Ordering::Acquire) == entry_state::LIVE);
             let upid = process.map_or(Upid(0), |p| p.upid());
-            // Its process came after processes were looked at: both are met together, by the next look.
+            // Its process came after processes were polled: both are met together, by the next poll.
             if !self.processes.contains_key(&upid) {
                 self.ends_threads |= is_live && !self.ended_processes.contains(&upid);
                 return;
@@ -308,7 +308,7 @@ impl Lifecycle {
             return;
         }
         if matches!(state, entry_state::LIVE | entry_state::ADOPTED) && process.ended {
-            // It may have captured since the clock was read for this look.
+            // It may have captured since the clock was read for this poll.
             let last = entry.last_capture_cycles.load(Ordering::Relaxed);
             let end = if self.dead_world {
                 0

@@ -19,7 +19,7 @@ use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::shm::buffer::Drained;
 use stackbeat_core::shm::layout::{ThreadEntry, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::TextKind;
+use stackbeat_core::shm::record_format::TextKind;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{Rusage, SampleRow};
@@ -29,12 +29,12 @@ pub(crate) use seed::{Seed, SeedThread};
 
 use super::Keep;
 use super::crash::Crash;
-use super::decode::Record;
+use super::decode_record::Record;
 use super::system::{Image, System, Watch, name_of_file};
 use crate::writer::encode;
 use stackbeat_symbolize::Modules;
 
-/// Entries of threads that a look goes through.
+/// Entries of threads that a poll goes through.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Changed<'a> {
     All,
@@ -105,7 +105,7 @@ pub(crate) struct Thread {
     seeded: u64,
     /// Counted among the live threads of its process.
     is_counted: bool,
-    /// Looks from one reading of its name in /proc to the next.
+    /// Polls from one reading of its name in /proc to the next.
     name_distance: u64,
     /// Records that it had written then.
     named_at: u64,
@@ -211,9 +211,9 @@ pub(crate) struct Lifecycle {
     /// Sums of the threads that are over.
     past: Sums,
     seed: Seed,
-    /// Looks so far.
+    /// Polls so far.
     polls: u64,
-    /// When names are to be read: look, thread.
+    /// When names are to be read: poll, thread.
     names: BinaryHeap<Reverse<(u64, Utid)>>,
     /// Threads of which there is something to say.
     dirty: Vec<Utid>,
@@ -246,7 +246,7 @@ pub(crate) struct Lifecycle {
     dead_world: bool,
 }
 
-/// A look takes less; what is dated so far ahead of its begin is from the future, ns.
+/// A poll takes less; what is dated so far ahead of its begin is from the future, ns.
 const FUTURE_NS: u64 = 10_000_000_000;
 
 /// No counter of a thread comes to this: 2 years of CPU time in ns, 72 PB.
@@ -386,7 +386,7 @@ impl Lifecycle {
     /// Whether an agent was in a program that was seen without one: the process' last image until its end has an agent, and
     /// did not begin before that program may have.
     pub(crate) fn has_met(&self, pid: Pid, since: Since, end_ns: u64) -> bool {
-        // A look from outside may come later than the agent, and the clocks differ by their conversion.
+        // A poll from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
         self.last_image(pid, end_ns, since.until_image)
             .is_some_and(|(upid, start_ns)| {

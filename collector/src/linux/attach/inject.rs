@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use stackbeat_core::attach_status::{Refused, decode};
 use stackbeat_core::ids::{Pid, Tid};
 
-use super::asking::Slots;
+use super::api_slots::Slots;
 use super::image::{Functions, Images};
-use super::place::{self, Doing, Judge};
+use super::safe_point::{self, Doing, Judge};
 use super::target::{self, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
 use crate::linux::remote_unwind::Module;
@@ -256,7 +256,7 @@ fn use_thread(
         return result;
     }
     let unmapped = borrowed.system_call(libc::SYS_munmap, [memory, STACK_BYTES, 0, 0, 0, 0]);
-    // What went wrong first is what is to be told.
+    // What went wrong first is what is to be reported.
     result.and_then(|slots| unmapped.map(|_| slots))
 }
 
@@ -320,7 +320,7 @@ fn threads_by_preference(pid: Pid) -> Option<Vec<(Doing, Tid)>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut threads: Vec<_> = tasks
         .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok().map(Tid))
-        .map(|tid| (place::doing(pid, tid), tid))
+        .map(|tid| (safe_point::doing(pid, tid), tid))
         .filter(|(doing, _)| *doing != Doing::Else)
         .collect();
     threads.sort_unstable();

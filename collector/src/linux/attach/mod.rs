@@ -1,18 +1,18 @@
 //! Brings the agent into a process that runs already, and sends it away again.
 //!
-//! One thread of the process is stopped at a place where it may call `dlopen` (`place`), calls it for us
+//! One thread of the process is stopped at a place where it may call `dlopen` (`safe_point`), calls it for us
 //! with the agent's path, then the agent's own entrance with the session's, and goes on where it was
 //! (`tracee`). Everything else, patching the slots of modules included, the agent does itself. The other
 //! threads run on all the time.
 
 #[cfg(target_arch = "x86_64")]
-mod asking;
+mod api_slots;
 #[cfg(target_arch = "x86_64")]
 mod image;
 #[cfg(target_arch = "x86_64")]
 mod inject;
 #[cfg(target_arch = "x86_64")]
-mod place;
+mod safe_point;
 mod target;
 #[cfg(target_arch = "x86_64")]
 mod tracee;

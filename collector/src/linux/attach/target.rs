@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use stackbeat_core::ids::Pid;
 
+use crate::linux::find_program;
 use crate::linux::procfs;
-use crate::linux::program;
 use crate::session::attach_error::AttachError;
 
 /// A process that may be attached to.
@@ -192,11 +192,11 @@ fn judge_executable(pid: Pid) -> Result<(), AttachError> {
     let file = File::open(&link).map_err(|_| forbidden(pid))?;
     let mut head = [0u8; 256];
     let length = file.read_at(&mut head, 0).unwrap_or(0);
-    match program::judge_elf(&name, &file, &head[..length], &mut true) {
+    match find_program::judge_elf(&name, &file, &head[..length], &mut true) {
         None => Ok(()),
         Some(warning) => Err(AttachError::Executable {
             pid,
-            what: program::obstacle(&warning),
+            what: find_program::obstacle(&warning),
         }),
     }
 }

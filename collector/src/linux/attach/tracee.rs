@@ -68,7 +68,7 @@ const NOWHERE: u64 = 0;
 /// How long a call in the program may take. Loading waits for whoever is loading something else.
 const CALL_TIME: Duration = Duration::from_secs(20);
 
-/// Between two looks at the thread when nobody tells.
+/// Between two polls of the thread when nobody tells.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 pub(super) type Registers = libc::user_regs_struct;

@@ -7,7 +7,7 @@ use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_tic
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
-use super::signals::Signals;
+use super::signal_choice::Signals;
 use super::{Sampler, Thread, live_entry};
 use crate::linux::procfs::process_clock;
 use crate::session::clocks::now_ns;
@@ -16,10 +16,10 @@ use crate::session::shared::Shared;
 
 /// CPU time of a process, ns, before its threads leave the ticks: short runs have many samples, long ones have enough.
 pub(super) const AT_FIRST_NS: u64 = 1_000_000_000;
-/// Distance between two looks, ns; and for each thread that is to be asked about.
+/// Distance between two polls, ns; and for each thread that is to be asked about.
 const POLL_NS: u64 = 50_000_000;
 const POLL_EACH_NS: u64 = 2_000_000;
-/// Looks that find a thread active without a timer before it is on ticks again.
+/// Polls that find a thread active without a timer before it is on ticks again.
 const MOST_MISSES: u32 = 3;
 
 impl Sampler {
@@ -98,7 +98,7 @@ impl Sampler {
         !self.untimed.is_empty()
     }
 
-    /// Looks at those, and interrupts the ones that run.
+    /// Polls those, and interrupts the ones that run.
     pub(crate) fn poll_untimed(&mut self, shared: &Shared, now_ns: u64) {
         if now_ns < self.next_untimed_poll_ns {
             return;
@@ -113,7 +113,7 @@ impl Sampler {
             let is_awaited = !entry.has_kernel_clock() && self.is_to_have_timer(&thread, entry);
             thread.stays_on_ticks = is_awaited && thread.misses >= MOST_MISSES;
             if !is_awaited || thread.stays_on_ticks {
-                self.warm(thread, entry);
+                self.make_active(thread, entry);
                 continue;
             }
             let seen = entry.last_tick.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Newcomers and idle threads: those that were not active of late. One that waits in a hook shows activity when it
-//! leaves that wait, and costs nothing until then. One that is blocked elsewhere (*doubtful*) may begin to compute
-//! without a sign: it has its turn at growing distances.
+//! leaves that wait, and costs nothing until then. One that is blocked outside hooks may begin to compute
+//! without setting its activity bit: it is polled at growing distances.
 
 use std::cmp::Reverse;
 
@@ -17,19 +17,19 @@ use crate::linux::procfs::{self, Identity, process_clock};
 use crate::session::activity::Part;
 use crate::session::shared::Shared;
 
-/// Distance between two looks at the threads that are not hot, ns, where many give signs. Few are looked at with each tick:
-/// who waited for long is met from the begin of what it does then.
+/// Distance between two polls of idle threads, ns, where many show activity. Few are polled with each tick: who waited for
+/// long is met from the begin of what it does then.
 const IDLE_POLL_NS: u64 = 5_000_000;
 const FEW_ACTIVE: usize = 64;
-/// Doubtful threads that have their turn in one look.
+/// Threads blocked outside hooks that are asked about in one poll.
 const DUE_PER_POLL: u32 = 16;
-/// So many doubtful threads have their turn at once after a pause.
-const SUSPECTS: usize = 64;
-/// More have it now and then only: distance for each of them, ns.
-const SUSPICION_EACH_NS: u64 = 4_000_000;
+/// So many threads that are blocked outside hooks are due at once after a pause.
+const DUE_AT_ONCE: usize = 64;
+/// More are now and then only: distance for each of them, ns.
+const POLL_OF_ALL_EACH_NS: u64 = 4_000_000;
 /// So many are asked about one by one while the ticker is parked, where the clock of the program is costly.
 const FEW: usize = 8;
-/// Turns of threads that are gone which may be kept.
+/// Polls of threads that are gone which may be kept.
 const MOST_STALE: usize = 4096;
 
 impl Sampler {
@@ -86,7 +86,7 @@ impl Sampler {
         }
     }
 
-    /// The entries that have shown activity; kept for the next look at idle threads as well.
+    /// The entries that have shown activity; kept for the next poll of idle threads as well.
     fn take_activity(&mut self, shared: &Shared, now_ns: u64) -> Vec<u32> {
         let mut activity = Vec::new();
         shared.take_activity(Part::Sampler, now_ns, &mut activity);
@@ -133,13 +133,13 @@ impl Sampler {
             stays_on_ticks: false,
         };
         self.known.insert(utid);
-        self.warm(thread, entry);
+        self.make_active(thread, entry);
     }
 
     /// Takes newcomers in, and looks for threads that have no entry, where no thread is on ticks. Gives when to do so again, ns.
     pub(crate) fn find_threads(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         self.refresh(shared, now_ns);
-        // Who wakes up is sampled without being looked at.
+        // Who wakes up is sampled without being polled.
         self.activity.clear();
         self.poll_unregistered_in_time(shared, now_ns);
         let announced = shared.mapping.control().announced.load(Ordering::Acquire);
@@ -157,7 +157,7 @@ impl Sampler {
         }
     }
 
-    /// Looks after the threads that are not hot, and for those that have no entry, when it is time.
+    /// Polls idle threads, and looks for those that have no entry, when it is time.
     pub(crate) fn poll_all(&mut self, shared: &Shared, now_ns: u64) -> bool {
         let mut active = false;
         if now_ns >= self.next_activity_poll_ns {
@@ -180,20 +180,20 @@ impl Sampler {
                 && due > 0
             {
                 self.blocked_outside_hooks.pop();
-                // It may have been looked at since, or be another thread's.
+                // It may have been polled since, or be another thread's.
                 if self.idle.get(&entry).is_some_and(|t| t.due_ns == due_ns) {
                     due -= 1;
                     active |= self.poll_idle(shared, entry, now_ns);
                 }
             }
-            // Others may wait for their turn: the ticker does not park until all have had it.
+            // Others may be due: the ticker does not park until all have been polled.
             active |= due == 0;
         }
         self.poll_unregistered_in_time(shared, now_ns);
         active || self.awaits_unregistered
     }
 
-    /// Looks at a thread, if it is a cold one. True when it is none any more.
+    /// Polls a thread, if it is an idle one. True when it is none any more.
     fn poll_idle(&mut self, shared: &Shared, entry: u32, now_ns: u64) -> bool {
         let Some(mut thread) = self.idle.remove(&entry) else {
             return false;
@@ -204,15 +204,15 @@ impl Sampler {
         };
         let woke = entry.last_tick.load(Ordering::Relaxed) != thread.tick_seen;
         if woke || self.interrupt(shared, &mut thread, entry, now_ns) {
-            self.warm(thread, entry);
+            self.make_active(thread, entry);
             return true;
         }
-        self.chill(thread, entry, now_ns);
+        self.make_idle(thread, entry, now_ns);
         false
     }
 
-    /// Puts a thread to the cold ones. Outside of a published wait it may begin to compute without a sign.
-    pub(super) fn chill(&mut self, mut thread: Thread, entry: &ThreadEntry, now_ns: u64) {
+    /// Puts a thread to the idle ones. Outside of a published wait it may begin to compute without setting its activity bit.
+    pub(super) fn make_idle(&mut self, mut thread: Thread, entry: &ThreadEntry, now_ns: u64) {
         if self.is_to_have_timer(&thread, entry) {
             return self.await_timer(thread);
         }
@@ -235,7 +235,7 @@ impl Sampler {
         }
     }
 
-    /// Turns of threads that are gone wait until they are due: there are never many more than threads.
+    /// Polls of threads that are gone stay until they are due: there are never many more than threads.
     fn forget_stale(&mut self) {
         if self.blocked_outside_hooks.len() > MOST_STALE + 2 * self.idle.len() {
             let idle = &self.idle;
@@ -245,11 +245,11 @@ impl Sampler {
         }
     }
 
-    /// CPU time of the threads that may run without giving a sign, ns, when these are few and of processes that
+    /// CPU time of the threads that may run without setting their activity bit, ns, when these are few and of processes that
     /// we may ask about.
     pub(crate) fn blocked_outside_hooks_cpu_ns(&mut self) -> Option<u64> {
-        let hot = || self.hot.iter().flatten().flatten();
-        if !self.interrupt || self.blocked_count + hot().count() > FEW {
+        let active = || self.active.iter().flatten().flatten();
+        if !self.interrupt || self.blocked_count + active().count() > FEW {
             return None;
         }
         let idle = &self.idle;
@@ -263,21 +263,21 @@ impl Sampler {
             self.idle.get(entry).filter(|t| t.due_ns == *due_ns)
         });
         threads
-            .chain(hot())
+            .chain(active())
             .map(|t| procfs::scheduled(t.pid, t.tid).ok().map(|s| s.run_ns))
             .sum()
     }
 
     /// After a pause: anybody may be running who does not wait in a hook. `somebody_does`: the program's clocks
     /// say so, which is a reason to ask about thousands, too, though not all the time.
-    pub(crate) fn suspect_all(&mut self, somebody_does: bool, now_ns: u64) {
+    pub(crate) fn make_all_due(&mut self, somebody_does: bool, now_ns: u64) {
         self.next_idle_poll_ns = 0;
         self.next_activity_poll_ns = 0;
-        if self.blocked_count > SUSPECTS {
-            if !somebody_does || now_ns < self.next_suspicion_ns {
+        if self.blocked_count > DUE_AT_ONCE {
+            if !somebody_does || now_ns < self.next_poll_of_all_ns {
                 return;
             }
-            self.next_suspicion_ns = now_ns + SUSPICION_EACH_NS * self.blocked_count as u64;
+            self.next_poll_of_all_ns = now_ns + POLL_OF_ALL_EACH_NS * self.blocked_count as u64;
         }
         for Reverse((due_ns, entry)) in std::mem::take(&mut self.blocked_outside_hooks) {
             let thread = self.idle.get_mut(&entry);

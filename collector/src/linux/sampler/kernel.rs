@@ -8,7 +8,7 @@ use stackbeat_core::ids::{Pid, Tid};
 
 use super::{Sampler, Thread};
 
-/// Descriptors kept open; beyond it files are opened for each look.
+/// Descriptors kept open; beyond it files are opened for each poll.
 const MAX_KEPT_FILES: usize = 512;
 
 /// What the kernel says about a thread.

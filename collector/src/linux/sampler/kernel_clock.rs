@@ -25,7 +25,7 @@ use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet};
 
-use super::signals::Signals;
+use super::signal_choice::Signals;
 use super::{Sampler, Thread, busy, live_entry};
 use crate::linux::procfs;
 use crate::session::clocks::now_ns;
@@ -37,11 +37,11 @@ use crate::session::shared::Shared;
 /// The session's first signal. Threads that block it by a call that has a hook are only told that they do; those that
 /// begin with it blocked are on ticks, where they have the second signal.
 const SIGNAL: u32 = libc::SIGURG as u32;
-/// Distance between two looks at which threads have ended, and at those that could not have an event, ns.
+/// Distance between two polls of which threads have ended, and of those that could not have an event, ns.
 const POLL_NS: u64 = 100_000_000;
-/// Looks in a row that find a thread without an event before it is put on ticks.
+/// Polls in a row that find a thread without an event before it is put on ticks.
 const MOST_MISSES: u32 = 2;
-/// Looks in a row at which a thread did nothing before the kernel is asked whether it lives.
+/// Polls in a row at which a thread did nothing before the kernel is asked whether it lives.
 const FIRST_QUESTION: u32 = 8;
 /// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own ticks), without
 /// a signal gets none.
@@ -55,7 +55,7 @@ pub(crate) struct KernelClock {
     next_poll_ns: u64,
     /// `Control::clock_calls` at the last one.
     calls: u32,
-    /// Threads that were active between the last two looks.
+    /// Threads that were active between the last two polls.
     active: usize,
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct KernelClock {
 struct Clocked {
     thread: Thread,
     event: Option<Event>,
-    /// Looks in a row that found it without an event.
+    /// Polls in a row that found it without an event.
     polls_without: u32,
-    /// What it had written at the last look, and looks in a row at which that was the same.
+    /// What it had written at the last poll, and polls in a row at which that was the same.
     records: u64,
     quiet_polls: u32,
     /// CPU time in user mode when its event or timer began, ns; `None`: its signals have been seen to arrive, or it has not begun.
@@ -87,7 +87,7 @@ impl Clocked {
         }
     }
 
-    /// It is time for a look: whether it was active since the last one. `has_signal`: its process has a handler for the signal.
+    /// It is time for a poll: whether it was active since the last one. `has_signal`: its process has a handler for the signal.
     fn poll(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
         let has_timer =
             has_signal && entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
@@ -425,7 +425,7 @@ fn make_room() {
 
 impl KernelClock {
     /// Gives events to the threads that want one, ends those of others, puts the periods in force, and puts threads that
-    /// cannot have one on ticks. Gives how many threads were active between the last two looks.
+    /// cannot have one on ticks. Gives how many threads were active between the last two polls.
     pub(crate) fn follow(
         &mut self,
         shared: &Shared,
@@ -485,7 +485,7 @@ impl KernelClock {
             clocked.end(entry);
             registry::put_on_ticks(entry);
             let thread = threads.swap_remove(i).thread;
-            sampler.warm(thread, entry);
+            sampler.make_active(thread, entry);
             moved = true;
         }
         self.threads = threads;

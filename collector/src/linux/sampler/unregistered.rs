@@ -8,7 +8,7 @@ use stackbeat_core::sync::Ordering;
 use crate::linux::procfs::{self, Scheduled};
 use crate::session::shared::Shared;
 
-/// Looks that are made soon after one another, to find out whether an unregistered thread waits.
+/// Polls that are made soon after one another, to find out whether an unregistered thread waits.
 const POLLS: u64 = 3;
 
 /// A thread that no hook has registered.
@@ -58,13 +58,13 @@ impl Unregistered {
         }
     }
 
-    /// Whether one more look is to come soon.
+    /// Whether one more poll is to come soon.
     pub(super) fn is_undecided(&self) -> bool {
         self.entry.is_none() && self.polls < POLLS
     }
 
-    /// Looks whether it waits; gives the wait if it did with the look before, too. `since` is the earliest
-    /// that it may have begun, for the first look; `now` is this look; both in cycles.
+    /// Looks whether it waits; gives the wait if it did with the poll before, too. `since` is the earliest
+    /// that it may have begun, for the first poll; `now` is this poll; both in cycles.
     pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<Waits> {
         let before = self.seen;
         let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();

@@ -14,7 +14,7 @@ use stackbeat_core::{clock, platform};
 
 use super::adopt::{self, Wanted};
 use super::kernel::{Kernel, open_state};
-use super::signals::Signals;
+use super::signal_choice::Signals;
 use super::unregistered::{Unregistered, Waits};
 use super::{Process, Sampler};
 use crate::linux::procfs;
@@ -27,7 +27,7 @@ const MEETING_POLL_NS: u64 = 5_000_000;
 const UNREGISTERED_SHARE: u64 = 200;
 /// The same while threads are not told apart that were there before their process took part: a few searches each.
 const FIRST_SHARE: u64 = 10;
-/// Threads without an entry that are interrupted in one look, and how long each is waited for, because
+/// Threads without an entry that are interrupted in one poll, and how long each is waited for, because
 /// one at a time can be announced.
 const MEETINGS_PER_POLL: u32 = 16;
 const MEETING: Duration = Duration::from_micros(500);
@@ -41,9 +41,9 @@ const MEETING_LOST_NS: u64 = 100_000_000;
 const OUT_OF_CALL_NS: u64 = 100_000;
 
 impl Sampler {
-    /// Looks for threads of live processes that no hook has registered. Gives the time to the next look, ns.
+    /// Looks for threads of live processes that no hook has registered. Gives the time to the next poll, ns.
     pub(super) fn poll_unregistered(&mut self, shared: &Shared, now_ns: u64) -> u64 {
-        // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
+        // By the CPU's clock: others who had the processor meanwhile are no reason to poll less often.
         let began_ns = platform::thread_cpu_ns();
         let mut poll = Poll {
             now_ns,
@@ -179,7 +179,7 @@ struct Poll {
     now: u64,
     /// How many more it may interrupt.
     meetings: u32,
-    /// CPU time that it took to ask about newcomers, ns: that is done a few times for each, and no reason to look less
+    /// CPU time that it took to ask about newcomers, ns: that is done a few times for each, and no reason to poll less
     /// often.
     newcomers_ns: u64,
     /// Some are to be met soon.
@@ -200,7 +200,7 @@ impl Poll {
         }
         let pending = procfs::pending_signals(process.pid, tid).unwrap_or(0);
         if pending & Signals::of(entry).set() == 0 {
-            signal_gate::withdraw(&entry.unregistered);
+            signal_gate::cancel_meeting(&entry.unregistered);
         }
     }
 
@@ -218,7 +218,7 @@ impl Poll {
         waits
     }
 
-    /// Interrupts an unregistered thread that runs, if it is its turn.
+    /// Interrupts an unregistered thread that runs, if that is due.
     fn meet(
         &mut self,
         shared: &Shared,
@@ -270,7 +270,7 @@ impl Poll {
             return;
         }
         if platform::signal_thread(pid, tid, signal as i32).is_err() {
-            signal_gate::withdraw(&entry.unregistered);
+            signal_gate::cancel_meeting(&entry.unregistered);
             return;
         }
         signal_gate::meeting_sent(&entry.unregistered, tid.0);

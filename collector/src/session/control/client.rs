@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT_FOR_ALL: Duration = Duration::from_secs(1);
 /// Sessions that are asked at the same time.
 const MOST_ASKED: usize = 256;
-/// Between two looks at those that take no connection.
+/// Between two polls of those that take no connection.
 const MOMENT: Duration = Duration::from_millis(20);
 /// A dump looks names up, which takes its time.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(600);

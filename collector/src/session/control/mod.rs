@@ -23,13 +23,13 @@ use stackbeat_proto::v1::{Event, event, packet};
 
 use super::clocks::now_ns;
 use super::dump::{self, Window};
+use super::dump_error::DumpError;
 use super::options::{MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use super::orders::Order;
 use super::protocol::{
     DumpReply, DumpRequest, LocksReply, MAX_MARK, Reply, Request, SessionStatus, Settings,
 };
 use super::shared::Shared;
-pub use refusal::DumpError;
 use refusal::Refusal;
 pub(crate) use serve::Server;
 use stackbeat_symbolize::SymbolCache;

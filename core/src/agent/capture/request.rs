@@ -2,7 +2,7 @@
 
 use crate::agent::event_sampling::Kind;
 use crate::probe::Probe;
-use crate::shm::record::{Waited, Woke};
+use crate::shm::record_format::{Waited, Woke};
 use crate::system_call::SystemCall;
 use crate::unwind::Registers;
 

@@ -1,7 +1,7 @@
 //! A line for the trace_marker.
 
 use super::LINE_BYTES;
-use crate::shm::record::event_kind as kinds;
+use crate::shm::record_format::event_kind as kinds;
 
 /// A sign and the digits of 2^63.
 const NUMBER_BYTES: usize = 20;

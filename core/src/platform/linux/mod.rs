@@ -3,21 +3,21 @@
 #[cfg(target_os = "linux")]
 pub mod blocking_calls;
 pub mod descriptor;
-mod pages;
 #[cfg_attr(target_arch = "aarch64", path = "raw_aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "raw_x86_64.rs")]
 mod raw;
 #[cfg(not(loom))]
 pub mod sandbox;
 mod signals;
+mod virtual_memory;
 
 use super::{Backing, Errno, Usage};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-pub use pages::*;
 pub use raw::call_on;
 pub use signals::*;
+pub use virtual_memory::*;
 
 #[cfg(loom)]
 mod sandbox {

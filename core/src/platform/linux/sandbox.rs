@@ -38,9 +38,10 @@ static MODE: AtomicU32 = AtomicU32::new(mode::OPEN);
 static WORDS: [AtomicU64; CAPACITY] = [const { AtomicU64::new(0) }; CAPACITY];
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// The agent's calls under way, for filters that come to threads which did not ask for them: in two sets of counters that
-/// are used in turn, so that those from before a moment can be told from those since.
+/// alternate, so that those from before a moment can be told from those since.
 static CALLS: [[Calls; SHARDS]; 2] = [const { [const { Calls(AtomicU32::new(0)) }; SHARDS] }; 2];
-static TURN: AtomicUsize = AtomicUsize::new(0);
+/// Calls count in the set of this number, modulo 2.
+static CURRENT_SET: AtomicUsize = AtomicUsize::new(0);
 
 /// Calls under way of some of the threads: all threads together would wait for one cache line.
 #[repr(align(64))]
@@ -54,8 +55,8 @@ fn calls_of_thread() -> &'static AtomicU32 {
     const STACK_SHIFT: u32 = 16;
     let here = 0u8;
     let shard = (&raw const here).addr() >> STACK_SHIFT;
-    let turn = TURN.load(Ordering::Relaxed) % 2;
-    &CALLS[turn][(shard ^ shard >> 4) % SHARDS].0
+    let set = CURRENT_SET.load(Ordering::Relaxed) % 2;
+    &CALLS[set][(shard ^ shard >> 4) % SHARDS].0
 }
 
 /// The filter is in force, or about to be.
@@ -70,7 +71,7 @@ fn instructions_of(header: u64) -> usize {
 pub(crate) struct UnderWay(&'static AtomicU32);
 
 impl UnderWay {
-    /// To be called before the look at the filters: [`settle`] sees the call, or the call sees the filter. Not a guard:
+    /// To be called before the filters are read: [`settle`] sees the call, or the call sees the filter. Not a guard:
     /// a thread that is cancelled here is not to run anything of ours.
     #[inline(always)]
     pub(crate) fn begin() -> UnderWay {
@@ -205,7 +206,7 @@ impl Candidate {
         while done < instructions {
             let count = (instructions - done).min(piece.len() / 8);
             if let Err(error) = read(from + done as u64 * 8, &mut piece[..count * 8]) {
-                candidate.withdraw();
+                candidate.discard();
                 return Err(error);
             }
             for (i, word) in piece[..count * 8].chunks_exact(8).enumerate() {
@@ -248,8 +249,8 @@ impl Candidate {
         );
     }
 
-    /// The kernel has not taken it.
-    pub fn withdraw(self) {
+    /// The kernel has refused it: it is forgotten.
+    pub fn discard(self) {
         WORDS[self.at].fetch_and(!VALID, Ordering::SeqCst);
         let end = self.at + 1 + self.instructions;
         if USED.load(Ordering::Acquire) == end {
@@ -286,10 +287,10 @@ pub fn is_filtered() -> bool {
 /// have not asked for. Gives up after a moment when a thread has left one by a longjmp.
 pub fn settle() {
     const MOST_LOOKS: u32 = 20_000;
-    // On a busy machine others get the processor between two looks.
+    // On a busy machine others get the processor between two polls.
     const LONGEST_NS: u64 = 50_000_000;
     let now = || platform::clock_ns(libc::CLOCK_MONOTONIC);
-    let before = &CALLS[TURN.fetch_add(1, Ordering::SeqCst) % 2];
+    let before = &CALLS[CURRENT_SET.fetch_add(1, Ordering::SeqCst) % 2];
     let until = now().saturating_add(LONGEST_NS);
     for _ in 0..MOST_LOOKS {
         let is_quiet = |calls: &Calls| calls.0.load(Ordering::SeqCst) == 0;

@@ -6,8 +6,8 @@ mod system_calls;
 mod together;
 
 use super::*;
+use crate::comparable_names::Form;
 use crate::explain::cause::Cause;
-use crate::names::Form;
 use crate::rules::Pairing;
 use crate::run::wait_sums::{End, Party, WaitKey};
 use crate::run::{About, Builder, Label, Leaf, Names, ROOT, Role, Run};

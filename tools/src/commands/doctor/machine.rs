@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::StatVfsMountFlags;
 
 use super::{Check, Status};
-use crate::{agent, units};
+use crate::{agent_library, units};
 
 /// Every check, in the order in which things are needed.
 pub(super) fn checks() -> Vec<Check> {
@@ -40,11 +40,11 @@ fn platform() -> Check {
 }
 
 fn agent_library() -> Check {
-    match agent::locate(None) {
+    match agent_library::locate(None) {
         Ok(path) => Check::new(
             "agent library",
             Status::Ok,
-            match agent::embedded_bytes() {
+            match agent_library::embedded_bytes() {
                 0 => path.display().to_string(),
                 n => format!(
                     "{} ({} inside this program)",

@@ -5,7 +5,7 @@
 //! sides alike; together, both at the same time, also what changes from one second to the next. Looks at the
 //! result are planned before the first run, and what they may spend of the error rate sums up to it.
 
-mod layout;
+mod run_order;
 mod sides;
 
 use std::collections::HashSet;
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use std::{fs, iter, mem};
 
 use anyhow::{Context, Result, bail};
-use stackbeat_gate::budget::{BudgetRow, Uncounted};
 use stackbeat_gate::decide::{Confirmation, Finding, Verdict, Way};
 use stackbeat_gate::random::Random;
 use stackbeat_gate::rules::{Budget, Pairing, Rules};
 use stackbeat_gate::run::{Run, Side};
+use stackbeat_gate::run_budget::{BudgetRow, Uncounted};
+use stackbeat_gate::run_table::Table;
 use stackbeat_gate::stats::rank;
 use stackbeat_gate::stats::sequential::{self, Look};
-use stackbeat_gate::table::Table;
 use stackbeat_gate::{confirm, explain};
 use stackbeat_model::metric::Metric;
 
@@ -62,7 +62,7 @@ pub fn run(args: &AbArgs) -> Result<u8> {
         sides.iter_mut().try_for_each(Program::share)?;
     }
     warm_up(&sides, args)?;
-    let layout = layout::choose(&mut sides, &rules, args)?;
+    let layout = run_order::choose(&mut sides, &rules, args)?;
     rules.pairing = layout.pairing;
     let looks = plan(args.runs, rules.alpha / 2.0, rules.alpha, rules.pairing);
     let mut gate = measure(&sides, &looks, &rules, args)?;

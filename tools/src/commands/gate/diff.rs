@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::Side;
+use stackbeat_gate::run_table::Table;
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
-use stackbeat_gate::table::Table;
 use stackbeat_model::metric::{Metric, Unit};
 
 use super::view::{amount, change};

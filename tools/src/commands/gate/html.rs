@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use stackbeat_gate::decide::{Row, Verdict};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::{Label, ROOT};
+use stackbeat_gate::run_table::{Column, Table};
 use stackbeat_gate::stats::{mean, rank};
-use stackbeat_gate::table::{Column, Table};
 use stackbeat_model::metric::{Metric, Unit};
 
 use super::view::{self, Gate, amount, change};

@@ -1,11 +1,11 @@
 //! The verdict as JSON (docs/json.md).
 
 use serde_json::{Value, json};
-use stackbeat_gate::budget::Uncounted;
 use stackbeat_gate::compare::Comparison;
 use stackbeat_gate::decide::{Confirmation, Finding, Row, Way};
 use stackbeat_gate::explain::Part;
 use stackbeat_gate::run::{RoleId, Side};
+use stackbeat_gate::run_budget::Uncounted;
 
 use super::view::Gate;
 

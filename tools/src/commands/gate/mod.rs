@@ -22,11 +22,11 @@ use std::sync::mpsc;
 use std::{fs, thread};
 
 use anyhow::{Context, Result, bail};
+use stackbeat_gate::comparable_names::is_like;
 use stackbeat_gate::decide::{Outcome, Verdict, judge};
-use stackbeat_gate::names::is_like;
 use stackbeat_gate::rules::{Pairing, Rules};
 use stackbeat_gate::run::{Kin, Names, Run, Side, kin};
-use stackbeat_gate::table::Table;
+use stackbeat_gate::run_table::Table;
 use stackbeat_model::metric::Metric;
 
 use crate::cli::{GateArgs, GateFormat};

@@ -161,7 +161,7 @@ impl Reader {
                 continue;
             };
             let end = match wait.waker.and_then(role) {
-                _ if wait.in_vain => End::Failed,
+                _ if wait.failed => End::Failed,
                 Some(role) => End::By(Party {
                     role,
                     function: wait.waking.and_then(own_function),

@@ -1,15 +1,15 @@
 //! The words and numbers that all outputs share.
 
-use stackbeat_gate::budget::BudgetRow;
+use stackbeat_gate::comparable_names::Form;
 use stackbeat_gate::compare::{Answer, Comparison};
 use stackbeat_gate::confirm;
 use stackbeat_gate::decide::{
     Confirmation, Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way,
 };
-use stackbeat_gate::names::Form;
 use stackbeat_gate::rules::{Budget, Pairing, Per};
 use stackbeat_gate::run::RoleId;
-use stackbeat_gate::table::Table;
+use stackbeat_gate::run_budget::BudgetRow;
+use stackbeat_gate::run_table::Table;
 use stackbeat_gate::wait_partners::{Tie, WaitedFor};
 use stackbeat_model::metric::{Metric, Unit};
 

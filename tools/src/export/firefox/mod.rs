@@ -5,7 +5,7 @@
 //! A sample stands for a segment and weighs its length, so that self times are wall times. CPU use
 //! is a column of its own, blocking calls are markers as well as leaf frames.
 
-mod thread;
+mod thread_tables;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,13 +15,13 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::{ProbeId, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
-use super::identity::Identities;
-use super::json::{self, Separator};
-use super::names::{self, Names};
+use super::export_names::{self, Names};
+use super::json_writer::{self, Separator};
 use super::spool::Spool;
+use super::viewer_ids::Identities;
 use super::{Options, Selection, Summary};
 use crate::scopes::{Open, Scope, Work};
-use thread::Tables;
+use thread_tables::Tables;
 
 const FORMAT_VERSION: u32 = 48;
 /// Of the Gecko format that a processed profile could come from; required, not otherwise used.
@@ -105,7 +105,7 @@ fn moments(
                 moments.extend(open.end(thread, event.time_ns).map(of_scope));
             }
             (kind, _) => {
-                let kind = names::event_kind(kind);
+                let kind = export_names::event_kind(kind);
                 moments.push(Moment {
                     thread,
                     begin_ns: event.time_ns,
@@ -144,16 +144,16 @@ fn meta(trace: &Trace, options: &Options, out: &mut dyn Write) -> io::Result<()>
         out,
         r#"{{"meta":{{"version":{GECKO_VERSION},"preprocessedProfileVersion":{FORMAT_VERSION},"processType":0,"stackwalk":1,"debug":false,"symbolicated":true,"usesOnlyOneStackType":true,"doesNotUseFrameImplementation":true,"sourceCodeIsNotOnSearchfox":true,"extensions":{{"length":0,"id":[],"name":[],"baseURL":[]}},"startTime":"#
     )?;
-    json::millis(out, start_ns)?;
+    json_writer::millis(out, start_ns)?;
     out.write_all(br#","interval":"#)?;
-    json::millis(out, trace.config().interval_ns)?;
+    json_writer::millis(out, trace.config().interval_ns)?;
     out.write_all(
         r#","sampleUnits":{"time":"ms","eventDelay":"ms","threadCPUDelta":"ns"},"product":"#
             .as_bytes(),
     )?;
-    json::string(out, &names::title(trace, options))?;
+    json_writer::string(out, &export_names::title(trace, options))?;
     out.write_all(br#","importedFrom":"stackbeat","oscpu":"#)?;
-    json::string(out, &format!("{} {}", header.os, header.machine))?;
+    json_writer::string(out, &format!("{} {}", header.os, header.machine))?;
     write!(out, r#","physicalCPUs":{0},"logicalCPUs":{0}"#, header.cpus)?;
     out.write_all(br#","categories":["#)?;
     let categories = [("code", "yellow")]
@@ -219,7 +219,7 @@ impl Libs {
     }
 
     fn write(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-        json::array(out, &self.list, |out, index| {
+        json_writer::array(out, &self.list, |out, index| {
             let module = &trace.modules()[*index];
             let base = module.path.rsplit('/').next().unwrap_or_default();
             for (key, text) in [
@@ -229,10 +229,10 @@ impl Libs {
                 (r#","debugName":"#, base),
                 (r#","debugPath":"#, &module.path),
                 (r#","breakpadId":"#, ""),
-                (r#","codeId":"#, &names::hex(&module.build_id)),
+                (r#","codeId":"#, &export_names::hex(&module.build_id)),
             ] {
                 out.write_all(key.as_bytes())?;
-                json::string(out, text)?;
+                json_writer::string(out, text)?;
             }
             out.write_all(b"}")
         })

@@ -10,9 +10,9 @@ use stackbeat_model::{FrameIndex, ProbeId, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::perfetto as pb;
 
-use super::super::names::{self, Names};
+use super::super::export_names::{self, Names};
+use super::packet_bytes::Message;
 use super::packets::{self, Packets, Seen, Sequence};
-use super::wire::Message;
 
 /// Ids of leaf frames and their names stand above all those of frames and functions.
 const LEAF_BASE: u64 = 1 << 32;
@@ -231,7 +231,11 @@ impl Callstacks {
         if self.functions.insert(frame.function.0 as usize) {
             interned.function_names.push(pb::InternedString {
                 iid: Some(name_id),
-                str: Some(names::function_name(trace, index).as_bytes().to_vec()),
+                str: Some(
+                    export_names::function_name(trace, index)
+                        .as_bytes()
+                        .to_vec(),
+                ),
             });
             if !function.file.is_empty() {
                 interned.source_paths.push(pb::InternedString {

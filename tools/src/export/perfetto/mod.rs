@@ -10,14 +10,14 @@
 //!
 //! Packets are not in order of time across sequences; Perfetto sorts them.
 
-mod arrows;
 mod callstacks;
 mod counters;
+mod flows;
+mod packet_bytes;
 mod packets;
-mod program;
-mod session;
+mod program_events;
+mod session_track;
 mod slices;
-mod wire;
 
 use std::io::{self, Write};
 
@@ -28,16 +28,16 @@ use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
 use super::arrows::Arrow;
+use super::export_names::{self, Names};
 use super::feed::{self, Sink};
-use super::identity::Identities;
-use super::names::{self, Names};
+use super::viewer_ids::Identities;
 use super::{Options, Selection, Summary};
 use crate::meters::{Emit, Meters, Reading};
 use crate::scopes::Work;
 use callstacks::Callstacks;
 use counters::Counters;
 use packets::{Packets, Seen, Sequence, Uuids};
-use program::Program;
+use program_events::Program;
 use slices::ThreadTrack;
 
 pub(super) fn write(
@@ -108,9 +108,9 @@ impl Exporter<'_> {
                 ..pb::TracePacket::default()
             })?;
         }
-        session::begin(
+        session_track::begin(
             trace,
-            &names::title(trace, options),
+            &export_names::title(trace, options),
             &self.uuids,
             &mut self.packets,
         )?;
@@ -134,7 +134,7 @@ impl Exporter<'_> {
                 process: Some(pb::ProcessDescriptor {
                     pid: Some(process.pid as i32),
                     cmdline: process.command_line.clone(),
-                    process_name: Some(names::process_name(trace, last)),
+                    process_name: Some(export_names::process_name(trace, last)),
                 }),
                 ..pb::TrackDescriptor::default()
             }),
@@ -154,7 +154,7 @@ impl Exporter<'_> {
         };
         let process = trace.process(last);
         // Perfetto names a process by the first word of this.
-        let name = names::process_name(trace, last);
+        let name = export_names::process_name(trace, last);
         let arguments = process.command_line.iter().skip(1).cloned();
         self.packets.write(&pb::TracePacket {
             trusted_packet_sequence_id: Some(Sequence::SESSION.0),
@@ -181,7 +181,7 @@ impl Exporter<'_> {
                     .write(owner, reading, &self.uuids, &mut self.packets)?;
             }
         }
-        session::drops(trace, &self.uuids, &mut self.packets)?;
+        session_track::drops(trace, &self.uuids, &mut self.packets)?;
         self.packets.flush()
     }
 
@@ -264,7 +264,7 @@ impl Sink for Exporter<'_> {
                 return Ok(());
             }
         }
-        session::event(trace, thread, event, &self.uuids, &mut self.packets)
+        session_track::event(trace, thread, event, &self.uuids, &mut self.packets)
     }
 
     fn asynchronous(&mut self, trace: &Trace, mut all: Vec<Work>) -> io::Result<()> {
@@ -291,7 +291,7 @@ impl Sink for Exporter<'_> {
         }
         self.arrows += 1;
         let id = self.uuids.arrow(self.arrows);
-        arrows::write(trace, arrow, id, &self.uuids, &mut self.packets)
+        flows::write(trace, arrow, id, &self.uuids, &mut self.packets)
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {

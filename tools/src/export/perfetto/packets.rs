@@ -7,8 +7,8 @@ use prost::encoding::encode_varint;
 use stackbeat_model::{ProcessIndex, ThreadIndex};
 use stackbeat_proto::perfetto as pb;
 
-use super::super::identity::Identities;
-use super::wire;
+use super::super::viewer_ids::Identities;
+use super::packet_bytes;
 
 /// `BuiltinClock` of protos/perfetto/common/builtin_clock.proto.
 pub(super) const CLOCK_REALTIME: u32 = 1;
@@ -30,7 +30,7 @@ pub(super) struct Packets<'a> {
     out: &'a mut dyn Write,
     buffer: Vec<u8>,
     /// What stands before the payload of a packet.
-    head: wire::Message,
+    head: packet_bytes::Message,
 }
 
 impl<'a> Packets<'a> {
@@ -38,7 +38,7 @@ impl<'a> Packets<'a> {
         Packets {
             out,
             buffer: Vec::with_capacity(2 * FLUSH_BYTES),
-            head: wire::Message::new(),
+            head: packet_bytes::Message::new(),
         }
     }
 
@@ -112,7 +112,7 @@ impl Sequence {
 
     /// The fields that all packets with interned data of this sequence share.
     pub(super) fn common_fields(self) -> Vec<u8> {
-        let mut fields = wire::Message::new();
+        let mut fields = packet_bytes::Message::new();
         fields.number(10, u64::from(self.0));
         fields.number(13, u64::from(NEEDS_STATE));
         fields.bytes().to_vec()

@@ -8,10 +8,10 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{Segment, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
-use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::super::nesting::{ARGUMENT_NAMES, Closed, Level, Nesting, Slices};
+use super::packet_bytes::Message;
 use super::packets::{self, Packets, Seen, Sequence, Uuids};
-use super::wire::Message;
 
 /// Interned names of what is not a function stand above all functions.
 const NAME_BASE: u64 = 1 << 32;
@@ -100,7 +100,7 @@ impl ThreadTrack {
                 thread: Some(pb::ThreadDescriptor {
                     pid: Some(trace.process(thread.process).pid as i32),
                     tid: Some(i64::from(thread.tid)),
-                    thread_name: Some(names::thread_name(&thread.name).to_owned()),
+                    thread_name: Some(export_names::thread_name(&thread.name).to_owned()),
                 }),
                 ..pb::TrackDescriptor::default()
             }),
@@ -273,7 +273,7 @@ impl Slices for Writer<'_, '_> {
                 thread.tid == tid && thread.process == self.process
             };
             if let Some(waker) = self.trace.threads().iter().find(of_process) {
-                let name = names::thread_name(&waker.name);
+                let name = export_names::thread_name(&waker.name);
                 let annotation = pb::DebugAnnotation {
                     name_iid: Some(WAKER_NAME),
                     string_value: Some(name.chars().take(WAKER_NAME_LONGEST).collect()),

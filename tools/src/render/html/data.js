@@ -1,4 +1,4 @@
-// Reads the page's data: names as JSON, numbers as packed varints (written by page/encode.rs).
+// Reads the page's data: names as JSON, numbers as packed varints (written by packed_numbers.rs).
 
 const GAP = 0, NO_STACK = 1, SMALL = 2;
 const LABEL_FUNCTION = 3, LABEL_BLOCKING = 4; // + 2 × number

@@ -1,6 +1,6 @@
 //! The tables of counters and of scopes.
 
-use crate::render::text::layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, more, title};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::scope_sums::Inside;

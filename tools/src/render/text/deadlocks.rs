@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::layout::{Layout, title};
+use crate::render::text::table_layout::{Layout, title};
 use crate::summary::call_tree::Profile;
 use crate::summary::deadlocks::Deadlocks;
 use crate::summary::labels::chain;
@@ -47,6 +47,6 @@ pub(crate) fn text(
             }
         }
     }
-    crate::render::text::layout::more(&mut out, layout, deadlocks.found.len());
+    crate::render::text::table_layout::more(&mut out, layout, deadlocks.found.len());
     out
 }

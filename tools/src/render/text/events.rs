@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::render::text::layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, more, title};
 use crate::summary::call_tree::{Profile, ROOT};
 use crate::summary::labels::chain;
 use crate::summary::metadata::Metadata;

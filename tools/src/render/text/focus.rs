@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::layout::Layout;
+use crate::render::text::table_layout::Layout;
 use crate::render::text::tables;
 use crate::summary::call_tree::ROOT;
 use crate::summary::focus::{Calls, focus};

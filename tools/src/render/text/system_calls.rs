@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, more, title};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::Profile;
 use crate::summary::metadata::Metadata;

@@ -8,7 +8,7 @@ use stackbeat_proto::v1::drops;
 
 use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
 use crate::drop_causes;
-use crate::render::text::layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, more, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, blocking_sites, functions, spent_by};

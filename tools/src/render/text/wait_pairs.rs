@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, more, title};
 use crate::summary::labels::chain;
 use crate::summary::load::Report;
 use crate::summary::wait_rows::{known, names, rows};
@@ -29,9 +29,9 @@ pub(crate) fn table(
     let _ = writeln!(
         out,
         "  {} long waits that another thread could end, {} with that thread; {} more timed out or failed",
-        count(known.count - known.in_vain),
-        percent(known.with_waker, known.count - known.in_vain),
-        count(known.in_vain)
+        count(known.count - known.failed),
+        percent(known.with_waker, known.count - known.failed),
+        count(known.failed)
     );
     let place = |place: Option<u32>| {
         place.map_or(String::new(), |p| chain(metadata, profile.tree.outwards(p)))

@@ -49,9 +49,9 @@ fn filters_are_noted_and_forgotten() {
     assert_eq!(platform::process_id(), pid, "known from before");
     let second = Candidate::read(at).expect("readable");
     second.apply();
-    second.withdraw();
+    second.discard();
     assert!(!allows(libc::SYS_getpid, &[0; 6]));
-    candidate.withdraw();
+    candidate.discard();
     assert!(allows(libc::SYS_getpid, &[0; 6]) && !is_filtered());
 
     for wrong in [0, 1, u64::MAX - 7] {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use stackbeat_gate::budget::{self, BudgetRow};
 use stackbeat_gate::rules::Rules;
 use stackbeat_gate::run::{Run, Side};
-use stackbeat_gate::table::Table;
+use stackbeat_gate::run_budget::{self, BudgetRow};
+use stackbeat_gate::run_table::Table;
 use stackbeat_gate::trend::history::History;
 use stackbeat_gate::trend::judge;
 
@@ -66,7 +66,7 @@ fn budgets(runs: &[&Path], rules: &Rules) -> Result<Vec<BudgetRow>> {
         .iter()
         .map(|path| Ok(reader.run(&load_by_role(path)?, path, Side::Candidate)))
         .collect();
-    Ok(budget::rows(&Table::new(runs?, reader.names), rules))
+    Ok(run_budget::rows(&Table::new(runs?, reader.names), rules))
 }
 
 fn trend(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use stackbeat_gate::budget::BudgetRow;
 use stackbeat_gate::decide::Verdict;
+use stackbeat_gate::run_budget::BudgetRow;
 use stackbeat_gate::trend::history::History;
 use stackbeat_gate::trend::levels::{Change, Proof};
 use stackbeat_gate::trend::{Decision, Finding, Line, Outcome, Part, Place, What};

@@ -6,8 +6,8 @@ use stackbeat_model::metric::Metric;
 
 use super::{CallChange, Part};
 use crate::run::{Label, Leaf, NameId, RoleId};
+use crate::run_table::{Column, Table};
 use crate::stats::mean;
-use crate::table::{Column, Table};
 
 /// What a function's change is made of, by metric, callees included.
 pub(super) fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {

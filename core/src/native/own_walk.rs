@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::memory;
 use super::rule_cache::{CACHE, GENERATION, KNOWS_NOWHERE};
-use crate::native::modules::{self, Lookup};
+use super::unwind_memory;
+use crate::native::own_modules::{self, Lookup};
 use crate::unwind::cfi::RegisterNumbers;
 use crate::unwind::full::{self, AllRegisters};
 use crate::unwind::rule::Rule;
@@ -47,7 +47,7 @@ impl Rules for NativeRules {
     ) -> Option<bool> {
         let (pc, _) = registers.state();
         let lookup = if exact { pc } else { pc.wrapping_sub(1) };
-        let tables = modules::find(lookup)?.tables()?;
+        let tables = own_modules::find(lookup)?.tables()?;
         full::step(tables, lookup, &RegisterNumbers::NATIVE, registers, read)
     }
 
@@ -64,11 +64,11 @@ fn derive(pc: u64, exact: bool) -> Rule {
     let generation = GENERATION.load(Ordering::Acquire);
     // A call can be the last instruction of a function: the return address then belongs to the next.
     let lookup = if exact { pc } else { pc.wrapping_sub(1) };
-    let rule = match modules::find_or_take_in(lookup) {
+    let rule = match own_modules::find_or_take_in(lookup) {
         Lookup::Module(module) if module.is_code(lookup) => match module.tables() {
             Some(tables) => match tables.rule(lookup, pc, &RegisterNumbers::NATIVE) {
                 // The dynamic linker's entry code has no tables; below it there is nothing.
-                Rule::UNKNOWN if modules::is_loader(module) => Rule::END,
+                Rule::UNKNOWN if own_modules::is_loader(module) => Rule::END,
                 rule => rule,
             },
             None => Rule::UNKNOWN,
@@ -155,7 +155,7 @@ impl<'a> NativeMemory<'a> {
             return Some(self.window.content[offset as usize]);
         }
         self.reads_left = self.reads_left.checked_sub(1)?;
-        let words = memory::read_words(address, &mut self.window.content);
+        let words = unwind_memory::read_words(address, &mut self.window.content);
         self.window.start = address;
         self.window.words = words;
         (words > 0).then(|| self.window.content[0])
@@ -239,15 +239,15 @@ impl NativeWalker {
         limit: usize,
     ) -> WalkEnd {
         self.walks = self.walks.wrapping_add(1);
-        if modules::is_dirty() || self.walks.is_multiple_of(WALKS_BETWEEN_LOOKS) {
-            modules::revalidate();
+        if own_modules::is_dirty() || self.walks.is_multiple_of(WALKS_BETWEEN_LOOKS) {
+            own_modules::revalidate();
         }
         let mut memory = NativeMemory::new(registers.sp, *bounds, &mut self.window);
         let from = Start {
             registers,
             exact,
             high: bounds.high,
-            skip: modules::own_code(),
+            skip: own_modules::own_code(),
         };
         let end = self
             .stack
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_thread_of_ours_equals_libgcc() {
-        modules::init();
+        own_modules::init();
         let mut walker = NativeWalker::boxed();
         for depth in [0, 1, 5, 30, 30, 3, 100] {
             assert!(deep(depth, [1, 2, 3, 4], &mut walker) > depth as u64);

@@ -14,7 +14,7 @@ use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{ClockSource, Mode, SESSION_VARIABLE, node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::methods::{Description, Methods, Runtime, managed_address};
-use stackbeat_core::shm::record::{RecordKind, flags, header};
+use stackbeat_core::shm::record_format::{RecordKind, flags, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread};
 
 pub(super) const THREADS: usize = 16;

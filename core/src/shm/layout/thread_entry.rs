@@ -136,7 +136,7 @@ pub struct ThreadEntry {
     /// Owner: 1 while its bit in the activity bitmap is set, so that it need not look there; the collector, which
     /// takes bits away, sets it back to 0 (`crate::shm::registry::show_activity`).
     pub has_shown: AtomicU32,
-    /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `cost`).
+    /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `capture_cost`).
     pub spent_cycles: AtomicU64,
     /// Who sent it a signal last: a `crate::shm::waiters::Waker`. The sender writes it.
     pub signalled_by: AtomicU64,

@@ -2,7 +2,7 @@
 
 use stackbeat_core::clock::{self, Snapshot};
 use stackbeat_core::ids::Utid;
-use stackbeat_core::shm::record::{Sample, Waited, Woke};
+use stackbeat_core::shm::record_format::{Sample, Waited, Woke};
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
 

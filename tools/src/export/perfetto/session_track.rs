@@ -6,7 +6,7 @@ use stackbeat_model::{ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
-use super::super::names;
+use super::super::export_names;
 use super::packets::{self, Packets, Sequence, Uuids};
 
 /// Describes the track and says what was recorded.
@@ -88,14 +88,14 @@ pub(super) fn event(
     uuids: &Uuids,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let kind = names::event_kind(event.kind());
+    let kind = export_names::event_kind(event.kind());
     let name = if event.name.is_empty() {
         kind
     } else {
         &event.name
     };
     let mut annotations = vec![annotation("value", Some(event.value), None)];
-    let label = thread.map(|thread| names::thread_label(trace, thread));
+    let label = thread.map(|thread| export_names::thread_label(trace, thread));
     annotations.extend(label.map(|label| annotation("thread", None, Some(label))));
     let track = thread.map_or(uuids.session(), |thread| uuids.thread(thread));
     instant(packets, track, event.time_ns, name, kind, annotations)

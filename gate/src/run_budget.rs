@@ -2,12 +2,12 @@
 
 use stackbeat_model::metric::Metric;
 
+use crate::comparable_names::is_like;
 use crate::explain;
-use crate::names::is_like;
 use crate::rules::{Budget, Pairing, Per, Rules, Scoped};
 use crate::run::RoleId;
+use crate::run_table::{Column, Table};
 use crate::stats::median;
-use crate::table::{Column, Table};
 
 /// What the candidate spends of a budget.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use stackbeat_model::metric::Metric;
 
 use super::{NameId, Names, Run};
-use crate::names::module_of_address;
+use crate::comparable_names::module_of_address;
 
 /// What two runs say of their programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,7 +53,7 @@ fn samples(entry: Option<&ThreadEntry>) -> u32 {
 
 #[test]
 fn sessions_come_and_go() {
-    if !is_alone("attached::sessions_come_and_go") {
+    if !is_alone("attach_detach::sessions_come_and_go") {
         return;
     }
     // A thread that is there before the agent, and passes a hook whenever it is told.

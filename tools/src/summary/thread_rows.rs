@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stackbeat_gate::names;
+use stackbeat_gate::comparable_names;
 use stackbeat_model::ThreadIndex;
 
 use super::metadata::{DropsRow, Metadata, ProcessRow, ThreadMetadata};
@@ -158,7 +158,7 @@ fn key(level: u32, chosen: bool, thread: &ThreadMetadata, processes: &[ProcessRo
         chosen,
         process: (level == 0).then_some(thread.process),
         program: match level {
-            1 | 2 => names::role(program),
+            1 | 2 => comparable_names::role(program),
             _ => String::new(),
         },
         name: match level {

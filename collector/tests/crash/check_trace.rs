@@ -8,7 +8,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, drops::Cause, packet, summary};
 
-use super::writer::{leaf, method_name, seal};
+use super::writing_threads::{leaf, method_name, seal};
 
 /// Sums over all rounds.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
-use stackbeat_core::shm::record::{self, RecordKind, Sample, Waited, Woke};
+use stackbeat_core::shm::record_format::{self, RecordKind, Sample, Waited, Woke};
 
 /// One record, in the units in which it was written (cycles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
     let (body, rest) = (&words[1..length], &words[length..]);
     let record = match RecordKind::from_number(header as u8) {
         Some(RecordKind::Sample) => {
-            Record::Sample(record::read_sample(header, body).ok_or(Damaged)?)
+            Record::Sample(record_format::read_sample(header, body).ok_or(Damaged)?)
         }
         Some(RecordKind::Module) => module(body).ok_or(Damaged)?,
         Some(RecordKind::ModuleGone) => Record::ModuleGone {
@@ -85,8 +85,12 @@ pub(crate) fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
                 name: text(&bytes_of(&body[3..], length).ok_or(Damaged)?),
             }
         }
-        Some(RecordKind::Wait) => Record::Wait(record::read_wait(header, body).ok_or(Damaged)?),
-        Some(RecordKind::Wake) => Record::Wake(record::read_wake(header, body).ok_or(Damaged)?),
+        Some(RecordKind::Wait) => {
+            Record::Wait(record_format::read_wait(header, body).ok_or(Damaged)?)
+        }
+        Some(RecordKind::Wake) => {
+            Record::Wake(record_format::read_wake(header, body).ok_or(Damaged)?)
+        }
         None if header as u8 == 0 => return Err(Damaged),
         None => Record::Unknown,
     };
@@ -129,7 +133,7 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use stackbeat_core::platform::Usage;
-    use stackbeat_core::shm::record::{flags, header};
+    use stackbeat_core::shm::record_format::{flags, header};
 
     fn words_of(text: &str) -> Vec<u64> {
         text.as_bytes()

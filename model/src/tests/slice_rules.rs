@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stackbeat_core::probe::{Cause, Probe};
-use stackbeat_core::shm::record::flags;
+use stackbeat_core::shm::record_format::flags;
 
 use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name, Script};
 use super::*;
@@ -456,7 +456,7 @@ fn another_call_site_is_another_call() {
 }
 
 #[test]
-fn a_turn_of_the_event_loop_cuts_what_it_calls() {
+fn an_iteration_of_the_event_loop_cuts_what_it_calls() {
     let script = |marked: bool, flagged: bool| {
         move |b: &mut Builder, t: &mut Script| {
             let event_loop = b.stack(1, &[A], NATIVE);

@@ -1,9 +1,9 @@
 //! Dumps that servers' recordings write by themselves: for a slow iteration of an event loop, a wait that is too long, the crash
 //! of a process.
 
-use super::locks::{Client, ask, pid_of};
+use super::postgres_locks::{Client, ask, pid_of};
 use super::*;
-use stackbeat_tests::processes::send;
+use stackbeat_tests::process_tree::send;
 use stackbeat_tests::servers::NGINX;
 use stackbeat_tests::{run, stackbeat, wait_until};
 use std::fs::{self, File};
@@ -73,8 +73,8 @@ fn pipe(server: &Server, name: &str) -> String {
 
 #[test]
 fn a_slow_iteration_of_node_is_dumped() {
-    let turns = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
-    let options = [&turns[..], &["--dump-last", "3s"]].concat();
+    let slow_iterations = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
+    let options = [&slow_iterations[..], &["--dump-last", "3s"]].concat();
     let server = Server::recorded(Kind::Node, &options);
     server.address().ask();
     let main = server.pid();
@@ -93,7 +93,7 @@ fn a_slow_iteration_of_node_is_dumped() {
 
 /// The log is a pipe that nobody empties: the iteration in which the worker writes to it lasts until somebody does.
 #[test]
-fn a_turn_of_nginx_that_waits_for_its_log_is_dumped() {
+fn an_iteration_of_nginx_that_waits_for_its_log_is_dumped() {
     let options = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
     let server = Server::recorded(Kind::Nginx, &options);
     let log = pipe(&server, "access.pipe");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use stackbeat_model::metric::{Metric, OF_PLACES};
 
-use crate::names::{self, Form};
+use crate::comparable_names::{self, Form};
 use crate::pairs;
 use crate::run::{self, Label, Leaf, NameId, Names, ROOT, RoleId, Run, Side, Tree};
 use crate::stats::interval::Grouped;
@@ -66,7 +66,7 @@ impl Table {
         });
         let texts: Vec<String> = names.names().iter().map(|n| n.text.clone()).collect();
         let sides: Vec<u8> = names.names().iter().map(|n| n.sides).collect();
-        let mut matched = names::matched(&texts, &sides);
+        let mut matched = comparable_names::matched(&texts, &sides);
         pairs::by_place(&runs, &names, &mut matched);
         let matches = matched
             .iter()

@@ -10,7 +10,7 @@ use stackbeat_core::shm::layout::{
     Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state,
 };
 use stackbeat_core::shm::mapping::Mapping;
-use stackbeat_core::shm::record::RecordKind;
+use stackbeat_core::shm::record_format::RecordKind;
 use stackbeat_core::shm::signal_gate;
 use stackbeat_core::shm::throttle::Ticker;
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 #![cfg(target_arch = "x86_64")]
 
 use serde_json::Value;
-use stackbeat_tests::json::{array, number};
-use stackbeat_tests::processes::{
+use stackbeat_tests::process_tree::{
     Slots, State, Task, file_mappings, is_attached, is_hooked, slots, slots_left_changed, tasks,
 };
 use stackbeat_tests::servers::{Kind, Server};
+use stackbeat_tests::tool_json::{array, number};
 use stackbeat_tests::{Background, end_recorder, info, json_of, report, stackbeat, wait_until};
 use std::collections::BTreeMap;
 use std::path::Path;

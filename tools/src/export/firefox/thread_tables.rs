@@ -8,10 +8,10 @@ use stackbeat_model::{
     FrameIndex, FunctionIndex, ProbeId, Segment, SegmentKind, StackIndex, ThreadIndex, Trace,
 };
 
-use super::super::identity::Identities;
-use super::super::json::{self, Separator};
-use super::super::names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::super::json_writer::{self, Separator};
 use super::super::spool::Spool;
+use super::super::viewer_ids::Identities;
 use super::{CATEGORY_CODE, CATEGORY_GAP, Libs, Moment, category_of};
 
 /// What a row of the function and frame tables stands for.
@@ -178,25 +178,26 @@ impl<'a> Tables<'a> {
         let origin_ns = trace.start_ns();
         let thread = trace.thread(self.thread);
         let process = trace.process(thread.process);
-        let process_name = names::process_name(trace, self.identities.last_image(thread.process));
+        let process_name =
+            export_names::process_name(trace, self.identities.last_image(thread.process));
         out.write_all(br#"{"name":"#)?;
-        json::string(out, names::thread_name(&thread.name))?;
+        json_writer::string(out, export_names::thread_name(&thread.name))?;
         write!(
             out,
             r#","isMainThread":{},"processType":"default","processName":"#,
             thread.is_main
         )?;
-        json::string(out, &process_name)?;
+        json_writer::string(out, &process_name)?;
         write!(
             out,
             r#","pid":"{}","tid":{},"pausedRanges":[],"processStartupTime":"#,
             process.pid, thread.tid
         )?;
-        json::millis(out, process.start_ns.saturating_sub(origin_ns))?;
+        json_writer::millis(out, process.start_ns.saturating_sub(origin_ns))?;
         out.write_all(br#","processShutdownTime":null,"registerTime":"#)?;
-        json::millis(out, thread.start_ns.saturating_sub(origin_ns))?;
+        json_writer::millis(out, thread.start_ns.saturating_sub(origin_ns))?;
         out.write_all(br#","unregisterTime":"#)?;
-        json::millis(out, thread.end_ns.saturating_sub(origin_ns))?;
+        json_writer::millis(out, thread.end_ns.saturating_sub(origin_ns))?;
         self.samples(spool, origin_ns, out)?;
         self.markers(spool, origin_ns, out)?;
         self.stack_table(out)?;
@@ -205,7 +206,9 @@ impl<'a> Tables<'a> {
         out.write_all(
             br#","nativeSymbols":{"length":0,"libIndex":[],"address":[],"name":[],"functionSize":[]},"stringArray":"#,
         )?;
-        json::array(out, &self.string_list, |out, text| json::string(out, text))?;
+        json_writer::array(out, &self.string_list, |out, text| {
+            json_writer::string(out, text)
+        })?;
         out.write_all(b"}")
     }
 
@@ -229,13 +232,13 @@ impl<'a> Tables<'a> {
         })?;
         out.write_all(br#"null],"time":["#)?;
         spool.read(thread, |segment| {
-            json::millis(out, segment.begin_ns.saturating_sub(origin_ns))?;
+            json_writer::millis(out, segment.begin_ns.saturating_sub(origin_ns))?;
             out.write_all(b",")
         })?;
-        json::millis(out, end_ns.saturating_sub(origin_ns))?;
+        json_writer::millis(out, end_ns.saturating_sub(origin_ns))?;
         out.write_all(br#"],"weight":["#)?;
         spool.read(thread, |segment| {
-            json::millis(out, segment.end_ns.saturating_sub(segment.begin_ns))?;
+            json_writer::millis(out, segment.end_ns.saturating_sub(segment.begin_ns))?;
             out.write_all(b",")
         })?;
         out.write_all(br#"0],"threadCPUDelta":[0"#)?;
@@ -295,16 +298,16 @@ impl<'a> Tables<'a> {
                 Marker::Blocked(segment, _) => segment.begin_ns,
                 Marker::Moment(moment) => moment.begin_ns,
             };
-            json::millis(out, at.saturating_sub(origin_ns))
+            json_writer::millis(out, at.saturating_sub(origin_ns))
         })?;
         out.write_all(br#"],"endTime":["#)?;
         column(spool, out, &mut |out, marker| match marker {
             Marker::Blocked(segment, _) => {
-                json::millis(out, segment.end_ns.saturating_sub(origin_ns))
+                json_writer::millis(out, segment.end_ns.saturating_sub(origin_ns))
             }
             Marker::Moment(Moment {
                 end_ns: Some(end), ..
-            }) => json::millis(out, end.saturating_sub(origin_ns)),
+            }) => json_writer::millis(out, end.saturating_sub(origin_ns)),
             Marker::Moment(_) => out.write_all(b"null"),
         })?;
         out.write_all(br#"],"phase":["#)?;
@@ -331,13 +334,13 @@ impl<'a> Tables<'a> {
     fn stack_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let rows = &self.stack_list;
         out.write_all(br#","stackTable":{"prefix":"#)?;
-        json::array(out, rows, |out, (prefix, ..)| optional(out, *prefix))?;
+        json_writer::array(out, rows, |out, (prefix, ..)| optional(out, *prefix))?;
         out.write_all(br#","frame":"#)?;
-        json::array(out, rows, |out, (_, frame, _)| write!(out, "{frame}"))?;
+        json_writer::array(out, rows, |out, (_, frame, _)| write!(out, "{frame}"))?;
         out.write_all(br#","category":"#)?;
-        json::array(out, rows, |out, (.., category)| write!(out, "{category}"))?;
+        json_writer::array(out, rows, |out, (.., category)| write!(out, "{category}"))?;
         out.write_all(br#","subcategory":"#)?;
-        json::array(out, rows, |out, _| out.write_all(b"0"))?;
+        json_writer::array(out, rows, |out, _| out.write_all(b"0"))?;
         write!(out, r#","length":{}}}"#, rows.len())
     }
 
@@ -345,12 +348,12 @@ impl<'a> Tables<'a> {
         let rows = &self.frame_list;
         let trace = self.trace;
         out.write_all(br#","frameTable":{"func":"#)?;
-        json::array(out, rows, |out, (_, function)| write!(out, "{function}"))?;
+        json_writer::array(out, rows, |out, (_, function)| write!(out, "{function}"))?;
         out.write_all(br#","address":"#)?;
         // Names are already there: no address that anybody should look up.
-        json::array(out, rows, |out, _| out.write_all(b"-1"))?;
+        json_writer::array(out, rows, |out, _| out.write_all(b"-1"))?;
         out.write_all(br#","line":"#)?;
-        json::array(out, rows, |out, (key, _)| {
+        json_writer::array(out, rows, |out, (key, _)| {
             let line = match key {
                 FrameKey::Frame(frame) => trace.frame(*frame).line,
                 FrameKey::Leaf(_) => 0,
@@ -367,7 +370,7 @@ impl<'a> Tables<'a> {
             ("column", "null"),
         ] {
             write!(out, r#","{column}":"#)?;
-            json::array(out, rows, |out, _| out.write_all(value.as_bytes()))?;
+            json_writer::array(out, rows, |out, _| out.write_all(value.as_bytes()))?;
         }
         write!(out, r#","length":{}}}"#, rows.len())
     }
@@ -407,18 +410,18 @@ impl<'a> Tables<'a> {
             });
         }
         out.write_all(br#","funcTable":{"name":"#)?;
-        json::array(out, &columns, |out, row| write!(out, "{}", row.0))?;
+        json_writer::array(out, &columns, |out, row| write!(out, "{}", row.0))?;
         out.write_all(br#","resource":"#)?;
-        json::array(out, &columns, |out, row| write!(out, "{}", row.1))?;
+        json_writer::array(out, &columns, |out, row| write!(out, "{}", row.1))?;
         out.write_all(br#","fileName":"#)?;
-        json::array(out, &columns, |out, row| optional(out, row.2))?;
+        json_writer::array(out, &columns, |out, row| optional(out, row.2))?;
         out.write_all(br#","lineNumber":"#)?;
-        json::array(out, &columns, |out, row| optional(out, row.3))?;
+        json_writer::array(out, &columns, |out, row| optional(out, row.3))?;
         out.write_all(br#","columnNumber":"#)?;
-        json::array(out, &columns, |out, _| out.write_all(b"null"))?;
+        json_writer::array(out, &columns, |out, _| out.write_all(b"null"))?;
         for column in ["isJS", "relevantForJS"] {
             write!(out, r#","{column}":"#)?;
-            json::array(out, &columns, |out, _| out.write_all(b"false"))?;
+            json_writer::array(out, &columns, |out, _| out.write_all(b"false"))?;
         }
         write!(out, r#","length":{}}}"#, columns.len())?;
         let modules: Vec<(usize, usize)> = resources
@@ -430,14 +433,14 @@ impl<'a> Tables<'a> {
             })
             .collect();
         out.write_all(br#","resourceTable":{"lib":"#)?;
-        json::array(out, &modules, |out, row| write!(out, "{}", row.0))?;
+        json_writer::array(out, &modules, |out, row| write!(out, "{}", row.0))?;
         out.write_all(br#","name":"#)?;
-        json::array(out, &modules, |out, row| write!(out, "{}", row.1))?;
+        json_writer::array(out, &modules, |out, row| write!(out, "{}", row.1))?;
         out.write_all(br#","host":"#)?;
-        json::array(out, &modules, |out, _| out.write_all(b"null"))?;
+        json_writer::array(out, &modules, |out, _| out.write_all(b"null"))?;
         out.write_all(br#","type":"#)?;
         // 1: a library.
-        json::array(out, &modules, |out, _| out.write_all(b"1"))?;
+        json_writer::array(out, &modules, |out, _| out.write_all(b"1"))?;
         write!(out, r#","length":{}}}"#, modules.len())
     }
 }

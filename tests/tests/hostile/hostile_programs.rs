@@ -2,9 +2,9 @@
 //! leave without saying so, exec, daemonize, limit resources or start very many threads.
 
 use stackbeat_proto::v1::drops::Cause;
-use stackbeat_tests::json::array;
+use stackbeat_tests::tool_json::array;
 use stackbeat_tests::{
-    Program, Recorded, compile, decode, json_of, run, scratch, verbatim, wait_until,
+    Program, Recorded, compile, json_of, plain_reader, run, scratch, verbatim, wait_until,
 };
 use std::path::Path;
 
@@ -687,7 +687,7 @@ fn a_program_killed_in_the_middle_leaves_a_readable_trace() {
         status.signal() == Some(9) || status.code() == Some(137),
         "{status:?}"
     );
-    let trace = decode::Trace::read(&trace_file);
+    let trace = plain_reader::Trace::read(&trace_file);
     trace.assert_sound();
     assert!(trace.sample_count() > 20);
 }

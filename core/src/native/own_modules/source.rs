@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::read_safely;
-use crate::native::memory;
+use crate::native::unwind_memory;
 use crate::platform;
 use crate::unwind::cfi::{Section, Tables, frames_address};
 use crate::unwind::elf::Image;
@@ -50,7 +50,7 @@ pub(super) fn tables(image: &Image, bias: u64, path: &CStr) -> Option<Tables<'st
         if size > MAX_COPY {
             return None;
         }
-        let copy = memory::map_memory(size as usize);
+        let copy = unwind_memory::map_memory(size as usize);
         if copy.is_null() {
             return None;
         }
@@ -83,7 +83,7 @@ fn map_tables(image: &Image, bias: u64, path: &CStr) -> Option<&'static [u8]> {
     // Pages are at most 64 KB (arm64).
     let skew = segment.file_offset % (64 << 10);
     let bytes = usize::try_from(segment.file_bytes + skew).ok()?;
-    let mapped = memory::map_file(path, segment.file_offset - skew, bytes)?;
+    let mapped = unwind_memory::map_file(path, segment.file_offset - skew, bytes)?;
     // SAFETY: a read-only private mapping of that many bytes that lies inside the file.
     let mapped_bytes = unsafe { core::slice::from_raw_parts(mapped, bytes) };
     let tables = &mapped_bytes[skew as usize..];
@@ -122,7 +122,7 @@ impl Arena {
             return None;
         }
         if self.left.load(Ordering::Relaxed) < bytes {
-            let chunk = memory::map_memory(Self::CHUNK);
+            let chunk = unwind_memory::map_memory(Self::CHUNK);
             if chunk.is_null() {
                 return None;
             }

@@ -3,7 +3,7 @@
 use super::session::{self, AGENT, state};
 use super::tls;
 use super::{PROBE_MASK, main_stack, wakers};
-use crate::native::modules;
+use crate::native::own_modules;
 use crate::platform::{self, Backing};
 use crate::shm::mapping::Mapping;
 use crate::shm::registry::{self, NewProcess};
@@ -37,7 +37,7 @@ pub(super) fn prepare() {
     AGENT
         .barrier
         .store(platform::accept_barriers().into(), Ordering::Relaxed);
-    modules::init();
+    own_modules::init();
     let (low, high) = main_stack::find();
     AGENT.main_stack[0].store(low, Ordering::Relaxed);
     AGENT.main_stack[1].store(high, Ordering::Relaxed);
@@ -50,7 +50,7 @@ pub(super) fn mark_own_page() {
         None => make_own_page(),
         Some(word) => {
             if word.swap(1, Ordering::Relaxed) == 0 {
-                modules::after_fork();
+                own_modules::after_fork();
             }
         }
     }

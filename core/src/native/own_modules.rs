@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 pub(crate) use self::linker::set_find_object;
 use self::linker::{FoundObject, find_object};
 use self::source::ARENA;
-use super::{memory, rule_cache};
+use super::{rule_cache, unwind_memory};
 use crate::managed::cpython;
 use crate::platform;
 use crate::unwind::cfi::Tables;
@@ -184,7 +184,7 @@ pub(crate) fn is_dirty() -> bool {
 /// Finds the dynamic linker's lookup function, or takes all modules in when there is none. Runs in
 /// the agent's constructor (it takes the dynamic linker's lock); must not run on a hook's path.
 pub fn init() {
-    CAN_READ.store(memory::can_read_memory(), Ordering::Relaxed);
+    CAN_READ.store(unwind_memory::can_read_memory(), Ordering::Relaxed);
     if !linker::look_for_find_object() {
         // SAFETY: the callback has the right type and does not unwind.
         unsafe { libc::dl_iterate_phdr(Some(take_in_at_start), core::ptr::null_mut()) };
@@ -507,7 +507,7 @@ fn take_in(
 /// it is read directly: the objects asked for are loaded.
 fn read_safely(address: u64, buffer: &mut [u8]) -> bool {
     if CAN_READ.load(Ordering::Relaxed) {
-        return memory::read_memory(address, buffer);
+        return unwind_memory::read_memory(address, buffer);
     }
     // SAFETY: callers pass addresses inside an object that the dynamic linker says is loaded.
     unsafe {

@@ -22,8 +22,8 @@ use crate::session::attach_error::AttachError;
 /// The functions, by the names of their sections (`hooks-linux/src/api.rs`): events, captures.
 const FUNCTIONS: [&str; 2] = ["stackbeat_v1_event", "stackbeat_v1_capture"];
 const SLOT_BYTES: u64 = 8;
-/// Slots that are told the agent in one call.
-const TOLD_AT_ONCE: usize = 1000;
+/// Slots whose addresses the agent gets in one call.
+const SLOTS_PER_CALL: usize = 1000;
 
 /// Where the slots of the modules of a process lie, for each of the functions.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Slots {
         (list, stack_end): (u64, u64),
     ) -> Result<(), AttachError> {
         for (kind, addresses) in self.addresses.iter().enumerate() {
-            for some in addresses.chunks(TOLD_AT_ONCE) {
+            for some in addresses.chunks(SLOTS_PER_CALL) {
                 // `Slots` of hooks-linux/src/api.rs.
                 let mut counts = [0; 2];
                 counts[kind] = some.len() as u64;

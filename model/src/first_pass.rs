@@ -14,7 +14,7 @@ use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader, RawPacket, StreamErr
 use stackbeat_proto::v1::{self, packet::Body};
 
 use super::names::Names;
-use super::settings::Settings;
+use super::settings_in_force::Settings;
 use super::stacks::Stacks;
 use super::trace::{Source, open_source};
 use super::{

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{packet, process::Origin};
-use stackbeat_tests::processes::{is_attached, send, slots};
+use stackbeat_tests::process_tree::{is_attached, send, slots};
 use stackbeat_tests::{compile_file, wait_until};
 
 use stackbeat_tests::tool::{binary, stackbeat};

@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, patch, process, resolve, signal, thread, verify};
+use crate::{env, fork_exec, patch, resolve, signal, thread, verify};
 use core::ffi::{c_char, c_int};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
@@ -30,7 +30,7 @@ extern "C" fn start(
     }
     // SAFETY: as above.
     if unsafe { env::find(environment, CHECK_VARIABLE) }.is_some() {
-        stackbeat_core::native::walk::check_walks();
+        stackbeat_core::native::own_walk::check_walks();
     }
     if agent::follow_children()
         && let Some(own_path) = resolve::own_path()
@@ -38,7 +38,7 @@ extern "C" fn start(
         env::keep(session, own_path);
     }
     env::set_preloaded();
-    process::watch_forks();
+    fork_exec::watch_forks();
     thread::watch_thread_ends();
     thread::watch_end();
     signal::start();
@@ -49,7 +49,7 @@ extern "C" fn start(
 }
 
 extern "C" fn end() {
-    process::descriptors_close();
+    fork_exec::descriptors_close();
     agent::process_exiting();
 }
 
