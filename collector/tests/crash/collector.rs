@@ -19,7 +19,7 @@ fn collector() {
     let test = [
         "--ignored",
         "--exact",
-        "crash::writer::writer",
+        "crash::writing_threads::writer",
         "--test-threads=1",
     ];
     let command = iter::once(own.into()).chain(test.map(Into::into)).collect();

@@ -214,8 +214,8 @@ fn reports_and_comparisons_have_the_names() {
     }
     let text = stackbeat(&["report", "a/0.beat"], folder);
     for name in [
-        "Page.render  [python]",
-        "escape  [python]",
+        "Page.render  [page.py:30]",
+        "escape  [text.py:50]",
         "[unknown method]",
     ] {
         assert!(text.contains(name), "{text}");
