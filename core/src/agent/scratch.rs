@@ -36,6 +36,9 @@ pub(super) struct Scratch {
     /// For which generation + 1 and root the walker's frames have their nodes.
     pub nodes_generation: u64,
     pub nodes_root: u64,
+    /// How many frames of the walker's stood above the managed ones of the last capture, plus 1; 0: it had none. Nodes
+    /// below those are looked up again.
+    pub managed_from: usize,
     /// Budget of forced captures: from when on it is full again, in cycles.
     pub forced_until: u64,
     /// Signals passed over since the last capture.
@@ -50,9 +53,6 @@ pub(super) struct Scratch {
     pub frames: crate::unwind::Frames,
     pub walker: ThreadWalker,
     pub managed: crate::managed::Thread,
-    /// How many frames of the walker's stood above the managed ones of the last capture, plus 1; 0: it had none. Nodes
-    /// below those are looked up again.
-    pub managed_from: usize,
 }
 
 impl Scratch {

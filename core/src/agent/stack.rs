@@ -2,7 +2,7 @@
 
 use super::scratch::Scratch;
 use super::session;
-use crate::managed;
+use crate::managed::{self, Placing};
 use crate::shm::buffer::Pool;
 use crate::shm::callstack::{NodeValue, Table, root_address};
 use crate::shm::layout::{ThreadEntry, drops, node_id, node_kind};
@@ -130,13 +130,12 @@ fn walk(
     };
     let stack = scratch.walker.stack_mut();
     let addresses = stack.frames().iter().map(|frame| frame.pc);
-    let managed_found = scratch.managed.find(mapping, addresses);
-    let managed = &scratch.managed.frames;
+    let (managed, managed_found) = scratch.managed.find(mapping, addresses);
     let mut kept = if nodes_are_good { stack.kept() } else { 0 };
     // Managed frames change without a change of the native stack below them.
-    let first_managed = match managed.is_empty() {
-        true => usize::MAX,
-        false => first_managed(stack.frames(), bounds.high, managed),
+    let first_managed = match managed {
+        Some(managed) => first_managed(stack.frames(), bounds.high, managed),
+        None => usize::MAX,
     };
     let first_before = core::mem::replace(&mut scratch.managed_from, first_managed.wrapping_add(1));
     kept = kept.min(first_managed).min(first_before.wrapping_sub(1));
@@ -151,7 +150,7 @@ fn walk(
     let Some(mut path) = begin else {
         return (end, Found::cut_at(0));
     };
-    let mut placing = managed.place(last_kept.map_or(bounds.high, |frame| frame.sp));
+    let mut placing = Placing::new(managed, last_kept.map_or(bounds.high, |frame| frame.sp));
     for frame in stack.frames_mut().iter_mut().skip(kept) {
         let mut has_room = true;
         let is_managed = placing.next(frame.sp, |managed| {
@@ -186,7 +185,7 @@ fn first_managed(
     high: u64,
     managed: &managed::Frames,
 ) -> usize {
-    let mut placing = managed.place(high);
+    let mut placing = Placing::new(Some(managed), high);
     let first = frames
         .iter()
         .position(|frame| placing.next(frame.sp, |_| {}));

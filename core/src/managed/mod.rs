@@ -76,6 +76,11 @@ impl Frames {
         self.room_taken = 0;
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.frames_len as usize
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.runs_len == 0
@@ -131,49 +136,53 @@ impl Frames {
         self.frames_len = frames;
     }
 
-    /// The runs, outermost first, each with its anchor and its frames, leaf first.
-    pub fn runs(&self) -> impl Iterator<Item = (u64, &[Frame])> {
-        let runs = self.runs.get(..self.runs_len as usize).unwrap_or(&[]);
-        let mut end = self.frames_len as usize;
-        runs.iter().rev().map(move |run| {
-            let from = run.first as usize;
-            let frames = self.frames.get(from..end).unwrap_or(&[]);
-            end = from;
-            (run.anchor, frames)
-        })
+    /// A run, counted from the leaf: its anchor and its frames, leaf first.
+    fn run(&self, i: usize) -> Option<(u64, &[Frame])> {
+        let runs = self.runs.get(..self.runs_len as usize)?;
+        let run = runs.get(i)?;
+        let end = runs.get(i + 1).map_or(self.frames_len, |outer| outer.first);
+        let frames = self.frames.get(run.first as usize..end as usize)?;
+        Some((run.anchor, frames))
     }
 }
 
 /// Puts managed frames into a native stack, from its root to its leaf.
 #[derive(Debug)]
-pub struct Placing<'a, R: Iterator<Item = (u64, &'a [Frame])>> {
-    runs: core::iter::Peekable<R>,
+pub struct Placing<'a> {
+    frames: Option<&'a Frames>,
+    /// Runs that are not placed yet: the outermost so many.
+    runs: usize,
     /// Where the native frame above the next one begins.
     above: u64,
 }
 
-impl Frames {
+impl<'a> Placing<'a> {
     /// Begins below the native frame whose stack pointer is `above`, or at the stack's upper end.
-    pub fn place(&self, above: u64) -> Placing<'_, impl Iterator<Item = (u64, &[Frame])>> {
+    #[inline]
+    pub fn new(frames: Option<&'a Frames>, above: u64) -> Placing<'a> {
         Placing {
-            runs: self.runs().peekable(),
+            frames,
+            runs: frames.map_or(0, |frames| frames.runs_len as usize),
             above,
         }
     }
-}
 
-impl<'a, R: Iterator<Item = (u64, &'a [Frame])>> Placing<'a, R> {
     /// Goes on to the next native frame, whose stack pointer is `sp`. Calls `each` with the managed frames that take its
     /// place, outermost first. False: there are none, and the native frame stays.
     #[inline]
     pub fn next(&mut self, sp: u64, mut each: impl FnMut(&Frame)) -> bool {
         let above = core::mem::replace(&mut self.above, sp);
-        // Those of native frames that the walk did not find.
-        while self.runs.next_if(|(anchor, _)| *anchor >= above).is_some() {}
         let mut is_interpreter = false;
-        while let Some((_, frames)) = self.runs.next_if(|(anchor, _)| *anchor >= sp) {
-            is_interpreter |= !frames.is_empty();
-            frames.iter().rev().for_each(&mut each);
+        while let Some(last) = self.runs.checked_sub(1)
+            && let Some((anchor, frames)) = self.frames.and_then(|frames| frames.run(last))
+            && anchor >= sp
+        {
+            self.runs = last;
+            // Those of native frames that the walk did not find are left out.
+            if anchor < above {
+                is_interpreter |= !frames.is_empty();
+                frames.iter().rev().for_each(&mut each);
+            }
         }
         is_interpreter
     }
@@ -196,23 +205,28 @@ impl Thread {
         unsafe { crate::unwind::walk::zeroed() }
     }
 
-    /// Finds the calling thread's managed frames. Methods get their numbers in the table of `mapping`; `addresses` are
-    /// those of the native stack.
+    /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the table of
+    /// `mapping`; `addresses` are those of the native stack.
     #[inline]
-    pub fn find(&mut self, mapping: &Mapping, mut addresses: impl Iterator<Item = u64>) -> Found {
+    pub fn find(
+        &mut self,
+        mapping: &Mapping,
+        mut addresses: impl Iterator<Item = u64>,
+    ) -> (Option<&Frames>, Found) {
         let Some(runtime) = cpython::runtime() else {
-            return Found::default();
+            return (None, Found::default());
         };
-        self.frames.clear();
-        match addresses.any(|address| runtime.is_code(address)) {
-            true => self.find_in(runtime, mapping),
-            false => Found::default(),
+        if !addresses.any(|address| runtime.is_code(address)) {
+            return (None, Found::default());
         }
+        let found = self.find_in(runtime, mapping);
+        ((!self.frames.is_empty()).then_some(&self.frames), found)
     }
 
     #[cold]
     #[inline(never)]
     fn find_in(&mut self, runtime: &cpython::Runtime, mapping: &Mapping) -> Found {
+        self.frames.clear();
         self.pages.forget();
         // Without room for it, methods get no number, and that is counted.
         let _ = mapping.map_methods();
@@ -252,9 +266,10 @@ mod tests {
     }
 
     fn shown(frames: &Frames) -> Vec<(u64, Vec<u32>)> {
-        let runs = frames.runs();
+        let runs = (0..frames.runs_len as usize).rev();
         let methods = |frames: &[Frame]| frames.iter().map(|frame| frame.method).collect();
-        runs.map(|(anchor, frames)| (anchor, methods(frames)))
+        runs.filter_map(|i| frames.run(i))
+            .map(|(anchor, frames)| (anchor, methods(frames)))
             .collect()
     }
 
@@ -278,6 +293,33 @@ mod tests {
         assert!(frames.is_empty());
         frames.anchor_last(1);
         assert!(frames.is_empty());
+    }
+
+    #[test]
+    fn a_run_takes_the_place_of_the_native_frame_around_its_anchor() {
+        let mut frames = frames();
+        for (anchor, methods) in [
+            (0x100, &[1, 2][..]),
+            (0x350, &[3]),
+            (0x380, &[4]),
+            (0x900, &[5]),
+        ] {
+            assert!(frames.begin_run(anchor));
+            assert!(methods.iter().all(|method| frames.push(frame(*method))));
+        }
+        // Native frames by their stack pointers, root first; the outermost run lies above them.
+        let mut placing = Placing::new(Some(&frames), 0x800);
+        let mut at = |sp| {
+            let mut methods = Vec::new();
+            let is_managed = placing.next(sp, |frame| methods.push(frame.method));
+            assert_eq!(is_managed, !methods.is_empty());
+            methods
+        };
+        assert_eq!(
+            [at(0x400), at(0x300), at(0x200), at(0x100)],
+            [&[][..], &[4, 3], &[], &[2, 1]]
+        );
+        assert!(!Placing::new(None, 0x800).next(0, |_| panic!("there are none")));
     }
 
     #[test]

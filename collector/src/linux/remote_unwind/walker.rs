@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::managed::cpython::{self, Runtime};
-use stackbeat_core::managed::{self, pages::Memory};
+use stackbeat_core::managed::pages::Memory;
+use stackbeat_core::managed::{self, Placing};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_core::shm::methods::Methods;
@@ -351,7 +352,7 @@ impl Walker {
         if let Some(methods) = methods {
             process.find_managed(place, &self.stack, methods, &mut self.managed);
         }
-        let mut placing = self.managed.frames.place(place.high);
+        let mut placing = Placing::new(Some(&self.managed.frames), place.high);
         let mut frames = Vec::with_capacity(self.stack.frames().len());
         for frame in self.stack.frames() {
             let add = |managed: &managed::Frame| frames.push((managed.address(), managed.kind()));
