@@ -2,7 +2,7 @@
 
 use super::scratch::Scratch;
 use super::session;
-use crate::managed::{self, Placing};
+use crate::managed;
 use crate::shm::buffer::Pool;
 use crate::shm::callstack::{NodeValue, Table, root_address};
 use crate::shm::layout::{ThreadEntry, drops, node_id, node_kind};
@@ -150,7 +150,8 @@ fn walk(
     let Some(mut path) = begin else {
         return (end, Found::cut_at(0));
     };
-    let mut placing = Placing::new(managed, last_kept.map_or(bounds.high, |frame| frame.sp));
+    let mut placing =
+        managed::Placing::new(managed, last_kept.map_or(bounds.high, |frame| frame.sp));
     for frame in stack.frames_mut().iter_mut().skip(kept) {
         let mut has_room = true;
         let is_managed = placing.next(frame.sp, |managed| {
@@ -185,7 +186,7 @@ fn first_managed(
     high: u64,
     managed: &managed::Frames,
 ) -> usize {
-    let mut placing = Placing::new(Some(managed), high);
+    let mut placing = managed::Placing::new(Some(managed), high);
     let first = frames
         .iter()
         .position(|frame| placing.next(frame.sp, |_| {}));

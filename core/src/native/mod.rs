@@ -2,7 +2,7 @@
 
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
-    path = "modules/elsewhere.rs"
+    path = "own_modules/elsewhere.rs"
 )]
 pub mod own_modules;
 #[cfg(any(target_os = "linux", target_os = "android"))]
