@@ -88,7 +88,8 @@ if [[ $MODE = check || $MODE = all ]]; then
 fi
 # Tests of system calls that user-mode emulation does not have: mremap that maps again, seccomp filters.
 NOT_EMULATED="mapping::pieces::tests::pieces_are_mapped_from_those_before sandbox::tests::the_kernel_says_the_same
-  mapping::share::tests::a_process_maps_what_has_storage_and_more_when_threads_begin"
+  mapping::share::tests::a_process_maps_what_has_storage_and_more_when_threads_begin
+  mapping::methods::tests::a_process_maps_the_table_when_it_needs_it methods::tests::processes_get_the_same_numbers"
 if [[ $MODE = run || $MODE = all ]]; then
   step cargo test -q --locked -p stackbeat-core --lib --target $ARM64_LINUX -- $(printf -- '--skip %s ' $NOT_EMULATED)
 fi
