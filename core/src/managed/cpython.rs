@@ -13,7 +13,7 @@
 //! and their memory is used again, and the same code is another object in each process.
 
 use super::lines::format;
-use super::pages::{Memory, Pages};
+use super::pages::{Copied, Memory, Pages};
 use super::{Found, Frame, Frames};
 use crate::shm::methods::{
     Description, FILE_BYTES, LINES_BYTES, Methods, NAME_BYTES, NO_POSITION, Runtime as Language,
@@ -45,7 +45,8 @@ enum Chain {
 #[derive(Clone, Copy, Debug)]
 struct Offsets {
     chain: Chain,
-    /// `_PyRuntimeState::interpreters.head`.
+    /// `_PyRuntimeState`: `_finalizing`, and `interpreters.head`.
+    finalizing: u64,
     interpreters: u64,
     /// `PyInterpreterState`: `next` and `threads.head`.
     interpreter_next: u64,
@@ -86,6 +87,7 @@ struct Offsets {
 
 const V3_10: Offsets = Offsets {
     chain: Chain::Objects,
+    finalizing: 16,
     interpreters: 32,
     interpreter_next: 0,
     threads: 8,
@@ -116,6 +118,7 @@ const V3_10: Offsets = Offsets {
 
 const V3_11: Offsets = Offsets {
     chain: Chain::Entries,
+    finalizing: 24,
     interpreters: 40,
     interpreter_next: 0,
     threads: 16,
@@ -146,6 +149,7 @@ const V3_11: Offsets = Offsets {
 
 const V3_12: Offsets = Offsets {
     chain: Chain::Shims,
+    finalizing: 24,
     interpreters: 40,
     interpreter_next: 0,
     threads: 72,
@@ -185,6 +189,7 @@ impl Offsets {
         let ascii_bytes = at(70)?;
         let offsets = Offsets {
             chain: Chain::Shims,
+            finalizing: at(4)?,
             interpreters: at(5)?,
             interpreter_next: at(8)?,
             threads: at(9)?,
@@ -405,7 +410,8 @@ impl Thread {
             return Some(known);
         }
         self.state = 0;
-        let found = runtime.state_with(memory, o.thread_id, me)?;
+        // The states of others, which may end and be unmapped meanwhile.
+        let found = runtime.state_with(&mut Copied, o.thread_id, me)?;
         self.interpreter = memory.word(found + THREAD_INTERPRETER)?;
         self.state = found;
         Some(found)
@@ -419,6 +425,11 @@ impl Thread {
         methods: &Methods,
         out: &mut Frames,
     ) -> Found {
+        let finalizing = pages.word(runtime.runtime + runtime.offsets.finalizing);
+        // Another thread ends the interpreter, and with it the states and frames of all others.
+        if finalizing.is_none_or(|by| by != 0 && by != self.state) {
+            return Found::default();
+        }
         let Some(state) = self.own_state(runtime, pages) else {
             return Found::default();
         };

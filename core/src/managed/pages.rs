@@ -52,8 +52,9 @@ pub trait Memory {
 /// Reads of this process' memory during one capture. All-zero is a valid one that knows no page.
 ///
 /// The kernel is asked once for each page whether it can be read (`platform::is_readable`), and then it is read
-/// directly. So the memory must not be unmapped within one capture: what a thread's own frames lead to is not,
-/// because the thread that would free it is the one that stands still for the capture.
+/// directly. So the memory must not be unmapped within one capture. What a thread's own frames lead to is freed by
+/// that thread, which stands still, or by the one that ends the interpreter. A pointer that is stale at that moment may
+/// lead elsewhere: if another thread unmaps that page between question and read, the read faults.
 ///
 /// # Signal safety
 /// Takes no lock, allocates nothing.
@@ -87,6 +88,18 @@ impl Pages {
         }
         *place = page;
         true
+    }
+}
+
+/// Reads of this process' memory that no other thread can make fail: the kernel copies each word, about 1 µs.
+#[derive(Debug)]
+pub struct Copied;
+
+impl Memory for Copied {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let read = platform::read_memory(platform::process_id(), address, &mut bytes);
+        (address.is_multiple_of(8) && read == Ok(8)).then(|| u64::from_le_bytes(bytes))
     }
 }
 
