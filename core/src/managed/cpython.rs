@@ -351,30 +351,48 @@ impl Runtime {
         None
     }
 
-    /// The managed frames of a thread of another process that stands still, as the kernel numbers it there. `None`: it has
-    /// no state in the interpreter, or cannot be found (3.10).
+    /// The managed frames of a thread of another process that stands still, as the kernel numbers it there. None: it has no
+    /// state in the interpreter, or cannot be found (3.10).
     pub fn frames_of(
         &self,
         memory: &mut impl Memory,
         methods: &Methods,
         tid: u32,
         to: &mut super::Thread,
-    ) -> Option<Found> {
+    ) {
         to.frames.clear();
         let offset = self.offsets.native_id;
-        let state = match offset {
-            0 => None,
-            _ => self.state_with(memory, offset, u64::from(tid)),
-        }?;
+        if offset != 0
+            && let Some(state) = self.state_with(memory, offset, u64::from(tid))
+        {
+            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
+            self.follow(state, memory, methods, text, frames);
+        }
+    }
+
+    /// Follows the frames from a thread's state.
+    fn follow(
+        &self,
+        state: u64,
+        pages: &mut impl Memory,
+        methods: &Methods,
+        text: &mut TextBuffer,
+        out: &mut Frames,
+    ) -> Found {
         let mut reader = Reader {
             runtime: self,
-            pages: memory,
+            pages,
             methods,
-            text: &mut to.cpython.text,
+            text,
             found: Found::default(),
         };
-        reader.follow(state, &mut to.frames);
-        Some(reader.found)
+        // What cannot be read ends the search: what was found so far stands.
+        let _ = match self.offsets.chain {
+            Chain::Objects => reader.follow_objects(state, out),
+            Chain::Shims if self.is_direct => reader.follow_shims(state, out),
+            Chain::Entries | Chain::Shims => reader.follow_calls(state, out),
+        };
+        reader.found
     }
 }
 
@@ -433,15 +451,7 @@ impl Thread {
         let Some(state) = self.own_state(runtime, pages) else {
             return Found::default();
         };
-        let mut reader = Reader {
-            runtime,
-            pages,
-            methods,
-            text: &mut self.text,
-            found: Found::default(),
-        };
-        reader.follow(state, out);
-        reader.found
+        runtime.follow(state, pages, methods, &mut self.text, out)
     }
 }
 
@@ -455,16 +465,6 @@ struct Reader<'a, 'm, M> {
 }
 
 impl<M: Memory> Reader<'_, '_, M> {
-    /// Follows the frames from a thread's state.
-    fn follow(&mut self, state: u64, out: &mut Frames) {
-        // What cannot be read ends the search: what was found so far stands.
-        let _ = match self.runtime.offsets.chain {
-            Chain::Objects => self.follow_objects(state, out),
-            Chain::Shims if self.runtime.is_direct => self.follow_shims(state, out),
-            Chain::Entries | Chain::Shims => self.follow_calls(state, out),
-        };
-    }
-
     /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one `CFrame` more.
     fn follow_objects(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
@@ -803,6 +803,16 @@ mod tests {
     const WORDS: u64 = 96;
     const CODE_TYPE: u64 = BASE + 8 * 7;
 
+    fn of(offsets: Offsets, is_direct: bool) -> Runtime {
+        Runtime {
+            runtime: BASE,
+            code_type: CODE_TYPE,
+            text: (0, 0),
+            offsets,
+            is_direct,
+        }
+    }
+
     impl Memory for Garbage {
         fn word(&mut self, address: u64) -> Option<u64> {
             self.reads += 1;
@@ -832,24 +842,12 @@ mod tests {
         let mut most_reads = 0;
         for seed in 0..20_000 {
             let offsets = [V3_10, V3_11, V3_12, V3_12][seed as usize % 4];
-            let runtime = Runtime {
-                runtime: BASE,
-                code_type: CODE_TYPE,
-                text: (0, 0),
-                offsets,
-                is_direct: seed % 4 == 3,
-            };
+            let runtime = of(offsets, seed % 4 == 3);
             let mut memory = Garbage { seed, reads: 0 };
             let to = &mut *thread;
             to.frames.clear();
-            let mut reader = Reader {
-                runtime: &runtime,
-                pages: &mut memory,
-                methods: &methods,
-                text: &mut to.cpython.text,
-                found: Found::default(),
-            };
-            reader.follow(BASE, &mut to.frames);
+            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
+            runtime.follow(BASE, &mut memory, &methods, text, frames);
             let frames = to.frames.len();
             assert!(frames <= super::super::MOST_FRAMES);
             most_reads = most_reads.max(memory.reads);
@@ -900,24 +898,12 @@ mod tests {
                 put(text + o.text_state, 1 << 2 | 1 << 5 | 1 << 6);
                 put(text + o.ascii_bytes, u64::from_le_bytes(*b"abc\0\0\0\0\0"));
             }
-            let runtime = Runtime {
-                runtime: BASE,
-                code_type: CODE_TYPE,
-                text: (0, 0),
-                offsets,
-                is_direct,
-            };
+            let runtime = of(offsets, is_direct);
             let mut thread = super::super::Thread::boxed();
             let to = &mut *thread;
-            let mut reader = Reader {
-                runtime: &runtime,
-                pages: &mut words,
-                methods: &methods,
-                text: &mut to.cpython.text,
-                found: Found::default(),
-            };
-            reader.follow(state, &mut to.frames);
-            assert!(reader.found.is_truncated, "{:?} {is_direct}", offsets.chain);
+            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
+            let found = runtime.follow(state, &mut words, &methods, text, frames);
+            assert!(found.is_truncated, "{:?} {is_direct}", offsets.chain);
             let method = methods.read(1).expect("the method was described");
             assert_eq!((&*method.name, &*method.file), ("abc", "abc"));
         }
