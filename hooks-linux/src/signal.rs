@@ -12,6 +12,7 @@
 //!   (`sigaction`, `signal`, …)
 //! - `handler`: our handler, and the program's own behind it
 //! - `entrance`: notes on the thread that a handler of another signal begins
+//! - `fault_entrance`: catches our own faults before a handler of the program's for such signals
 //! - `room`: handlers on the program's alternate stack block our signals
 //! - `mask`: calls by which a thread changes which signals it blocks (`pthread_sigmask`, …)
 //! - `crash`: handlers for the signals that end a process, and `abort`
@@ -21,6 +22,7 @@
 
 pub(crate) mod crash;
 mod entrance;
+mod fault_entrance;
 mod handler;
 mod mask;
 mod room;
@@ -406,7 +408,7 @@ macro_rules! handlers {
         unsafe extern "C-unwind" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
             if crash::is_watched(signal) {
                 // SAFETY: the caller's arguments, passed on.
-                return unsafe { crash::handle(signal, handler, || $name::call(signal, handler)) };
+                return unsafe { crash::handle(signal, handler, $flags, |handler| $name::call(signal, handler)) };
             }
             // SAFETY: the caller's arguments, passed on.
             let call = |handler| unsafe { $name::call(signal, handler) };
@@ -414,7 +416,7 @@ macro_rules! handlers {
                 return result;
             }
             let Some(kept) = ours(signal).filter(|_| handler != SIG_ERR) else {
-                return entrance::behind(call(entrance::to(signal, handler)));
+                return entrance::behind(call(entrance::to(signal, handler, $flags)));
             };
             let (old, _, _) = kept.asked();
             if !agent::owns_memory() {
@@ -446,7 +448,9 @@ original!(fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t);
 unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
     if crash::is_watched(signal) {
         // SAFETY: the caller's arguments, passed on.
-        return unsafe { crash::handle(signal, handler, || sigset::call(signal, handler)) };
+        return unsafe {
+            crash::handle(signal, handler, 0, |handler| sigset::call(signal, handler))
+        };
     }
     // SAFETY: the caller's arguments, passed on. Our handler comes back below, with the program's behind it.
     let call = |handler| unsafe { sigset::call(signal, handler) };
@@ -454,7 +458,7 @@ unsafe extern "C-unwind" fn sigset(signal: c_int, handler: sighandler_t) -> sigh
         return result;
     }
     let Some(kept) = ours(signal) else {
-        return entrance::behind(call(entrance::to(signal, handler)));
+        return entrance::behind(call(entrance::to(signal, handler, 0)));
     };
     let result = call(handler);
     if result == SIG_ERR {

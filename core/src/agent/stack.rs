@@ -130,7 +130,8 @@ fn walk(
     };
     let stack = scratch.walker.stack_mut();
     let addresses = stack.frames().iter().map(|frame| frame.pc);
-    let (managed, managed_found) = scratch.managed.find(mapping, addresses);
+    let (blocked, sp) = (scratch.program_mask, scratch.program_registers.sp);
+    let (managed, managed_found) = scratch.managed.find(mapping, addresses, blocked, sp);
     let mut kept = if nodes_are_good { stack.kept() } else { 0 };
     // Managed frames change without a change of the native stack below them.
     let first_managed = match managed {

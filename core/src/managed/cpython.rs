@@ -13,8 +13,9 @@
 //! and their memory is used again, and the same code is another object in each process.
 
 use super::lines::format;
-use super::pages::{Copied, Memory, Pages};
+use super::memory::{Copied, Memory};
 use super::{Found, Frame, Frames};
+use crate::platform;
 use crate::shm::methods::{
     Description, FILE_BYTES, LINES_BYTES, Methods, NAME_BYTES, NO_POSITION, Runtime as Language,
 };
@@ -180,9 +181,9 @@ const V3_12: Offsets = Offsets {
 
 impl Offsets {
     /// As 3.13 publishes them (Include/internal/pycore_runtime.h, `_Py_DebugOffsets`): word by word.
-    fn of_3_13(pages: &mut impl Memory, runtime: u64) -> Option<Offsets> {
+    fn of_3_13(memory: &mut impl Memory, runtime: u64) -> Option<Offsets> {
         let mut at = |word: u64| {
-            pages
+            memory
                 .word(runtime + 8 * word)
                 .filter(|offset| *offset < 1 << 20)
         };
@@ -259,7 +260,7 @@ pub fn runtime() -> Option<&'static Runtime> {
 
 /// A module is there. If it is an interpreter of a known version, captures look for its frames from now on.
 pub(crate) fn module_came(module: &Module) {
-    let Some(found) = Runtime::of_module(&mut Pages::new(), module) else {
+    let Some(found) = Runtime::of_module(&mut Copied::<4>::new(), module) else {
         return;
     };
     // Of two interpreters in one process the first one is read.
@@ -270,6 +271,7 @@ pub(crate) fn module_came(module: &Module) {
         // SAFETY: nobody reads it before the state says that it is there, and nobody else writes it.
         unsafe { (*RUNTIME.0.get()).write(found) };
         STATE.store(PRESENT, Ordering::Release);
+        platform::fault_guard::want();
     }
 }
 
@@ -374,14 +376,14 @@ impl Runtime {
     fn follow(
         &self,
         state: u64,
-        pages: &mut impl Memory,
+        memory: &mut impl Memory,
         methods: &Methods,
         text: &mut TextBuffer,
         out: &mut Frames,
     ) -> Found {
         let mut reader = Reader {
             runtime: self,
-            pages,
+            memory,
             methods,
             text,
             found: Found::default(),
@@ -428,8 +430,7 @@ impl Thread {
             return Some(known);
         }
         self.state = 0;
-        // The states of others, which may end and be unmapped meanwhile.
-        let found = runtime.state_with(&mut Copied, o.thread_id, me)?;
+        let found = runtime.state_with(memory, o.thread_id, me)?;
         self.interpreter = memory.word(found + THREAD_INTERPRETER)?;
         self.state = found;
         Some(found)
@@ -439,26 +440,26 @@ impl Thread {
     pub(super) fn find(
         &mut self,
         runtime: &Runtime,
-        pages: &mut Pages,
+        memory: &mut impl Memory,
         methods: &Methods,
         out: &mut Frames,
     ) -> Found {
-        let finalizing = pages.word(runtime.runtime + runtime.offsets.finalizing);
+        let finalizing = memory.word(runtime.runtime + runtime.offsets.finalizing);
         // Another thread ends the interpreter, and with it the states and frames of all others.
         if finalizing.is_none_or(|by| by != 0 && by != self.state) {
             return Found::default();
         }
-        let Some(state) = self.own_state(runtime, pages) else {
+        let Some(state) = self.own_state(runtime, memory) else {
             return Found::default();
         };
-        runtime.follow(state, pages, methods, &mut self.text, out)
+        runtime.follow(state, memory, methods, &mut self.text, out)
     }
 }
 
 /// One search for the frames of a thread.
 struct Reader<'a, 'm, M> {
     runtime: &'a Runtime,
-    pages: &'a mut M,
+    memory: &'a mut M,
     methods: &'a Methods<'m>,
     text: &'a mut TextBuffer,
     found: Found,
@@ -468,29 +469,29 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one `CFrame` more.
     fn follow_objects(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
-        let count = |pages: &mut M, from: u64, offset: u64| {
+        let count = |memory: &mut M, from: u64, offset: u64| {
             let (mut at, mut count) = (from, 0usize);
             while at != 0 && !is_outermost(state, at) && count <= super::MOST_FRAMES {
-                at = pages.word(at.checked_add(offset)?)?;
+                at = memory.word(at.checked_add(offset)?)?;
                 count += 1;
             }
             Some(count)
         };
-        let mut anchor = self.pages.word(state + o.thread_frames)?;
-        let mut frame = self.pages.word(state + o.cframe_current)?;
-        let anchors = count(self.pages, anchor, o.cframe_previous)?;
-        let frames = count(self.pages, frame, o.previous)?;
+        let mut anchor = self.memory.word(state + o.thread_frames)?;
+        let mut frame = self.memory.word(state + o.cframe_current)?;
+        let anchors = count(self.memory, anchor, o.cframe_previous)?;
+        let frames = count(self.memory, frame, o.previous)?;
         for _ in frames..anchors {
-            anchor = self.pages.word(anchor + o.cframe_previous)?;
+            anchor = self.memory.word(anchor + o.cframe_previous)?;
         }
         for _ in anchors..frames {
-            frame = self.pages.word(frame + o.previous)?;
+            frame = self.memory.word(frame + o.previous)?;
         }
         while frame != 0 {
             self.room(out.begin_run(anchor))?;
             self.push(frame, out)?;
-            anchor = self.pages.word(anchor + o.cframe_previous)?;
-            frame = self.pages.word(frame + o.previous)?;
+            anchor = self.memory.word(anchor + o.cframe_previous)?;
+            frame = self.memory.word(frame + o.previous)?;
         }
         Some(())
     }
@@ -499,10 +500,10 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// something else in its place: then the call is left out.
     fn follow_calls(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
-        let mut cframe = self.pages.word(state + o.thread_frames)?;
+        let mut cframe = self.memory.word(state + o.thread_frames)?;
         let mut is_innermost = true;
         while !is_outermost(state, cframe) {
-            let outer = self.pages.word(cframe.checked_add(o.cframe_previous)?)?;
+            let outer = self.memory.word(cframe.checked_add(o.cframe_previous)?)?;
             let before = out.mark();
             let is_call = self.follow_call(cframe, outer, out);
             if is_call != Some(true) {
@@ -523,19 +524,19 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// The run of one call. It ends at the frame that hangs on the one that the outer call is in: false: it does not.
     fn follow_call(&mut self, cframe: u64, outer: u64, out: &mut Frames) -> Option<bool> {
         let o = self.runtime.offsets;
-        let mut frame = self.pages.word(cframe.checked_add(o.cframe_current)?)?;
-        let outer_frame = self.pages.word(outer.checked_add(o.cframe_current)?)?;
+        let mut frame = self.memory.word(cframe.checked_add(o.cframe_current)?)?;
+        let outer_frame = self.memory.word(outer.checked_add(o.cframe_current)?)?;
         self.room(out.begin_run(cframe))?;
         loop {
             let is_entry = match o.chain {
                 Chain::Shims => self.is_shim(frame)?,
-                _ => self.pages.byte(frame.checked_add(o.is_entry)?)? != 0,
+                _ => self.memory.byte(frame.checked_add(o.is_entry)?)? != 0,
             };
             match o.chain {
                 Chain::Shims if is_entry => out.anchor_last(frame),
                 _ => self.push(frame, out)?,
             }
-            frame = self.pages.word(frame.checked_add(o.previous)?)?;
+            frame = self.memory.word(frame.checked_add(o.previous)?)?;
             if is_entry {
                 return Some(frame == outer_frame);
             }
@@ -545,7 +546,7 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// 3.13 and later: one chain of frames, in which each call of the interpreter begins with a shim.
     fn follow_shims(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
-        let mut frame = self.pages.word(state + o.thread_frames)?;
+        let mut frame = self.memory.word(state + o.thread_frames)?;
         while frame != 0 {
             let before = out.mark();
             let end = self.follow_to_shim(frame, out);
@@ -564,10 +565,10 @@ impl<M: Memory> Reader<'_, '_, M> {
         self.room(out.begin_run(0))?;
         while !self.is_shim(frame)? {
             self.push(frame, out)?;
-            frame = self.pages.word(frame.checked_add(o.previous)?)?;
+            frame = self.memory.word(frame.checked_add(o.previous)?)?;
         }
         out.anchor_last(frame);
-        self.pages.word(frame.checked_add(o.previous)?)
+        self.memory.word(frame.checked_add(o.previous)?)
     }
 
     /// Whether the interpreter owns a frame (`enum _frameowner`): it has no code of the program.
@@ -575,7 +576,7 @@ impl<M: Memory> Reader<'_, '_, M> {
         const OWNED_BY_INTERPRETER: u8 = 3;
 
         let owner = frame.checked_add(self.runtime.offsets.owner)?;
-        Some(self.pages.byte(owner)? >= OWNED_BY_INTERPRETER)
+        Some(self.memory.byte(owner)? >= OWNED_BY_INTERPRETER)
     }
 
     /// `None`: there was no room.
@@ -599,19 +600,20 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// A frame; `Some(None)`: one that is nobody's function.
     fn read(&mut self, frame: u64) -> Option<Option<Frame>> {
         let o = self.runtime.offsets;
-        let code = self.pages.word(frame.checked_add(o.code)?)? & !7;
-        if code == 0 || self.pages.word(code.checked_add(o.object_type)?)? != self.runtime.code_type
+        let code = self.memory.word(frame.checked_add(o.code)?)? & !7;
+        if code == 0
+            || self.memory.word(code.checked_add(o.object_type)?)? != self.runtime.code_type
         {
             return None;
         }
         let position = match o.chain {
             // In units of two bytes; −1: not begun.
             Chain::Objects => {
-                let last = self.pages.half(frame + o.position)? as i32;
+                let last = self.memory.half(frame + o.position)? as i32;
                 u64::from(last.max(0) as u32) * 2
             }
             _ => {
-                let at = self.pages.word(frame + o.position)?;
+                let at = self.memory.word(frame + o.position)?;
                 at.saturating_sub(code + o.instructions)
             }
         };
@@ -626,17 +628,17 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// The number of a code object's method, 0: there is no room for it; `Some(None)`: it is nobody's.
     fn method(&mut self, code: u64) -> Option<Option<u32>> {
         let o = self.runtime.offsets;
-        let name_object = self.pages.word(code + o.name)?;
-        let file_object = self.pages.word(code + o.file)?;
-        let first_line = self.pages.half(code + o.first_line)?;
+        let name_object = self.memory.word(code + o.name)?;
+        let file_object = self.memory.word(code + o.file)?;
+        let first_line = self.memory.half(code + o.first_line)?;
         // What the interpreter puts below `__init__` is no function of anybody's (`_Py_InitCleanup`, Python/specialize.c).
         if name_object == file_object && first_line == 0 {
             return Some(None);
         }
         let name = self.text_of(name_object)?;
         let file = self.text_of(file_object)?;
-        let lines = self.pages.word(code + o.lines)?;
-        let lines_bytes = self.pages.word(lines.checked_add(o.bytes_size)?)?;
+        let lines = self.memory.word(code + o.lines)?;
+        let lines_bytes = self.memory.word(lines.checked_add(o.bytes_size)?)?;
         let mut key = Key::new();
         key.add(Language::CPython as u64);
         key.add(u64::from(first_line) << 32 | lines_bytes & 0xffff_ffff);
@@ -664,12 +666,12 @@ impl<M: Memory> Reader<'_, '_, M> {
     ) -> Option<u32> {
         let (name_text, rest) = self.text.split_at_mut(NAME_BYTES);
         let (file_text, lines_text) = rest.split_at_mut(FILE_BYTES);
-        let name_bytes = name.copy(self.pages, name_text)?;
-        let file_bytes = file.copy(self.pages, file_text)?;
+        let name_bytes = name.copy(self.memory, name_text)?;
+        let file_bytes = file.copy(self.memory, file_text)?;
         // Longer ones are left out.
         let lines_text = lines_text.get_mut(..lines.1 as usize).unwrap_or(&mut []);
         let has_lines = self
-            .pages
+            .memory
             .bytes(lines.0 + self.runtime.offsets.bytes_content, lines_text);
         let description = Description {
             runtime: Language::CPython,
@@ -697,8 +699,8 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// Where the characters of a text lie.
     fn text_of(&mut self, object: u64) -> Option<Text> {
         let o = self.runtime.offsets;
-        let length = self.pages.word(object.checked_add(o.text_length)?)?;
-        let state = self.pages.half(object + o.text_state)?;
+        let length = self.memory.word(object.checked_add(o.text_length)?)?;
+        let state = self.memory.half(object + o.text_state)?;
         let (width, is_compact, is_ascii) =
             (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
         let is_text = is_compact && matches!(width, 1 | 2 | 4) && length < 1 << 20;
@@ -723,7 +725,7 @@ impl<M: Memory> Reader<'_, '_, M> {
         key.add(text.length as u64);
         let mut at = text.characters;
         while bytes > 0 {
-            let word = self.pages.word(at)?;
+            let word = self.memory.word(at)?;
             let count = bytes.min(8);
             key.add(if count == 8 {
                 word
@@ -748,12 +750,12 @@ struct Text {
 
 impl Text {
     /// Copies it as UTF-8, cut at a character. Gives the bytes.
-    fn copy(&self, pages: &mut impl Memory, to: &mut [u8]) -> Option<usize> {
+    fn copy(&self, memory: &mut impl Memory, to: &mut [u8]) -> Option<usize> {
         let mut used = 0;
         for i in 0..self.length {
             let at = self.characters + (i * self.width) as u64;
             let mut raw = [0; 4];
-            if !pages.bytes(at, raw.get_mut(..self.width)?) {
+            if !memory.bytes(at, raw.get_mut(..self.width)?) {
                 return None;
             }
             let character = char::from_u32(u32::from_le_bytes(raw)).unwrap_or('\u{fffd}');

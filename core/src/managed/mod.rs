@@ -5,7 +5,7 @@
 //! address on the native stack: the native frame around that address is the interpreter's, and the run takes its place.
 //!
 //! - `cpython`: finds the runs of a thread in CPython's structures
-//! - `pages`: reads memory that may not be there
+//! - `memory`: reads memory that may not be there
 //! - `lines`: line tables, for whoever writes the trace
 //!
 //! # Signal safety
@@ -13,7 +13,7 @@
 
 pub mod cpython;
 pub mod lines;
-pub mod pages;
+pub mod memory;
 
 use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
@@ -192,7 +192,8 @@ impl<'a> Placing<'a> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
-    pages: pages::Pages,
+    /// For threads whose faults nobody catches.
+    copied: memory::Copied<64>,
     cpython: cpython::Thread,
     /// Those that the last search found.
     pub frames: Frames,
@@ -206,12 +207,15 @@ impl Thread {
     }
 
     /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the table of
-    /// `mapping`; `addresses` are those of the native stack.
+    /// `mapping`; `addresses` are those of the native stack, `blocked` the signals that the program blocks, and `sp` is where its
+    /// stack pointer stands.
     #[inline]
     pub fn find(
         &mut self,
         mapping: &Mapping,
         mut addresses: impl Iterator<Item = u64>,
+        blocked: u64,
+        sp: u64,
     ) -> (Option<&Frames>, Found) {
         let Some(runtime) = cpython::runtime() else {
             return (None, Found::default());
@@ -219,20 +223,34 @@ impl Thread {
         if !addresses.any(|address| runtime.is_code(address)) {
             return (None, Found::default());
         }
-        let found = self.find_in(runtime, mapping);
+        let found = self.find_in(runtime, mapping, blocked, sp);
         ((!self.frames.is_empty()).then_some(&self.frames), found)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_in(&mut self, runtime: &cpython::Runtime, mapping: &Mapping) -> Found {
+    fn find_in(
+        &mut self,
+        runtime: &cpython::Runtime,
+        mapping: &Mapping,
+        blocked: u64,
+        sp: u64,
+    ) -> Found {
         self.frames.clear();
-        self.pages.forget();
         // Without room for it, methods get no number, and that is counted.
         let _ = mapping.map_methods();
         let methods = &Methods::of(mapping);
-        self.cpython
-            .find(runtime, &mut self.pages, methods, &mut self.frames)
+        let Some(mut guarded) = memory::Guarded::begin(blocked, sp as usize) else {
+            self.copied.forget();
+            return self
+                .cpython
+                .find(runtime, &mut self.copied, methods, &mut self.frames);
+        };
+        let found = self
+            .cpython
+            .find(runtime, &mut guarded, methods, &mut self.frames);
+        guarded.end();
+        found
     }
 }
 

@@ -321,6 +321,35 @@ pub fn forked_process_id() -> u32 {
     process_id()
 }
 
+/// Loads that fail where they would fault: no handler is there that catches faults.
+pub mod fault_guard {
+    /// Nobody installs one.
+    pub fn want() {}
+
+    /// There is none.
+    #[derive(Debug)]
+    #[must_use]
+    pub struct FaultGuard;
+
+    impl FaultGuard {
+        /// Never begins.
+        pub fn begin(_blocked: u64, _sp: usize) -> Option<FaultGuard> {
+            None
+        }
+
+        /// Does nothing.
+        pub fn end(self) {}
+    }
+
+    /// Nothing is loaded.
+    ///
+    /// # Safety
+    /// As a [`FaultGuard`] lives, which is never.
+    pub unsafe fn load(_address: u64) -> Option<u64> {
+        None
+    }
+}
+
 /// Nothing is taken to be readable as long as nobody asks `mach_vm_region`.
 pub fn is_readable(_address: u64) -> bool {
     false

@@ -1,9 +1,10 @@
-//! Signals that end a process (`stackbeat_core::crash_signals`), where a recording tells of crashes (`--dump-on-crash`). A handler of ours
-//! stands where the program has none: it notes the thread and its stack (`agent::on_crash`), and lets the signal take its course.
-//! `sigaction` and its relatives ([`super`]) ask here first what to do with such a signal.
+//! Signals that end a process (`stackbeat_core::crash_signals`). A handler of ours stands where the program has none, for two
+//! reasons. Where a recording tells of crashes (`--dump-on-crash`), it notes the thread and its stack (`agent::on_crash`), and lets
+//! the signal take its course. Where captures load what may not be there, it catches the faults of that (`fault_guard`): SIGSEGV
+//! and SIGBUS. `sigaction` and its relatives ([`super`]) ask here first what to do with such a signal.
 //!
-//! The program sees the default in its place. A handler of the program's own is installed as ever: whether a fault
-//! is an error at all is its business, and nothing of ours runs before it. Handlers that end the process put the default back and
+//! The program sees the default in its place. Of a handler of the program's own whether a fault is an error at all is its business:
+//! before it only [`super::fault_entrance`] runs. Handlers that end the process put the default back and
 //! raise the signal again: then ours is there again. Where the kernel itself puts the default back (SA_RESETHAND), where a signal is
 //! blocked, and where there is no stack left for a handler, the process dies as ever, and its parent tells of it
 //! (`agent::child_ended`). Where a thread sends itself the signal, nothing has to run on its way: a hook notes it before.
@@ -12,48 +13,65 @@ use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use libc::{
     SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_ERR, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV,
     sighandler_t, siginfo_t,
 };
 use stackbeat_core::agent;
 use stackbeat_core::crash_signals::CRASH_SIGNALS;
-use stackbeat_core::platform;
+use stackbeat_core::platform::{self, fault_guard};
 use stackbeat_core::unwind::Registers;
 
-use super::{room, sigaction, with_all_blocked};
+use super::{fault_entrance, room, sigaction, with_all_blocked};
 
 type Action = libc::sigaction;
 
-/// Handlers of ours are in place.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// The signals in whose default's place ours may stand, as a mask of the kernel's.
+static WATCHED: AtomicU64 = AtomicU64::new(0);
 
 /// Whether ours may stand where this signal's default would.
 pub(crate) fn is_watched(signal: c_int) -> bool {
-    ACTIVE.load(Ordering::Acquire) && CRASH_SIGNALS.iter().any(|(number, _)| *number == signal)
+    WATCHED.load(Ordering::Acquire) & platform::signal_bit(signal as u32) != 0
 }
 
-/// Installs ours where nobody else stands, if the session is to tell of crashes.
+/// Whether a signal that faults of captures raise.
+pub(super) fn is_of_faults(signal: c_int) -> bool {
+    matches!(signal, SIGSEGV | SIGBUS)
+}
+
+/// Installs ours where nobody else stands, if the session is to tell of crashes, or as soon as captures load what may not be there.
 pub(crate) fn start() {
-    if !agent::watches_crashes() || !agent::allows_crash_handlers() {
+    if !agent::allows_crash_handlers() {
         return;
     }
-    ACTIVE.store(true, Ordering::Release);
-    each_with(SIG_DFL, &ours());
+    if agent::watches_crashes() {
+        watch(|_| true);
+    }
+    static PROVIDER: fault_guard::Provider = fault_guard::Provider {
+        install: || watch(is_of_faults),
+        catches: |handler| handler == OURS as usize as u64 || fault_entrance::is_one(handler),
+    };
+    fault_guard::set_provider(Some(&PROVIDER));
+}
+
+/// Installs ours for some of these signals, where nobody else stands.
+fn watch(is_watched: impl Fn(c_int) -> bool) {
+    let signals = CRASH_SIGNALS.into_iter().map(|(signal, _)| signal);
+    for signal in signals.filter(|signal| is_watched(*signal)) {
+        WATCHED.fetch_or(platform::signal_bit(signal as u32), Ordering::AcqRel);
+        give(signal, SIG_DFL, &ours());
+    }
 }
 
 /// Puts the default back.
 pub(crate) fn stop() {
-    if ACTIVE.swap(false, Ordering::AcqRel) {
-        each_with(OURS as usize, &default());
-    }
-}
-
-/// Gives these signals that have the one handler another one.
-fn each_with(before: sighandler_t, after: &Action) {
+    fault_guard::set_provider(None);
+    let watched = WATCHED.swap(0, Ordering::AcqRel);
     for (signal, _) in CRASH_SIGNALS {
-        give(signal, before, after);
+        if watched & platform::signal_bit(signal as u32) != 0 {
+            give(signal, OURS as usize, &default());
+        }
     }
 }
 
@@ -86,7 +104,7 @@ fn ours() -> Action {
 fn shown(handler: sighandler_t) -> sighandler_t {
     match handler == OURS as usize {
         true => SIG_DFL,
-        false => handler,
+        false => fault_entrance::behind(handler),
     }
 }
 
@@ -101,30 +119,36 @@ pub(crate) unsafe fn replace(signal: c_int, new: *const Action, old: *mut Action
         let new = match new.as_ref() {
             // A child of vfork is about to run another program, with the default.
             Some(asked) if asked.sa_sigaction == SIG_DFL && agent::owns_memory() => Some(ours),
-            asked => asked.copied(),
+            asked => asked.copied().map(|mut asked| {
+                asked.sa_sigaction = fault_entrance::to(signal, asked.sa_sigaction, asked.sa_flags);
+                asked
+            }),
         };
         let call = |new, old| sigaction::call(signal, new, old);
         let result = room::install(signal, new, old, call);
         if result == 0
             && let Some(old) = old.as_mut()
-            && old.sa_sigaction == OURS as usize
         {
-            *old = default();
+            match old.sa_sigaction == OURS as usize {
+                true => *old = default(),
+                false => old.sa_sigaction = fault_entrance::behind(old.sa_sigaction),
+            }
         }
         result
     }
 }
 
-/// As `signal` and its relatives, for a signal that is watched: `original` does what they do.
+/// As `signal` and its relatives, for a signal that is watched: `original` does what they do, with these flags of `sigaction`.
 ///
 /// # Safety
 /// As for `signal`.
 pub(crate) unsafe fn handle(
     signal: c_int,
     handler: sighandler_t,
-    original: impl FnOnce() -> sighandler_t,
+    flags: c_int,
+    original: impl FnOnce(sighandler_t) -> sighandler_t,
 ) -> sighandler_t {
-    let old = original();
+    let old = original(fault_entrance::to(signal, handler, flags));
     if old != SIG_ERR && handler == SIG_DFL && agent::owns_memory() {
         // SAFETY: the original, with a handler of ours.
         unsafe { sigaction::call(signal, &ours(), null_mut()) };
@@ -134,23 +158,41 @@ pub(crate) unsafe fn handle(
 
 /// All of it on another stack: alternate ones may have nothing left after the kernel's frame.
 unsafe extern "C-unwind" fn on_crash(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    agent::with_room(|has_room| {
+    // SAFETY: what the kernel passed.
+    if is_of_faults(signal) && unsafe { fault_guard::catch(context) } {
+        return;
+    }
+    let takes_course = || {
         // SAFETY: what the kernel passed; the original, with the default.
         unsafe {
-            let code = (*info).si_code;
-            if agent::owns_memory() {
-                agent::on_crash(signal, code, &agent::interrupted(info, context), has_room);
-            }
-            if !gives_way(signal) && agent::owns_memory() {
+            let lives = !gives_way(signal);
+            if lives && notes() {
                 agent::lives_on();
             }
-            if !comes_by_itself(signal, code) {
+            if !comes_by_itself(signal, (*info).si_code) {
                 // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
                 // has the registers and the reason of that.
                 platform::send_again(signal, info);
             }
         }
+    };
+    if !notes() {
+        takes_course();
+        return;
+    }
+    agent::with_room(|has_room| {
+        // SAFETY: what the kernel passed.
+        unsafe {
+            let interrupted = agent::interrupted(info, context);
+            agent::on_crash(signal, (*info).si_code, &interrupted, has_room);
+        }
+        takes_course();
     });
+}
+
+/// Whether a signal that ends this process is noted.
+fn notes() -> bool {
+    agent::watches_crashes() && agent::owns_memory()
 }
 
 /// Puts the default back in the place of ours. False: another thread has installed a handler of the program's meanwhile, which stays.
@@ -197,7 +239,7 @@ fn sends_itself(signal: c_int, registers: &Registers, unblocks: bool) -> bool {
         let mut ends = unblocks || blocked & 1 << (signal - 1) == 0;
         if ends {
             agent::with_room(|has_room| {
-                let is_noted = agent::owns_memory();
+                let is_noted = notes();
                 if is_noted {
                     agent::on_crash(signal, libc::SI_TKILL, registers, has_room);
                 }
@@ -219,11 +261,11 @@ pub(crate) fn send_to_itself<R>(signal: c_int, call: impl FnOnce() -> R) -> R {
     if ends && agent::owns_memory() {
         // The first process of a pid namespace is spared, and a debugger or a filter may take the signal away.
         agent::lives_on();
-        if ACTIVE.load(Ordering::Acquire) {
+        if is_watched(signal) {
             give(signal, SIG_DFL, &ours());
         }
         // It may have ended in between.
-        if !ACTIVE.load(Ordering::Acquire) {
+        if !is_watched(signal) {
             give(signal, OURS as usize, &default());
         }
     }

@@ -7,8 +7,8 @@
 //! The kernel calls the entrance, which jumps to the handler. What the program asks for the handler is shown to it; the kernel knows
 //! all else (flags, mask) as the program gave it. An entrance belongs to its handler for good, so that nothing has to be kept in step.
 //!
-//! Handlers for faults have none: they are no business of ours, and may have little stack. Nor have those that were installed past
-//! the hooks, or before the agent came.
+//! Handlers for faults have others ([`fault_entrance`]): they may have little stack. Those that were installed past the hooks, or
+//! before the agent came, have none.
 
 use crate::env;
 use core::ffi::c_int;
@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
 use stackbeat_core::crash_signals;
 
-use super::{Action, SIG_HOLD, room};
+use super::{Action, SIG_HOLD, fault_entrance, room};
 
 /// More handlers than programs have. Those beyond are installed as they are.
 const ENTRANCES: usize = 128;
@@ -96,6 +96,7 @@ extern "C" fn enter(signal: c_int, index: usize) -> usize {
 
 /// The handler whose entrance this is, or what else the kernel knows.
 pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
+    let installed = fault_entrance::behind(installed);
     let place = first().and_then(|first| installed.checked_sub(first));
     match place.and_then(|place| HANDLERS.get(place / STRIDE)) {
         Some(handler) => handler.load(Ordering::Relaxed),
@@ -103,8 +104,8 @@ pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
     }
 }
 
-/// What to install for a handler of this signal: its entrance, if it has one.
-pub(super) fn to(signal: c_int, handler: sighandler_t) -> sighandler_t {
+/// What to install for a handler of this signal, with these flags: its entrance, if it has one.
+pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
     let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
     let is_crash_signal = crash_signals::CRASH_SIGNALS
         .iter()
@@ -113,7 +114,10 @@ pub(super) fn to(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let Some(first) = first() else {
         return handler;
     };
-    if is_none || is_crash_signal || is_entrance || !env::was_preloaded() {
+    if is_crash_signal {
+        return fault_entrance::to(signal, handler, flags);
+    }
+    if is_none || is_entrance || !env::was_preloaded() {
         return handler;
     }
     let is_its_own = |word: &AtomicUsize| {
@@ -142,7 +146,7 @@ pub(super) unsafe fn install(
     unsafe {
         let asked = new.as_ref().map(|new| {
             let mut asked = *new;
-            asked.sa_sigaction = to(signal, new.sa_sigaction);
+            asked.sa_sigaction = to(signal, new.sa_sigaction, new.sa_flags);
             asked
         });
         let result = room::install(signal, asked, old, call);

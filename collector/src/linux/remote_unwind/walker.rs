@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::managed::cpython::{self, Runtime};
-use stackbeat_core::managed::pages::Memory;
+use stackbeat_core::managed::memory::Memory;
 use stackbeat_core::managed::{self, Placing};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::node_kind;

@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 pub mod blocking_calls;
 pub mod descriptor;
+pub mod fault_guard;
 #[cfg_attr(target_arch = "aarch64", path = "raw_aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "raw_x86_64.rs")]
 mod raw;

@@ -1,0 +1,113 @@
+//! Entrances to the program's handlers for SIGSEGV and SIGBUS, which catch faults of our own loads
+//! (`stackbeat_core::platform::fault_guard`). All other faults are the program's, and its handler finds them as if
+//! nothing stood before it: an entrance takes no stack and changes no register that carries anything.
+//!
+//! What the program asks for is shown to it, as with other entrances ([`super::entrance`]).
+
+use crate::env;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use libc::{SA_RESETHAND, SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
+
+use super::{SIG_HOLD, crash};
+
+/// More handlers than programs have. Those beyond are installed as they are.
+const ENTRANCES: usize = 32;
+/// Bytes of code from one entrance to the next.
+const STRIDE: usize = 16;
+
+/// Whose entrance it is; 0: nobody's yet.
+static HANDLERS: [AtomicUsize; ENTRANCES] = [const { AtomicUsize::new(0) }; ENTRANCES];
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.stackbeat_fault_entrances,\"ax\",@progbits",
+    ".p2align 4",
+    ".hidden stackbeat_fault_entrances",
+    ".globl stackbeat_fault_entrances",
+    ".type stackbeat_fault_entrances, @function",
+    "stackbeat_fault_entrances:",
+    ".cfi_startproc",
+    ".set stackbeat_fault_entrance, 0",
+    ".rept {entrances}",
+    ".p2align 4",
+    "movl $stackbeat_fault_entrance, %eax",
+    "jmp 2f",
+    ".set stackbeat_fault_entrance, stackbeat_fault_entrance + 1",
+    ".endr",
+    ".p2align 4",
+    // The third argument is the context, also of a handler without SA_SIGINFO (arch/x86/kernel/signal_64.c).
+    "2:",
+    "leaq stackbeat_guarded_load(%rip), %r11",
+    "cmpq %r11, {pc}(%rdx)",
+    "je 3f",
+    "leaq {handlers}(%rip), %r11",
+    "movq (%r11,%rax,8), %r11",
+    // As the kernel has it, for handlers without a prototype.
+    "xorl %eax, %eax",
+    "jmpq *%r11",
+    "3:",
+    "leaq stackbeat_guarded_load_failed(%rip), %r11",
+    "movq %r11, {pc}(%rdx)",
+    "ret",
+    ".cfi_endproc",
+    ".size stackbeat_fault_entrances, . - stackbeat_fault_entrances",
+    ".popsection",
+    entrances = const ENTRANCES,
+    handlers = sym HANDLERS,
+    pc = const core::mem::offset_of!(libc::ucontext_t, uc_mcontext.gregs) + 8 * libc::REG_RIP as usize,
+    options(att_syntax),
+);
+
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" {
+    static stackbeat_fault_entrances: [[u8; STRIDE]; ENTRANCES];
+}
+
+/// Where the entrances' code begins.
+#[cfg(target_arch = "x86_64")]
+fn first() -> Option<usize> {
+    Some((&raw const stackbeat_fault_entrances).addr())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn first() -> Option<usize> {
+    None
+}
+
+/// Whose entrance this is, if it is one.
+fn handler_of(installed: sighandler_t) -> Option<&'static AtomicUsize> {
+    let place = first().and_then(|first| installed.checked_sub(first))?;
+    HANDLERS.get(place / STRIDE)
+}
+
+/// Whether a handler, as the kernel has it, is an entrance.
+pub(super) fn is_one(installed: u64) -> bool {
+    handler_of(installed as usize).is_some()
+}
+
+/// The handler whose entrance this is, or what else the kernel knows.
+pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
+    handler_of(installed).map_or(installed, |handler| handler.load(Ordering::Relaxed))
+}
+
+/// What to install for a handler of this signal, with these flags: its entrance, if it has one.
+pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
+    let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
+    // A handler that the kernel takes away as it comes would be lost to a fault of ours.
+    let comes_once = flags & SA_RESETHAND != 0;
+    let is_entrance = behind(handler) != handler;
+    let Some(first) = first() else {
+        return handler;
+    };
+    if is_none || comes_once || is_entrance || !crash::is_of_faults(signal) || !env::was_preloaded()
+    {
+        return handler;
+    }
+    let is_its_own = |word: &AtomicUsize| {
+        let taken = word.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok() || taken == Err(handler)
+    };
+    let index = HANDLERS.iter().position(is_its_own);
+    index.map_or(handler, |index| first + index * STRIDE)
+}
