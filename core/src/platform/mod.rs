@@ -38,6 +38,17 @@ pub fn signal_bit(signal: u32) -> u64 {
     }
 }
 
+/// Whether so many bytes, at most a page, can be read. Costs two system calls: for what a program gives to calls that may fail
+/// with EFAULT, where a moment later is soon enough.
+pub fn can_read(address: usize, bytes: usize) -> bool {
+    let Some(last) = bytes.checked_sub(1) else {
+        return true;
+    };
+    [address, address.saturating_add(last)]
+        .into_iter()
+        .all(|address| is_readable(address as u64 & !7))
+}
+
 /// Page faults and context switches of a thread so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

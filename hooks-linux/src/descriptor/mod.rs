@@ -15,6 +15,7 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::{sockaddr, socklen_t};
 use stackbeat_core::agent;
+use stackbeat_core::platform::can_read;
 use stackbeat_core::platform::descriptor::{self as kernel, SocketEnd};
 use stackbeat_core::shm::waiters::{Described, How, descriptor as object_of};
 
@@ -388,9 +389,12 @@ unsafe fn bytes_of<'a>(address: *const sockaddr, bytes: socklen_t) -> &'a [u8] {
 /// What those wait for that accept connections at an address; 0: nothing known.
 ///
 /// # Safety
-/// `address` is null or has that many bytes.
+/// `address` is null or has that many bytes, or leads nowhere.
 pub(crate) unsafe fn accepting(address: *const sockaddr, bytes: socklen_t) -> u64 {
-    // SAFETY: by contract.
+    if !can_read(address.addr(), bytes as usize) {
+        return 0;
+    }
+    // SAFETY: by contract, and it leads somewhere.
     listener(unsafe { bytes_of(address, bytes) }).unwrap_or(0)
 }
 

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_short};
 use core::sync::atomic::Ordering;
 use libc::{epoll_event, fd_set, pollfd};
 use stackbeat_core::agent::{self, Awaited, WaitFor};
+use stackbeat_core::platform::can_read;
 use stackbeat_core::shm::waiters::{Described, descriptor as object_of};
 
 use super::{APART, Found, known, slot, state};
@@ -93,11 +94,14 @@ fn is_object_of(file: c_int, object: u64) -> bool {
 /// What `poll` waits for.
 ///
 /// # Safety
-/// `files` has `count` elements.
+/// `files` has `count` elements, or leads nowhere.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn polls(files: *const pollfd, count: usize) -> Option<Awaited> {
-    // SAFETY: by contract.
+    if !can_read(files.addr(), count.min(POLLED) * size_of::<pollfd>()) {
+        return None;
+    }
+    // SAFETY: by contract, and it leads somewhere.
     let files = (0..count.min(POLLED)).map(|i| unsafe { *files.add(i) });
     let readable = files.filter(|file| file.fd >= 0 && file.events & READABLE != 0);
     one_of(readable.map(|file| file.fd))
@@ -134,11 +138,15 @@ unsafe fn members(set: *const fd_set, count: c_int) -> impl Iterator<Item = c_in
 /// What `select` waits for.
 ///
 /// # Safety
-/// `set` is null or a set of `count` descriptors.
+/// `set` is null or a set of `count` descriptors, or leads nowhere.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn selects(set: *const fd_set, count: c_int) -> Option<Awaited> {
-    // SAFETY: by contract.
+    let words = (count.clamp(0, libc::FD_SETSIZE as c_int) as usize).div_ceil(64);
+    if !set.is_null() && !can_read(set.addr(), words * size_of::<u64>()) {
+        return None;
+    }
+    // SAFETY: by contract, and it leads somewhere.
     one_of(unsafe { members(set, count) })
 }
 

@@ -56,6 +56,14 @@ int main(void) {
     SHOW(tv.tv_usec);
     SHOW(pselect(0, NULL, NULL, NULL, &(struct timespec){0, 1000}, NULL));
     SHOW(select(-1, NULL, NULL, NULL, NULL));
+    /* What leads nowhere is the kernel's to refuse. */
+    void *volatile nowhere = (void *)64;
+    SHOW(poll(nowhere, 1, 10));
+    SHOW(poll(nowhere, 0, 10));
+    SHOW(ppoll(nowhere, 40, &(struct timespec){0, 1000}, NULL));
+    SHOW(select(e + 1, nowhere, NULL, NULL, &tv));
+    SHOW(connect(c, nowhere, sizeof a));
+    SHOW(connect(c, nowhere, 0));
     int ep = epoll_create1(0);
     struct epoll_event event = {EPOLLIN, {.fd = e}}, got;
     SHOW(epoll_ctl(ep, EPOLL_CTL_ADD, e, &event));
