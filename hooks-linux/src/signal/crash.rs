@@ -35,11 +35,6 @@ pub(crate) fn is_watched(signal: c_int) -> bool {
     WATCHED.load(Ordering::Acquire) & platform::signal_bit(signal as u32) != 0
 }
 
-/// Whether a signal that faults of captures raise.
-pub(super) fn is_of_faults(signal: c_int) -> bool {
-    matches!(signal, SIGSEGV | SIGBUS)
-}
-
 /// Installs ours where nobody else stands, if the session is to tell of crashes, or as soon as captures load what may not be there.
 pub(crate) fn start() {
     if !agent::allows_crash_handlers() {
@@ -49,7 +44,7 @@ pub(crate) fn start() {
         watch(|_| true);
     }
     static PROVIDER: fault_guard::Provider = fault_guard::Provider {
-        install: || watch(is_of_faults),
+        install: || watch(fault_entrance::is_raised),
         catches: |handler| handler == OURS as usize as u64 || fault_entrance::is_one(handler),
     };
     fault_guard::set_provider(Some(&PROVIDER));
@@ -159,7 +154,7 @@ pub(crate) unsafe fn handle(
 /// All of it on another stack: alternate ones may have nothing left after the kernel's frame.
 unsafe extern "C-unwind" fn on_crash(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel passed.
-    if is_of_faults(signal) && unsafe { fault_guard::catch(context) } {
+    if fault_entrance::is_raised(signal) && unsafe { fault_guard::catch(context) } {
         return;
     }
     let takes_course = || {

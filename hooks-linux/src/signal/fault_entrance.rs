@@ -7,9 +7,9 @@
 use crate::env;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use libc::{SA_RESETHAND, SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
+use libc::{SA_RESETHAND, SIG_DFL, SIG_ERR, SIG_IGN, SIGBUS, SIGSEGV, sighandler_t};
 
-use super::{SIG_HOLD, crash};
+use super::SIG_HOLD;
 
 /// More handlers than programs have. Those beyond are installed as they are.
 const ENTRANCES: usize = 32;
@@ -75,6 +75,11 @@ fn first() -> Option<usize> {
     None
 }
 
+/// Whether faults of our own loads raise this signal.
+pub(super) fn is_raised(signal: c_int) -> bool {
+    matches!(signal, SIGSEGV | SIGBUS)
+}
+
 /// Whose entrance this is, if it is one.
 fn handler_of(installed: sighandler_t) -> Option<&'static AtomicUsize> {
     let place = first().and_then(|first| installed.checked_sub(first))?;
@@ -100,8 +105,7 @@ pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandl
     let Some(first) = first() else {
         return handler;
     };
-    if is_none || comes_once || is_entrance || !crash::is_of_faults(signal) || !env::was_preloaded()
-    {
+    if is_none || comes_once || is_entrance || !is_raised(signal) || !env::was_preloaded() {
         return handler;
     }
     let is_its_own = |word: &AtomicUsize| {
