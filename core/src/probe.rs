@@ -29,11 +29,17 @@ pub enum Cause {
     Unknown = 9,
     /// Message queues and System V semaphores: until another thread or process sends, receives or posts.
     Ipc = 10,
+    /// A runtime's garbage collection.
+    Gc = 11,
+    /// A runtime that lets its threads stop, or goes on, together.
+    Safepoint = 12,
+    /// A call of another process by Android's Binder.
+    Binder = 13,
 }
 
 impl Cause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Cause; 11] = [
+    pub const ALL: [Cause; 14] = [
         Cause::None,
         Cause::Lock,
         Cause::Wait,
@@ -45,6 +51,9 @@ impl Cause {
         Cause::Process,
         Cause::Unknown,
         Cause::Ipc,
+        Cause::Gc,
+        Cause::Safepoint,
+        Cause::Binder,
     ];
 
     /// The name that reports and files use.
@@ -61,6 +70,9 @@ impl Cause {
             Cause::Process => "process",
             Cause::Unknown => "unknown",
             Cause::Ipc => "ipc",
+            Cause::Gc => "gc",
+            Cause::Safepoint => "safepoint",
+            Cause::Binder => "binder",
         }
     }
 }
@@ -100,11 +112,13 @@ pub enum Category {
     Sampler = 13,
     /// Marks and forced captures of the program itself. Always on while recording.
     User = 14,
+    /// What runtimes of managed code tell: monitors, parking, garbage collection, calls between managed and native code.
+    Runtime = 15,
 }
 
 impl Category {
     /// The categories a user can name.
-    pub const SELECTABLE: [Category; 13] = [
+    pub const SELECTABLE: [Category; 14] = [
         Category::Alloc,
         Category::Memory,
         Category::Lock,
@@ -118,6 +132,7 @@ impl Category {
         Category::Process,
         Category::Library,
         Category::Sched,
+        Category::Runtime,
     ];
 
     /// This category's bit in a probe mask.
@@ -143,6 +158,7 @@ impl Category {
             Category::Sched => "sched",
             Category::Sampler => "sampler",
             Category::User => "user",
+            Category::Runtime => "runtime",
         }
     }
 
@@ -296,6 +312,18 @@ probes! {
     LibraryLoad = 130, "dlopen", Library, None;
 
     Yield = 140, "sched_yield", Sched, None;
+
+    MonitorEnter = 150, "monitor enter", Runtime, Lock;
+    MonitorExit = 151, "monitor exit", Runtime, None;
+    MonitorWait = 152, "monitor wait", Runtime, Wait;
+    MonitorNotify = 153, "monitor notify", Runtime, None;
+    Park = 154, "park", Runtime, Wait;
+    Unpark = 155, "unpark", Runtime, None;
+    GcWait = 156, "gc wait", Runtime, Gc;
+    Safepoint = 157, "safepoint", Runtime, Safepoint;
+    /// A call of managed code into native code.
+    NativeCall = 158, "native call", Runtime, None;
+    BinderTransact = 159, "binder transact", Runtime, Binder;
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, fork_exec, patch, resolve, signal, thread, verify};
+use crate::{env, fork_exec, patch, resolve, runtime, signal, thread, verify};
 use core::ffi::{c_char, c_int};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
@@ -25,7 +25,7 @@ extern "C" fn start(
     // SAFETY: `environment` is what the kernel gave.
     let session = unsafe { env::find(environment, SESSION_VARIABLE.as_bytes()) };
     let Some(session) = session else { return };
-    if resolve::any_loaded(DEFERRING_SANITIZERS) || !agent::init(session) {
+    if resolve::any_loaded(DEFERRING_SANITIZERS) || runtime::is_second() || !agent::init(session) {
         return;
     }
     // SAFETY: as above.

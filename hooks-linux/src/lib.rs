@@ -26,7 +26,7 @@
 //! - `constructor`: constructor and destructor; `verify`: which hooks the program reaches, reported at the start
 //! - `attach`: the entrance and exit of a running process
 //! - `patch`: hooks in slots of modules; `patch/unpatch` takes them away where they cost too much
-//! - `api`: what a program asks for by itself
+//! - `api`: what a program asks for by itself; `runtime`: what a library that knows a runtime of managed code tells
 //!
 //! Nothing here allocates, locks or logs on a hook's path.
 
@@ -54,6 +54,7 @@ mod objects;
 mod patch;
 mod poll;
 mod resolve;
+mod runtime;
 mod sandbox;
 mod send;
 mod signal;

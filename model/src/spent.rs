@@ -89,7 +89,7 @@ impl Metric {
     pub fn of_cause(cause: Cause) -> Metric {
         match cause {
             Cause::Lock => Metric::Lock,
-            Cause::Wait | Cause::Ipc => Metric::Wait,
+            Cause::Wait | Cause::Ipc | Cause::Gc | Cause::Safepoint | Cause::Binder => Metric::Wait,
             Cause::Io => Metric::Io,
             Cause::Net => Metric::Net,
             Cause::Poll => Metric::Poll,

@@ -20,6 +20,7 @@ mod probes;
 mod programs;
 mod python;
 mod recording;
+mod runtimes;
 mod servers;
 mod system_calls;
 mod threads;

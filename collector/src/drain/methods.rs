@@ -187,8 +187,12 @@ impl Batch {
 pub(crate) fn extend(mapping: &Mapping) {
     // A program that has methods at all shows hundreds of them in its first second.
     const MORE: u32 = 8;
-    if methods::Methods::of(mapping).is_low() {
-        let header = mapping.methods_header();
+    let header = mapping.methods_header();
+    let begins = header.is_mapped.load(Ordering::Relaxed) == 1;
+    if begins {
+        header.is_mapped.store(2, Ordering::Relaxed);
+    }
+    if begins || methods::Methods::of(mapping).is_low() {
         let limit = header.limit.load(Ordering::Relaxed).saturating_mul(MORE);
         let words = header.words_limit.load(Ordering::Relaxed);
         let words = words.saturating_mul(MORE);

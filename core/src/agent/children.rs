@@ -74,7 +74,7 @@ pub fn vfork_begins(caller: [u64; 3]) {
     let is_waiting =
         registered(block).is_none_or(|(entry, _)| entry.closed.load(Ordering::Relaxed) != 0);
     if !is_waiting {
-        let _ = super::begin_wait_at(Probe::Vfork, 0, caller);
+        let _ = super::begin_wait_from(Probe::Vfork, 0, caller);
         block.set(flag::VFORK_WAIT);
     }
 }

@@ -56,6 +56,8 @@ pub fn fork_child() {
     }
     crate::native::own_modules::after_fork();
     #[cfg(any(target_os = "linux", target_os = "android"))]
+    crate::native::generated_code::after_fork();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::platform::sandbox::after_fork();
     let new = NewProcess {
         pid: platform::forked_process_id(),

@@ -48,6 +48,7 @@ mod own_stack;
 mod process_entry;
 mod registration;
 mod requests;
+mod runtime;
 mod rusage;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod sandbox;
@@ -98,6 +99,7 @@ pub use kernel_clock::{leave_timer, stop_kernel_clock};
 pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use registration::Creator;
+pub use runtime::{add_code, add_method, add_source, begin_wait_at, remove_code};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use sandbox::{allows_crash_handlers, allows_handlers, images_can_join};
 pub use session::{follow_children, owns_memory, watch_masks};
@@ -372,12 +374,12 @@ pub struct Wait {
 #[inline(always)]
 pub fn begin_wait(probe: Probe, arg: u64) -> Wait {
     // The hook's own frame, which stays until the call has ended.
-    begin_wait_at(probe, arg, unwind::here())
+    begin_wait_from(probe, arg, unwind::here())
 }
 
 /// As [`begin_wait`], seen from outside at this pc, stack pointer and frame pointer.
 #[inline(always)]
-fn begin_wait_at(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
+fn begin_wait_from(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     let entry = match registered(tls::block()) {
         Some((entry, _)) => entry,
         None => match registered_now() {

@@ -3,10 +3,14 @@
 use super::scratch::Scratch;
 use super::session;
 use crate::managed;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::native::generated_code;
 use crate::shm::buffer::Pool;
 use crate::shm::callstack::{NodeValue, Table, root_address};
 use crate::shm::layout::{ThreadEntry, drops, node_id, node_kind};
 use crate::shm::mapping::Mapping;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::shm::methods::{Methods, managed_address};
 use crate::unwind::{Registers, WalkEnd};
 
 /// Walks the calling thread's stack and finds its node's id; 0: none. The flag: the table was full,
@@ -131,7 +135,10 @@ fn walk(
     let stack = scratch.walker.stack_mut();
     let addresses = stack.frames().iter().map(|frame| frame.pc);
     let (blocked, sp) = (scratch.program_mask, scratch.program_registers.sp);
-    let (managed, managed_found) = scratch.managed.find(mapping, addresses, blocked, sp);
+    let session = session::number();
+    let (managed, mut managed_found) = scratch
+        .managed
+        .find(mapping, addresses, session, blocked, sp);
     let mut kept = if nodes_are_good { stack.kept() } else { 0 };
     // Managed frames change without a change of the native stack below them.
     let first_managed = match managed {
@@ -158,7 +165,20 @@ fn walk(
         let is_managed = placing.next(frame.sp, |managed| {
             has_room &= path.go(managed.address(), managed.kind()).is_some();
         });
-        if !is_managed {
+        let is_named = is_managed
+            || frame.is_generated()
+                && generated_code::frames(called_at(frame), |compiled, is_inlined| {
+                    let _ = mapping.map_methods();
+                    let methods = &Methods::of(mapping);
+                    let method = managed_found.number(session, methods, compiled.method);
+                    let kind = match is_inlined {
+                        true => node_kind::MANAGED_INLINED,
+                        false => node_kind::MANAGED,
+                    };
+                    let address = managed_address(method, compiled.position);
+                    has_room &= path.go(address, kind).is_some();
+                });
+        if !is_named {
             let kind = if frame.is_exact() {
                 node_kind::LEAF_PC
             } else {
@@ -177,6 +197,15 @@ fn walk(
         managed: managed_found,
     };
     (end, found)
+}
+
+/// The instruction that a frame is at: a return address is the one behind it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn called_at(frame: &crate::unwind::walk::Frame) -> u64 {
+    match frame.is_exact() {
+        true => frame.pc,
+        false => frame.pc.wrapping_sub(1),
+    }
 }
 
 /// How many of these frames, root first, stand above the outermost managed ones; `usize::MAX`: there are none.

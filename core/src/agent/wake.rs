@@ -5,7 +5,10 @@
 
 use super::tls;
 use super::wakers::{Long, SCHEDULING_SHARE, long_cycles, me, scope, try_announce, with_watchers};
-use super::{Wait, begin_wait, is_enabled, kernel_clock, registered, requests, session, thread};
+use super::{
+    Wait, begin_wait, begin_wait_from, is_enabled, kernel_clock, registered, requests, session,
+    thread,
+};
 use crate::probe::{Cause, Probe};
 use crate::shm::layout::{ThreadEntry, drops};
 use crate::shm::record_format::Woke;
@@ -62,6 +65,18 @@ pub struct WaitFor {
 pub fn begin_wait_for(probe: Probe, arg: u64, awaited: impl Into<Option<Awaited>>) -> WaitFor {
     let wait = begin_wait(probe, arg);
     let entered = awaited.into().and_then(|awaited| enter(&wait, &awaited));
+    WaitFor { wait, entered }
+}
+
+/// The same, seen from outside at this pc, stack pointer and frame pointer.
+pub(super) fn begin_wait_for_at(
+    probe: Probe,
+    arg: u64,
+    awaited: Option<Awaited>,
+    at: [u64; 3],
+) -> WaitFor {
+    let wait = begin_wait_from(probe, arg, at);
+    let entered = awaited.and_then(|awaited| enter(&wait, &awaited));
     WaitFor { wait, entered }
 }
 

@@ -10,6 +10,8 @@ pub mod format {
     pub const CPYTHON_PAIRS: u8 = 1;
     /// CPython 3.11 and later, `co_linetable`: the location table (InternalDocs/code_objects.md, Objects/locations.md of 3.11).
     pub const CPYTHON_LOCATIONS: u8 = 2;
+    /// Pairs of a position and a line, 32 bits each, little endian, by position: what a runtime says by itself.
+    pub const PLAIN: u8 = 3;
 }
 
 /// Bytes of a code unit of CPython.
@@ -21,6 +23,7 @@ pub fn decode(format: u8, first_line: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
     match format {
         format::CPYTHON_PAIRS => pairs(first_line, bytes),
         format::CPYTHON_LOCATIONS => locations(first_line, bytes),
+        format::PLAIN => plain(bytes),
         _ => Vec::new(),
     }
 }
@@ -29,6 +32,19 @@ fn push(lines: &mut Vec<(u32, u32)>, position: u32, line: u32) {
     if lines.last().is_none_or(|last| last.1 != line) {
         lines.push((position, line));
     }
+}
+
+fn plain(bytes: &[u8]) -> Vec<(u32, u32)> {
+    let mut lines = Vec::new();
+    let (words, _) = bytes.as_chunks::<4>();
+    for pair in words.chunks_exact(2) {
+        push(
+            &mut lines,
+            u32::from_le_bytes(pair[0]),
+            u32::from_le_bytes(pair[1]),
+        );
+    }
+    lines
 }
 
 fn pairs(first_line: u32, bytes: &[u8]) -> Vec<(u32, u32)> {

@@ -131,6 +131,34 @@ impl<const BLOCKS: usize> Memory for Copied<BLOCKS> {
     }
 }
 
+/// Reads of this process' memory in one search.
+#[derive(Debug)]
+pub enum Own<'a> {
+    /// By loads.
+    Guarded(Guarded),
+    /// By the kernel, where faults are not caught.
+    Copied(&'a mut Copied<64>),
+}
+
+impl Own<'_> {
+    /// Ends the search.
+    pub fn end(self) {
+        if let Own::Guarded(guarded) = self {
+            guarded.end();
+        }
+    }
+}
+
+impl Memory for Own<'_> {
+    #[inline]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        match self {
+            Own::Guarded(guarded) => guarded.word(address),
+            Own::Copied(copied) => copied.word(address),
+        }
+    }
+}
+
 #[cfg(all(test, target_os = "linux", not(miri), not(loom)))]
 mod tests {
     use super::*;
@@ -157,32 +185,10 @@ mod tests {
     }
 
     /// Runs a check with each way to read.
-    fn with_each(mut check: impl FnMut(&mut dyn FnMut() -> Reads)) {
+    fn with_each(mut check: impl FnMut(&mut dyn FnMut() -> Own<'static>)) {
         catch_faults();
-        check(&mut || Reads::Guarded(Guarded::begin(0, 0).expect("faults are caught")));
-        check(&mut || Reads::Copied(std::boxed::Box::default()));
-    }
-
-    enum Reads {
-        Guarded(Guarded),
-        Copied(std::boxed::Box<Copied<64>>),
-    }
-
-    impl Reads {
-        fn end(self) {
-            if let Reads::Guarded(guarded) = self {
-                guarded.end();
-            }
-        }
-    }
-
-    impl Memory for Reads {
-        fn word(&mut self, address: u64) -> Option<u64> {
-            match self {
-                Reads::Guarded(guarded) => guarded.word(address),
-                Reads::Copied(copied) => copied.word(address),
-            }
-        }
+        check(&mut || Own::Guarded(Guarded::begin(0, 0).expect("faults are caught")));
+        check(&mut || Own::Copied(std::boxed::Box::leak(std::boxed::Box::default())));
     }
 
     #[test]

@@ -4,7 +4,12 @@
 //! own, apart from the native stack. Those that one call of its interpreter runs form a *run*, which is anchored at an
 //! address on the native stack: the native frame around that address is the interpreter's, and the run takes its place.
 //!
+//! Compiled code of a runtime has native frames, but no file: its runtime registers it (`native::generated_code`), and its
+//! frames are named by that.
+//!
 //! - `cpython`: finds the runs of a thread in CPython's structures
+//! - `frame_sources`: runtimes that find the runs of a thread by functions of their own
+//! - `own_methods`: methods that runtimes tell of by themselves
 //! - `memory`: reads memory that may not be there
 //! - `lines`: line tables, for whoever writes the trace
 //!
@@ -12,8 +17,10 @@
 //! All of it runs in captures: no allocation, no lock, no call into the runtime.
 
 pub mod cpython;
+pub mod frame_sources;
 pub mod lines;
 pub mod memory;
+pub mod own_methods;
 
 use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
@@ -52,8 +59,9 @@ impl Frame {
 struct Run {
     /// An address in the native frame of the interpreter.
     anchor: u64,
-    /// The frames from here on, up to the next run's, leaf first.
+    /// So many frames from here on, leaf first.
     first: u32,
+    count: u32,
 }
 
 /// The managed frames of one stack, leaf first. All-zero is a valid one without frames.
@@ -94,6 +102,7 @@ impl Frames {
         *run = Run {
             anchor,
             first: self.frames_len,
+            count: 0,
         };
         self.runs_len += 1;
         true
@@ -101,21 +110,37 @@ impl Frames {
 
     /// Adds the next outer frame to the last run. False: there are too many.
     fn push(&mut self, frame: Frame) -> bool {
-        let Some(place) = self.frames.get_mut(self.frames_len as usize) else {
+        let (Some(place), Some(run)) = (
+            self.frames.get_mut(self.frames_len as usize),
+            last(&mut self.runs, self.runs_len),
+        ) else {
             return false;
         };
         *place = frame;
+        run.count += 1;
         self.frames_len += 1;
         true
     }
 
     /// Gives the last run its anchor.
     fn anchor_last(&mut self, anchor: u64) {
-        if let Some(run) = (self.runs_len as usize)
-            .checked_sub(1)
-            .and_then(|i| self.runs.get_mut(i))
-        {
+        if let Some(run) = last(&mut self.runs, self.runs_len) {
             run.anchor = anchor;
+        }
+    }
+
+    /// Brings the runs of several sources into order: those of each are.
+    fn sort(&mut self) {
+        let runs = self.runs.get_mut(..self.runs_len as usize);
+        let runs = runs.unwrap_or_default();
+        for i in 1..runs.len() {
+            let mut at = i;
+            while let Some(outer) = at.checked_sub(1)
+                && runs[outer].anchor > runs[at].anchor
+            {
+                runs.swap(outer, at);
+                at = outer;
+            }
         }
     }
 
@@ -138,12 +163,15 @@ impl Frames {
 
     /// A run, counted from the leaf: its anchor and its frames, leaf first.
     fn run(&self, i: usize) -> Option<(u64, &[Frame])> {
-        let runs = self.runs.get(..self.runs_len as usize)?;
-        let run = runs.get(i)?;
-        let end = runs.get(i + 1).map_or(self.frames_len, |outer| outer.first);
-        let frames = self.frames.get(run.first as usize..end as usize)?;
-        Some((run.anchor, frames))
+        let run = self.runs.get(..self.runs_len as usize)?.get(i)?;
+        let frames = self.frames.get(run.first as usize..)?;
+        Some((run.anchor, frames.get(..run.count as usize)?))
     }
+}
+
+/// The last of the first `len`.
+fn last(runs: &mut [Run], len: u32) -> Option<&mut Run> {
+    runs.get_mut((len as usize).checked_sub(1)?)
 }
 
 /// Puts managed frames into a native stack, from its root to its leaf.
@@ -207,50 +235,86 @@ impl Thread {
     }
 
     /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the table of
-    /// `mapping`; `addresses` are those of the native stack, `blocked` the signals that the program blocks, and `sp` is where its
+    /// `mapping`, which is that of this session of the process; `addresses` are those of the native stack, `blocked` the signals that the program blocks, and `sp` is where its
     /// stack pointer stands.
     #[inline]
     pub fn find(
         &mut self,
         mapping: &Mapping,
-        mut addresses: impl Iterator<Item = u64>,
+        addresses: impl Iterator<Item = u64>,
+        session: u32,
         blocked: u64,
         sp: u64,
     ) -> (Option<&Frames>, Found) {
-        let Some(runtime) = cpython::runtime() else {
-            return (None, Found::default());
-        };
-        if !addresses.any(|address| runtime.is_code(address)) {
+        if cpython::runtime().is_none() && !frame_sources::has_some() {
             return (None, Found::default());
         }
-        let found = self.find_in(runtime, mapping, blocked, sp);
+        let wanted = Wanted::by(session, addresses);
+        if wanted.is_empty() {
+            return (None, Found::default());
+        }
+        let found = self.find_in(&wanted, mapping, blocked, sp);
         ((!self.frames.is_empty()).then_some(&self.frames), found)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_in(
-        &mut self,
-        runtime: &cpython::Runtime,
-        mapping: &Mapping,
-        blocked: u64,
-        sp: u64,
-    ) -> Found {
+    fn find_in(&mut self, wanted: &Wanted, mapping: &Mapping, blocked: u64, sp: u64) -> Found {
         self.frames.clear();
+        self.copied.forget();
         // Without room for it, methods get no number, and that is counted.
         let _ = mapping.map_methods();
         let methods = &Methods::of(mapping);
-        let Some(mut guarded) = memory::Guarded::begin(blocked, sp as usize) else {
-            self.copied.forget();
-            return self
-                .cpython
-                .find(runtime, &mut self.copied, methods, &mut self.frames);
+        let mut memory = match memory::Guarded::begin(blocked, sp as usize) {
+            Some(guarded) => memory::Own::Guarded(guarded),
+            None => memory::Own::Copied(&mut self.copied),
         };
-        let found = self
-            .cpython
-            .find(runtime, &mut guarded, methods, &mut self.frames);
-        guarded.end();
+        let mut found = match wanted.cpython {
+            Some(runtime) => self
+                .cpython
+                .find(runtime, &mut memory, methods, &mut self.frames),
+            None => Found::default(),
+        };
+        frame_sources::find(
+            wanted.sources,
+            wanted.session,
+            methods,
+            &mut memory,
+            &mut self.frames,
+            &mut found,
+        );
+        memory.end();
         found
+    }
+}
+
+/// Which runtimes have code on a stack.
+struct Wanted {
+    session: u32,
+    cpython: Option<&'static cpython::Runtime>,
+    /// Those registered, as bits.
+    sources: u32,
+}
+
+impl Wanted {
+    fn by(session: u32, addresses: impl Iterator<Item = u64>) -> Wanted {
+        let mut wanted = Wanted {
+            session,
+            cpython: None,
+            sources: 0,
+        };
+        let cpython = cpython::runtime();
+        for address in addresses {
+            wanted.cpython = wanted
+                .cpython
+                .or(cpython.filter(|runtime| runtime.is_code(address)));
+            wanted.sources |= frame_sources::with_code_at(address);
+        }
+        wanted
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cpython.is_none() && self.sources == 0
     }
 }
 
@@ -263,6 +327,16 @@ pub struct Found {
     pub table_full: bool,
     /// A method got one, and there is little room left.
     pub table_low: bool,
+}
+
+impl Found {
+    /// The number in a session's table of a method with this own number; 0: there is no room.
+    pub(crate) fn number(&mut self, session: u32, methods: &Methods, own: u32) -> u32 {
+        let number = own_methods::number_in(session, methods, own);
+        self.table_full |= number.is_err();
+        self.table_low |= methods.is_low();
+        number.unwrap_or(0)
+    }
 }
 
 #[cfg(all(test, not(miri)))]

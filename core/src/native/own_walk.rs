@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::rule_cache::{CACHE, GENERATION, KNOWS_NOWHERE};
-use super::unwind_memory;
+use super::{generated_code, unwind_memory};
 use crate::native::own_modules::{self, Lookup};
 use crate::unwind::cfi::RegisterNumbers;
 use crate::unwind::full::{self, AllRegisters};
@@ -49,6 +49,14 @@ impl Rules for NativeRules {
         let lookup = if exact { pc } else { pc.wrapping_sub(1) };
         let tables = own_modules::find(lookup)?.tables()?;
         full::step(tables, lookup, &RegisterNumbers::NATIVE, registers, read)
+    }
+
+    #[cold]
+    fn generated_rule(&self, pc: u64, exact: bool) -> Option<Rule> {
+        if !generated_code::has_some() {
+            return None;
+        }
+        generated_code::rule(if exact { pc } else { pc.wrapping_sub(1) })
     }
 
     #[inline(always)]

@@ -50,7 +50,8 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    fn from_number(number: u8) -> Runtime {
+    /// By its number; one that is not known is [`Runtime::Other`].
+    pub fn from_number(number: u8) -> Runtime {
         match number {
             1 => Runtime::CPython,
             _ => Runtime::Other,
@@ -160,6 +161,27 @@ impl<'a> Methods<'a> {
     /// # Signal safety
     /// Allocates nothing, waits for nobody: a call interrupted anywhere disturbs no other.
     pub fn insert(&self, key: u64, description: &Description) -> Result<u32, Full> {
+        let text = Text::of(description);
+        self.insert_text(key, text.words(), |words| text.store(words))
+    }
+
+    /// The number here of a method of another table, which gets it if it has none.
+    ///
+    /// # Errors
+    /// When there is no room, or no such method there.
+    ///
+    /// # Signal safety
+    /// As [`Methods::insert`].
+    pub fn insert_from(&self, other: &Methods, number: u32) -> Result<u32, Full> {
+        let (key, text) = other.text(number).ok_or(Full)?;
+        self.insert_text(key, text.len() as u32, |words| {
+            for (to, from) in words.iter().zip(text) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        })
+    }
+
+    fn insert_text(&self, key: u64, words: u32, store: impl Fn(&[AtomicU64])) -> Result<u32, Full> {
         if key == 0 {
             return Err(Full);
         }
@@ -168,7 +190,7 @@ impl<'a> Methods<'a> {
             let mut found = place.load(Ordering::Acquire);
             if found == 0 {
                 if mine == 0 {
-                    mine = self.make(key, description)?;
+                    mine = self.make(key, words, &store)?;
                 }
                 match place.compare_exchange(0, mine, Ordering::Release, Ordering::Acquire) {
                     Ok(_) => return Ok(mine),
@@ -191,9 +213,7 @@ impl<'a> Methods<'a> {
     }
 
     /// Takes the next free number and writes the method there.
-    fn make(&self, key: u64, description: &Description) -> Result<u32, Full> {
-        let text = Text::of(description);
-        let words = text.words();
+    fn make(&self, key: u64, words: u32, store: impl Fn(&[AtomicU64])) -> Result<u32, Full> {
         let limit = self.words_limit();
         let Some((first, number)) = take(&self.header.words_used, words, limit)
             .and_then(|first| Some((first, take(&self.header.used, 1, self.limit())?)))
@@ -205,7 +225,7 @@ impl<'a> Methods<'a> {
         let (Some(place), Some(entry)) = (place, self.entries.get(number as usize)) else {
             return Err(Full);
         };
-        text.store(place);
+        store(place);
         entry.key.store(key, Ordering::Relaxed);
         let place = u64::from(first) << 32 | u64::from(words);
         entry.place.store(place, Ordering::Release);
@@ -245,8 +265,8 @@ impl<'a> Methods<'a> {
         methods_low || (words_limit < self.words.len() as u32 && words >= words_limit / 2)
     }
 
-    /// A method; `None` for holes (which may be filled later) and for what no agent writes.
-    pub fn read(&self, number: u32) -> Option<Method> {
+    /// A method's key and the words of its text; `None` as for [`Methods::read`].
+    fn text(&self, number: u32) -> Option<(u64, &'a [AtomicU64])> {
         if number == 0 || number >= self.used() {
             return None;
         }
@@ -257,7 +277,14 @@ impl<'a> Methods<'a> {
         if end > self.words_limit() as usize {
             return None;
         }
-        let (head, rest) = self.words.get(first..end)?.split_first()?;
+        let key = entry.key.load(Ordering::Relaxed);
+        Some((key, self.words.get(first..end)?))
+    }
+
+    /// A method; `None` for holes (which may be filled later) and for what no agent writes.
+    pub fn read(&self, number: u32) -> Option<Method> {
+        let (key, words) = self.text(number)?;
+        let (head, rest) = words.split_first()?;
         let (first_line, rest) = rest.split_first()?;
         let head = head.load(Ordering::Relaxed);
         let [_, name, file, lines] = [0, 16, 32, 48].map(|by| usize::from((head >> by) as u16));
@@ -274,7 +301,7 @@ impl<'a> Methods<'a> {
         let (name, rest) = text.split_at(name);
         let (file, lines) = rest.split_at(file);
         Some(Method {
-            key: entry.key.load(Ordering::Relaxed),
+            key,
             runtime: Runtime::from_number(head as u8),
             first_line: first_line.load(Ordering::Relaxed) as u32,
             line_format: (head >> 8) as u8,

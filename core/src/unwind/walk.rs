@@ -58,6 +58,12 @@ pub trait Rules {
         read: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Option<bool>;
 
+    /// The rule at `pc` of code of no module, which is not remembered with the others.
+    fn generated_rule(&self, pc: u64, exact: bool) -> Option<Rule> {
+        let _ = (pc, exact);
+        None
+    }
+
     /// Changes whenever the rule of any address may have changed.
     fn generation(&self) -> u32;
 }
@@ -92,6 +98,11 @@ impl Frame {
         self.flags & EXACT != 0
     }
 
+    /// Whether it is one of code that a runtime has made and added.
+    pub fn is_generated(&self) -> bool {
+        self.flags & GENERATED != 0
+    }
+
     /// Whether a walk in this state goes on from here as the last one did, if the words vouch for it.
     #[inline(always)]
     fn is_state(&self, pc: u64, sp: u64, fp: u64, exact: bool) -> bool {
@@ -111,6 +122,8 @@ const FP_LIVE: u16 = 2;
 const PROVEN: u16 = 4;
 /// A frame outward was only reached by frame pointers through unknown code.
 const GUESSED: u16 = 8;
+/// Code of no module whose rule is known.
+const GENERATED: u16 = 16;
 
 /// A frame as the walk finds it, leaf first, and the rule by which it was left.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +143,8 @@ const STEP_REGULAR: u8 = 2;
 const STEP_IRREGULAR: u8 = 4;
 /// Left by following a frame pointer through unknown code.
 const STEP_GUESSED: u8 = 8;
+/// Left by a rule of generated code.
+const STEP_GENERATED: u8 = 16;
 
 /// The stack of a thread as its last walk found it. Large and all-zero at first: keep it in mapped
 /// memory of its own; only the pages that the depth needs are touched.
@@ -291,19 +306,26 @@ impl Stack {
                 let steps = settle(unproven, steps);
                 return Found::full(steps, WalkEnd::Depth, true);
             }
-            let rule = rules.rule(pc, exact);
+            let mut rule = rules.rule(pc, exact);
             let here = State { pc, sp, fp, exact };
+            let mut flags = if exact {
+                STEP_EXACT | STEP_REGULAR
+            } else {
+                STEP_REGULAR
+            };
+            if rule == Rule::NOWHERE
+                && let Some(known) = rules.generated_rule(pc, exact)
+            {
+                rule = known;
+                flags |= STEP_GENERATED;
+            }
             if steps > 0 || !(from.skip.0 <= pc && pc < from.skip.1) {
                 self.steps[steps] = Step {
                     pc,
                     sp,
                     fp,
                     rule,
-                    flags: if exact {
-                        STEP_EXACT | STEP_REGULAR
-                    } else {
-                        STEP_REGULAR
-                    },
+                    flags,
                 };
                 steps += 1;
             }
@@ -451,7 +473,8 @@ impl Stack {
                 | flag(step.flags & STEP_EXACT != 0, EXACT)
                 | flag(live, FP_LIVE)
                 | flag(proven, PROVEN)
-                | flag(guessed, GUESSED);
+                | flag(guessed, GUESSED)
+                | flag(step.flags & STEP_GENERATED != 0, GENERATED);
             *place = Frame {
                 pc: step.pc,
                 sp: step.sp,

@@ -182,7 +182,7 @@ fn color(cause: Cause) -> &'static str {
     match cause {
         Cause::None => "yellow",
         Cause::Lock => "red",
-        Cause::Wait => "orange",
+        Cause::Wait | Cause::Gc | Cause::Safepoint => "orange",
         Cause::Io => "blue",
         Cause::Net => "green",
         Cause::Poll => "lightblue",
@@ -190,7 +190,7 @@ fn color(cause: Cause) -> &'static str {
         Cause::Join => "purple",
         Cause::Process => "magenta",
         Cause::Unknown => "grey",
-        Cause::Ipc => "brown",
+        Cause::Ipc | Cause::Binder => "brown",
     }
 }
 

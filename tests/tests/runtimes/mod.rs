@@ -1,0 +1,166 @@
+//! Runtimes of managed code that tell the agent of themselves by a library of their own: `toy_runtime.c`, in whose stacks the
+//! names alone say whether a frame is another method's.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use stackbeat_core::probe::Probe;
+use stackbeat_proto::v1::NodeKind;
+use stackbeat_tests::c_programs::agent;
+use stackbeat_tests::plain_reader::{Frame, Trace};
+use stackbeat_tests::tool::{command_in, text};
+use stackbeat_tests::{compile, scratch};
+
+/// What a whole stack has, outermost first: the depth, how it runs, and the line.
+const WHOLE: [(&str, NodeKind, u32); 6] = [
+    ("d0", NodeKind::Managed, 10),
+    ("d1", NodeKind::Managed, 10),
+    ("d1i", NodeKind::ManagedInlined, 11),
+    ("d2", NodeKind::ManagedInterpreted, 10),
+    ("d3", NodeKind::ManagedInterpreted, 11),
+    ("d4", NodeKind::Managed, 10),
+];
+
+/// Compiles the runtime, and a program that does nothing but call it.
+fn program(folder: &Path) -> PathBuf {
+    let library = compile(
+        folder,
+        "libtoy_runtime.c",
+        include_str!("toy_runtime.c"),
+        &["-shared", "-fPIC"],
+    );
+    compile(
+        folder,
+        "toy.c",
+        "int toy_main(int, char **); int main(int c, char **a) { return toy_main(c, a); }",
+        &["-pthread", library.to_str().expect("UTF-8")],
+    )
+}
+
+fn record(folder: &Path, options: &[&str], mode: &str, preload: Option<&Path>) -> (Output, Trace) {
+    let program = folder.join("toy");
+    let program = program.to_str().expect("UTF-8");
+    let mut arguments = vec!["record", "-q", "-f", "-o", "t.beat"];
+    arguments.extend(options);
+    arguments.extend(["--", program, mode, "700"]);
+    let mut command = command_in(folder, &arguments);
+    if let Some(library) = preload {
+        command.env("LD_PRELOAD", library);
+    }
+    let output = command.output().expect("stackbeat runs");
+    (output, Trace::read(&folder.join("t.beat")))
+}
+
+fn is_managed(frame: &Frame) -> bool {
+    matches!(
+        frame.kind,
+        NodeKind::Managed | NodeKind::ManagedInlined | NodeKind::ManagedInterpreted
+    )
+}
+
+/// Checks each stack of the runtime's threads, and that there are enough of them. Gives how many were whole.
+fn assert_stacks(trace: &Trace) -> usize {
+    let mut whole = 0;
+    let mut begun = 0;
+    for (_, row) in trace.all_samples() {
+        let frames = trace.frames(row.node);
+        let managed: Vec<&Frame> = frames.iter().filter(|frame| is_managed(frame)).collect();
+        let of_round = |frame: &Frame| {
+            let (round, depth) = frame.name.rsplit_once('.').unwrap_or_default();
+            (round.to_owned(), depth.to_owned())
+        };
+        for (frame, (depth, kind, line)) in managed.iter().zip(WHOLE) {
+            let found = of_round(frame);
+            assert_eq!(
+                (found.1.as_str(), frame.kind, frame.line),
+                (depth, kind, line),
+                "{managed:?}"
+            );
+            assert_eq!(found.0, of_round(managed[0]).0, "{managed:?}");
+        }
+        assert!(managed.len() <= WHOLE.len(), "{managed:?}");
+        begun += usize::from(!managed.is_empty());
+        let is_in = |function: &str| frames.iter().any(|frame| frame.name == function);
+        if is_in("toy_leaf") {
+            assert_eq!(managed.len(), WHOLE.len(), "{frames:?}");
+            whole += 1;
+        }
+        // Where the thread is in code of a method, or of what it calls, nothing of the way there is missing.
+        if is_in("toy_interpret") || is_in("toy_native") {
+            assert!(!managed.is_empty(), "{frames:?}");
+        }
+    }
+    assert!(begun > 500, "{begun} stacks");
+    whole
+}
+
+#[test]
+fn each_frame_is_the_method_that_stands_there() {
+    let folder = scratch();
+    program(folder.path());
+    for options in [&[][..], &["--interval", "100us"], &["--clock", "timer"]] {
+        let (output, trace) = record(folder.path(), options, "end", None);
+        assert_eq!(text(&output.stdout), "done, with an agent\n", "{output:?}");
+        let whole = assert_stacks(&trace);
+        assert!(whole > 300, "{options:?}: {whole} whole stacks");
+        assert_eq!(trace.lost_records(), 0);
+    }
+}
+
+/// What is known of methods does not die with the process.
+#[test]
+fn a_killed_process_has_all_names() {
+    let folder = scratch();
+    program(folder.path());
+    let (output, trace) = record(folder.path(), &[], "kill", None);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(assert_stacks(&trace) > 300);
+}
+
+/// A wait that the runtime tells of, by a number in the place of an address, with who ended it.
+#[test]
+fn a_monitor_says_who_held_it() {
+    let folder = scratch();
+    program(folder.path());
+    let (_, trace) = record(folder.path(), &[], "end", None);
+    let rows = trace.all_samples();
+    let waits: Vec<_> = rows
+        .filter(|(_, row)| row.probe == Probe::MonitorEnter as u8 && row.duration_ns > 10_000_000)
+        .collect();
+    assert_eq!(waits.len(), 1);
+    assert_eq!(waits[0].1.arg.map(|(object, _)| object), Some(4242));
+    let json = stackbeat_tests::tool::json(folder.path(), &["report", "t.beat", "--json"]);
+    let said = json.to_string();
+    assert!(said.contains("leave_monitor"), "{said}");
+}
+
+/// Whatever libraries are loaded, a process has one agent and a thread one entry.
+#[test]
+fn a_second_agent_stays_off() {
+    let folder = scratch();
+    program(folder.path());
+    let copy = folder.path().join("libsecond.so");
+    std::fs::copy(agent(), &copy).expect("copied");
+    let (output, trace) = record(folder.path(), &[], "end", Some(&copy));
+    assert_eq!(text(&output.stdout), "done, with an agent\n", "{output:?}");
+    assert!(assert_stacks(&trace) > 300);
+    let mut tids = BTreeMap::<u32, u32>::new();
+    for thread in trace.threads.values() {
+        *tids.entry(thread.tid).or_default() += 1;
+    }
+    assert!(tids.values().all(|entries| *entries == 1), "{tids:?}");
+}
+
+/// Without an agent the runtime runs as ever.
+#[test]
+fn without_an_agent_there_is_nothing_to_tell() {
+    let folder = scratch();
+    let program = program(folder.path());
+    let output = std::process::Command::new(program)
+        .args(["end", "50"])
+        .output()
+        .expect("runs");
+    assert_eq!(text(&output.stdout), "done, alone\n");
+}
