@@ -1,6 +1,7 @@
 //! What runtimes of managed code tell of themselves: methods, generated code, and how their frames are found. For libraries
 //! that know a runtime and are loaded beside the agent (`stackbeat_runtime.h`).
 
+use super::session;
 use super::wake::{Awaited, WaitFor, begin_wait_for_at};
 use crate::managed::frame_sources::{self, FrameSource};
 use crate::managed::own_methods;
@@ -18,6 +19,7 @@ pub fn add_method(description: &Description) -> u32 {
 
 /// Adds code that a runtime has made. `None`: the piece is not in order, or there is no room.
 pub fn add_code(piece: &Piece) -> Option<Handle> {
+    prepare();
     generated_code::add(piece)
 }
 
@@ -28,7 +30,16 @@ pub fn remove_code(handle: Handle) -> bool {
 
 /// Adds a source of frames for good. False: there are too many.
 pub fn add_source(source: &'static FrameSource) -> bool {
+    prepare();
     frame_sources::add(source)
+}
+
+/// The recording's table of methods gets storage now: the first captures may bring more than it has at the start.
+fn prepare() {
+    if let Some(mapping) = session::mapping() {
+        // Without room for it, methods have no number, which captures count.
+        let _ = mapping.map_methods();
+    }
 }
 
 /// A wait of a runtime's begins, seen from outside at this pc, stack pointer and frame pointer: those of a frame that stays until it
@@ -39,5 +50,5 @@ pub fn begin_wait_at(
     awaited: Option<Awaited>,
     at: [u64; 3],
 ) -> Option<WaitFor> {
-    super::session::is_active().then(|| begin_wait_for_at(probe, arg, awaited, at))
+    session::is_active().then(|| begin_wait_for_at(probe, arg, awaited, at))
 }
