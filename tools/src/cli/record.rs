@@ -33,9 +33,9 @@ const RECORD_MORE: &str = "
   stackbeat record --mode ring --start-disabled -- ./server
 
 Probe groups: alloc memory lock wait io net poll sleep clock thread process
-library sched, or all, none. With `none`, only the sampler interrupts running
-threads. Settings can also stand in stackbeat.toml and in STACKBEAT_* variables
-(docs/configuration.md).";
+library sched runtime, or all, none. With `none`, only the sampler interrupts
+running threads. Settings can also stand in stackbeat.toml and in STACKBEAT_*
+variables (docs/configuration.md).";
 
 /// Record a program: run it with the hooks and write a trace.
 ///
