@@ -27,7 +27,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 fn source(name: &str) -> String {
-    format!("{}/tests/symbolize/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn text(path: &Path) -> &str {
