@@ -7,7 +7,6 @@
 //!
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
-#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod call_attribution;

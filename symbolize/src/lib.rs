@@ -5,7 +5,6 @@
 //! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
 //! the next is opened.
 
-#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod boundaries;

@@ -28,15 +28,15 @@ static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 
 /// Names another agent library, like `--agent`.
-pub const VARIABLE: &str = "STACKBEAT_AGENT";
+pub(crate) const VARIABLE: &str = "STACKBEAT_AGENT";
 
 /// Bytes of the library inside this binary; 0: none.
-pub fn embedded_bytes() -> usize {
+pub(crate) fn embedded_bytes() -> usize {
     EMBEDDED.len()
 }
 
 /// The library to preload: the one that was asked for, or the embedded one, extracted.
-pub fn locate(asked: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn locate(asked: Option<&Path>) -> Result<PathBuf> {
     let asked = match asked {
         Some(path) => Some(path.to_path_buf()),
         None => std::env::var_os(VARIABLE)
@@ -283,7 +283,7 @@ fn nanos() -> u128 {
 }
 
 /// What of names is kept from one recording to the next.
-pub fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
+pub(crate) fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
     (!is_unwanted).then(SymbolCache::of_user).flatten()
 }
 

@@ -12,7 +12,7 @@ use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
 use crate::commands::record::{self, progress, summary};
 
 /// Runs the command.
-pub fn run(args: AttachArgs) -> Result<u8> {
+pub(crate) fn run(args: AttachArgs) -> Result<u8> {
     if !args.others.is_empty() {
         bail!(
             "attach {} {}: one recording is of one process; name the parent of all with --children, or give each an attach of \

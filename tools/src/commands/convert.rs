@@ -13,7 +13,7 @@ use crate::summary::load;
 use crate::{terminal, units};
 
 /// Runs the command.
-pub fn run(args: &ExportArgs) -> Result<u8> {
+pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     if args.weight.is_some() && !args.to.uses_weight() {
         bail!(
             "--weight: {} carries every amount, there is nothing to choose",

@@ -16,7 +16,7 @@ use crate::units::{self, plural};
 use crate::{EXIT_NEGATIVE, drop_causes};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
-pub fn run(args: &InfoArgs) -> Result<u8> {
+pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     let trace = Trace::open(&args.file)?;
     let info = collect(&trace, args.check)?;
     if args.json {

@@ -19,7 +19,7 @@ use crate::terminal::{self, Style};
 use crate::{agent_library, units};
 
 /// Runs the command.
-pub fn run(args: &ProbesArgs) -> Result<u8> {
+pub(crate) fn run(args: &ProbesArgs) -> Result<u8> {
     let library = agent_library::locate(None)?;
     if !args.count {
         list(&hooked_calls::of_agent(&library)?, args.json)?;
@@ -91,7 +91,7 @@ fn list(functions: &[Function], json: bool) -> Result<()> {
 
 /// What a program has called.
 #[derive(Debug, Serialize)]
-pub struct Counted {
+pub(crate) struct Counted {
     schema: &'static str,
     duration_s: f64,
     calls: u64,
@@ -117,7 +117,7 @@ struct RoleCalls {
 
 impl Counted {
     /// Runs a program and counts; gives its status besides, as `wait` has it.
-    pub fn run(
+    pub(crate) fn run(
         command: &[OsString],
         library: PathBuf,
         follow_children: bool,
@@ -143,7 +143,7 @@ impl Counted {
     }
 
     /// Whether a function was called.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.functions.iter().any(|f| f.name == name)
     }
 

@@ -12,7 +12,7 @@ use super::{Selection, Summary};
 
 /// What one thread spent with one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(super) struct Entry {
     pub thread: ThreadIndex,
     pub stack: StackIndex,
     pub leaf: Leaf,
@@ -21,7 +21,7 @@ pub struct Entry {
 
 /// A whole trace, or what was selected of it, by thread and stack.
 #[derive(Debug, Default)]
-pub struct Profile {
+pub(super) struct Profile {
     /// Ordered by thread, stack and leaf, so that the same trace gives the same file.
     pub entries: Vec<Entry>,
     /// Who makes system calls, by kind.
@@ -35,7 +35,7 @@ impl Profile {
     /// # Errors
     ///
     /// The trace cannot be read.
-    pub fn collect(trace: &Trace, selection: &Selection) -> Result<Profile> {
+    pub(super) fn collect(trace: &Trace, selection: &Selection) -> Result<Profile> {
         let mut collector = Collector::default();
         let summary = feed::run(trace, selection, &mut collector)?;
         let mut entries = collector.entries;

@@ -33,9 +33,9 @@ use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::terminal::clean;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
-pub const BAR_BUDGET: usize = 600_000;
+pub(crate) const BAR_BUDGET: usize = 600_000;
 /// Rows for threads that a page has.
-pub const MOST_THREADS: usize = 2_000;
+pub(crate) const MOST_THREADS: usize = 2_000;
 /// Lines of the table of system calls, for each kind.
 const CALL_ROWS: usize = 20;
 /// Places of the call tree that a page may carry.
@@ -165,7 +165,7 @@ fn is_of_several(row: &ThreadMetadata) -> bool {
 }
 
 /// The finished page.
-pub fn render(report: &Report) -> Result<String> {
+pub(crate) fn render(report: &Report) -> Result<String> {
     let Report {
         metadata,
         profile,

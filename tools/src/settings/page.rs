@@ -1,13 +1,14 @@
-//! The page about settings, from the definition of the command line.
+//! The page about settings, from the definition of the command line. A test compares it with what is kept.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 
-use super::{
-    FILE_NAME, FILE_VARIABLE, OTHER_VARIABLES, SETTINGS, arg_of, default_of, definition, variable,
-};
+use clap::{Arg, Command};
+
+use super::{COMMAND, FILE_NAME, FILE_VARIABLE, OTHER_VARIABLES, SETTINGS, definition, variable};
 
 /// docs/configuration.md.
-pub fn page() -> String {
+pub(crate) fn page() -> String {
     let command = definition();
     let mut out = format!(
         "# Configuration
@@ -66,4 +67,17 @@ flag for; the rest is about programs that it would start.
         let _ = writeln!(out, "| `{name}` | {what} |");
     }
     out
+}
+
+/// The argument of a setting, in the definition.
+pub(super) fn arg_of<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
+    let record = command.find_subcommand(COMMAND)?;
+    record.get_arguments().find(|a| a.get_long() == Some(name))
+}
+
+/// Its default as a text.
+pub(super) fn default_of(arg: &Arg) -> String {
+    let values = arg.get_default_values();
+    let texts = values.iter().map(|v| OsStr::to_string_lossy(v));
+    texts.collect::<Vec<_>>().join(",")
 }

@@ -12,7 +12,7 @@ const MOST: usize = 20_000;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EventRow {
+pub(crate) struct EventRow {
     /// Since the recording's start.
     pub at_ns: u64,
     /// 0: the session.
@@ -30,14 +30,20 @@ pub struct EventRow {
 
 /// Collects events while a trace is read.
 #[derive(Clone, Debug, Default)]
-pub struct Events {
+pub(crate) struct Events {
     rows: Vec<EventRow>,
     left_out: u64,
 }
 
 impl Events {
     /// `place`: where the thread was, in the tree of the profile.
-    pub fn add(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, place: u32) {
+    pub(crate) fn add(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &Event,
+        place: u32,
+    ) {
         let (kind, text) = match event.kind() {
             event::Kind::Mark => ("mark", event.name.clone()),
             event::Kind::Note => ("note", event.name.clone()),
@@ -71,7 +77,7 @@ impl Events {
     }
 
     /// In order of time, and how many more there were.
-    pub fn finish(mut self) -> (Vec<EventRow>, u64) {
+    pub(crate) fn finish(mut self) -> (Vec<EventRow>, u64) {
         self.rows.sort_by_key(|row| row.at_ns);
         (self.rows, self.left_out)
     }

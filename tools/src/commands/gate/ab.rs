@@ -33,7 +33,7 @@ use crate::terminal;
 use sides::{Failed, Program, record_pair};
 
 /// Runs the command.
-pub fn run(args: &AbArgs) -> Result<u8> {
+pub(crate) fn run(args: &AbArgs) -> Result<u8> {
     let defaults = Rules {
         pairing: match args.together {
             true => Pairing::Together,

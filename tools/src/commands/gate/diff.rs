@@ -20,7 +20,7 @@ use crate::table::{Column, Table as TextTable};
 use crate::terminal::{self, Style};
 
 /// Runs the command.
-pub fn run(args: &DiffArgs) -> Result<u8> {
+pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     let sides =
         |side: &str, input: &String| super::inputs::traces(side, std::slice::from_ref(input));
     let (a, b) = (sides("A", &args.a)?, sides("B", &args.b)?);

@@ -1,18 +1,18 @@
 //! `stackbeat gate`: compares the traces of two sets of runs and says whether the candidate is slower,
 //! where and why. Keeps a summary of each trace; the statistics are those of `stackbeat-gate` (docs/gate.md).
 
-pub mod ab;
+pub(crate) mod ab;
 mod ci;
-pub mod diff;
+pub(crate) mod diff;
 mod html;
 mod inputs;
 mod json;
 mod lanes;
 mod markdown;
 mod policy;
-pub mod summarize;
+pub(crate) mod summarize;
 mod text;
-pub mod trend;
+pub(crate) mod trend;
 mod view;
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ use view::Gate;
 const MOST_READERS: usize = 8;
 
 /// Runs the command.
-pub fn run(args: &GateArgs) -> Result<u8> {
+pub(crate) fn run(args: &GateArgs) -> Result<u8> {
     let defaults = Rules {
         pairing: match (args.together, args.paired) {
             (true, _) => Pairing::Together,

@@ -20,7 +20,7 @@ use crate::summary::roles::role_of_thread;
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub(crate) struct Reader {
     pub names: Names,
     /// The program, as the first trace calls it: two builds may have different file names.
     program: Option<String>,
@@ -28,11 +28,11 @@ pub struct Reader {
 }
 
 /// File and line of functions.
-pub type Sources = HashMap<NameId, (String, u32)>;
+pub(crate) type Sources = HashMap<NameId, (String, u32)>;
 
 impl Reader {
     /// Reads a trace and keeps its summary only.
-    pub fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
+    pub(crate) fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
         let report = load_by_role(path)?;
         Ok(self.run(&report, path, side))
     }
@@ -204,7 +204,7 @@ impl Reader {
 }
 
 /// Reads a trace for `Reader::run`, which knows what is damaged, too: threads of one process and role are summed up together from the beginning.
-pub fn load_by_role(path: &Path) -> Result<Report> {
+pub(crate) fn load_by_role(path: &Path) -> Result<Report> {
     let trace = Trace::open(path)?;
     let mut first = HashMap::new();
     let owners = trace.threads().iter().enumerate().map(|(at, thread)| {
@@ -278,7 +278,7 @@ const TRANSFERS: [(Metric, &str, &str); 4] = [
 ];
 
 /// The machine's fingerprint: what may make the same program faster or slower.
-pub fn machine(r: &Recording) -> String {
+pub(crate) fn machine(r: &Recording) -> String {
     format!("{}, {} CPUs, {} ({})", r.cpu_model, r.cpus, r.os, r.machine)
 }
 

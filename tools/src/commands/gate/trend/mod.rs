@@ -20,7 +20,7 @@ use crate::terminal;
 use view::Trend;
 
 /// Runs the command.
-pub fn run(args: &TrendArgs) -> Result<u8> {
+pub(crate) fn run(args: &TrendArgs) -> Result<u8> {
     let defaults = Rules {
         fail_on_counts: args.fail_on_counts,
         ..Rules::default()
