@@ -9,7 +9,7 @@ use stackbeat_collector::session::Attachment;
 use stackbeat_core::ids::Pid;
 
 use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
-use crate::commands::record::{self, progress, summary};
+use crate::commands::record::{self, outcome, progress};
 
 /// Runs the command.
 pub(crate) fn run(args: AttachArgs) -> Result<u8> {
@@ -48,6 +48,6 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
         stackbeat_collector::attach(&options, &target, &attachment, &mut |p| display.show(p));
     display.clear();
     let outcome = outcome?;
-    summary::print(&options, &outcome, &args.log);
+    outcome::print(&options, &outcome, &args.log);
     Ok(0)
 }

@@ -2,8 +2,8 @@
 //!
 //! Standard output belongs to the recorded program; everything said here goes to standard error.
 
+pub(crate) mod outcome;
 pub(crate) mod progress;
-pub(crate) mod summary;
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
         recover::tidy();
     }
     let outcome = record(&options, args.log.quiet)?;
-    summary::print(&options, &outcome, &args.log);
+    outcome::print(&options, &outcome, &args.log);
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         stackbeat_collector::die_of(signal);
     }

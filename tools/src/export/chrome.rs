@@ -17,7 +17,7 @@ use super::feed::{self, Sink};
 use super::json_writer::{self, Separator};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::viewer_ids::Identities;
-use super::{Options, Selection, Summary};
+use super::{Exported, Options, Selection};
 use crate::meters::{Meters, Reading};
 use crate::scopes::{Open, Work};
 
@@ -26,7 +26,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     out.write_all(br#"{"displayTimeUnit":"ns","otherData":{"exporter":"stackbeat","title":"#)?;
     json_writer::string(out, &export_names::title(trace, options))?;
     write!(
@@ -48,11 +48,11 @@ pub(super) fn write(
         out,
     };
     writer.descriptors(trace, selection)?;
-    let mut summary = feed::run(trace, selection, &mut writer)?;
+    let mut exported = feed::run(trace, selection, &mut writer)?;
     writer.counters(trace)?;
-    summary.slices = writer.slices;
+    exported.slices = writer.slices;
     writer.out.write_all(b"\n]}\n")?;
-    Ok(summary)
+    Ok(exported)
 }
 
 struct Writer<'a> {

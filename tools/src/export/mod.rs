@@ -270,7 +270,7 @@ pub struct Options {
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct Exported {
     /// Threads that passed the filter.
     pub threads: u64,
     /// Stretches of one thread's time with one stack.
@@ -298,7 +298,7 @@ pub fn export(
     format: Format,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let selection = Selection::new(trace, options)?;
     let mut counted = Counted {
         inner: BufWriter::with_capacity(1 << 18, out),
@@ -313,11 +313,11 @@ pub fn export(
         Format::FlamegraphSvg => svg::write,
         Format::Firefox => firefox::write,
     };
-    let mut summary = write(trace, &selection, options, &mut counted)
-        .and_then(|summary| Ok(counted.flush().map(|()| summary)?))
+    let mut exported = write(trace, &selection, options, &mut counted)
+        .and_then(|exported| Ok(counted.flush().map(|()| exported)?))
         .with_context(|| format!("cannot write the {format} export"))?;
-    summary.bytes = counted.bytes;
-    Ok(summary)
+    exported.bytes = counted.bytes;
+    Ok(exported)
 }
 
 /// Counts what goes through.

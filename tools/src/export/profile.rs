@@ -8,7 +8,7 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{AttributedCalls, Segment, Spent, StackIndex, ThreadIndex, Trace};
 
 use super::feed::{self, Sink};
-use super::{Selection, Summary};
+use super::{Exported, Selection};
 
 /// What one thread spent with one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Profile {
     pub entries: Vec<Entry>,
     /// Who makes system calls, by kind.
     pub calls: BTreeMap<(ThreadIndex, StackIndex, SystemCall), u64>,
-    pub summary: Summary,
+    pub exported: Exported,
 }
 
 impl Profile {
@@ -37,13 +37,13 @@ impl Profile {
     /// The trace cannot be read.
     pub(super) fn collect(trace: &Trace, selection: &Selection) -> Result<Profile> {
         let mut collector = Collector::default();
-        let summary = feed::run(trace, selection, &mut collector)?;
+        let exported = feed::run(trace, selection, &mut collector)?;
         let mut entries = collector.entries;
         entries.sort_unstable_by_key(|entry| (entry.thread, entry.stack, entry.leaf));
         Ok(Profile {
             entries,
             calls: collector.calls,
-            summary,
+            exported,
         })
     }
 }

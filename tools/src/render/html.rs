@@ -21,6 +21,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use stackbeat_core::probe::Cause;
 use stackbeat_model::{ProbeId, ThreadIndex};
 
+use crate::render::markup::escape;
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{CAUSES, Label, Leaf};
 use crate::summary::counters::CounterRow;
@@ -278,7 +279,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
     };
     let title = format!("{} · stackbeat", metadata.recording.command.join(" "));
     let parts = [
-        ("{{TITLE}}", escape_html(&title)),
+        ("{{TITLE}}", escape(&clean(&title))),
         ("{{STYLE}}", [STYLE, FLAME_STYLE].concat()),
         ("{{META}}", json(&meta)?),
         ("{{DATA}}", base64(&compress(&packed.bytes)?)),
@@ -351,20 +352,6 @@ impl Formatter for Harmless {
             escape => CompactFormatter.write_char_escape(out, escape),
         }
     }
-}
-
-fn escape_html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in clean(text).chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 fn compress(bytes: &[u8]) -> Result<Vec<u8>> {

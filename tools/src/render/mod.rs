@@ -2,4 +2,5 @@
 
 pub(crate) mod html;
 pub(crate) mod json;
+pub(crate) mod markup;
 pub(crate) mod text;

@@ -9,17 +9,17 @@ use stackbeat_gate::decide::{
 use stackbeat_gate::rules::{Budget, Pairing, Per};
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::run_budget::BudgetRow;
-use stackbeat_gate::run_table::Table;
+use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::wait_partners::{Tie, WaitedFor};
 use stackbeat_model::metric::{Metric, Unit};
 
-use super::summarize::Sources;
+use super::read_run::Sources;
 use crate::units;
 
 /// What a gate compared and found.
 #[derive(Debug)]
 pub(super) struct Gate {
-    pub table: Table,
+    pub table: RunTable,
     pub outcome: Outcome,
     /// Where functions of the candidate are written.
     pub sources: Sources,

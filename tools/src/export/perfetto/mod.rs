@@ -31,7 +31,7 @@ use super::arrows::Arrow;
 use super::export_names::{self, Names};
 use super::feed::{self, Sink};
 use super::viewer_ids::Identities;
-use super::{Options, Selection, Summary};
+use super::{Exported, Options, Selection};
 use crate::meters::{Emit, Meters, Reading};
 use crate::scopes::Work;
 use callstacks::Callstacks;
@@ -45,7 +45,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let names = Names::new();
     let mut exporter = Exporter {
         names: &names,
@@ -62,10 +62,10 @@ pub(super) fn write(
         arrows: 0,
     };
     exporter.begin(trace, options)?;
-    let mut summary = feed::run(trace, selection, &mut exporter)?;
+    let mut exported = feed::run(trace, selection, &mut exporter)?;
     exporter.finish(trace)?;
-    summary.slices = exporter.slices;
-    Ok(summary)
+    exported.slices = exporter.slices;
+    Ok(exported)
 }
 
 struct Exporter<'a> {

@@ -1,4 +1,4 @@
-//! From one trace to the summary that the gate compares: the same profile that reports show, by roles
+//! From one trace to the run that the gate compares: the same profile that reports show, by roles
 //! instead of threads.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub(crate) struct Reader {
 pub(crate) type Sources = HashMap<NameId, (String, u32)>;
 
 impl Reader {
-    /// Reads a trace and keeps its summary only.
+    /// Reads a trace and keeps only its sums.
     pub(crate) fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
         let report = load_by_role(path)?;
         Ok(self.run(&report, path, side))
@@ -218,7 +218,7 @@ pub(crate) fn load_by_role(path: &Path) -> Result<Report> {
     summarize_by(&trace, 0, owners)
 }
 
-/// Finds places of the summary's tree for those of a profile.
+/// Finds places of the run's tree for those of a profile.
 struct Finder<'a> {
     profile: &'a Profile,
     functions: &'a [NameId],
@@ -426,7 +426,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn a_summary_has_the_sums_of_the_report() {
+    fn a_run_has_the_sums_of_the_report() {
         let report = testing::report();
         let mut reader = Reader::default();
         let run = reader.run(&report, Path::new("a/shop.beat"), Side::Baseline);
