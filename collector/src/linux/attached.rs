@@ -16,7 +16,7 @@ use super::procfs::{self, Identity, Watch};
 use super::record::{Subject, Teller, begin};
 use super::sharing::{Place, give};
 use super::transfers::Transfers;
-use super::{family, find_program};
+use super::{descendants, find_program};
 use crate::session::attach_error::AttachError;
 use crate::session::clocks::now_ns;
 use crate::session::error::{RecordError, Warning};
@@ -85,7 +85,7 @@ pub fn attach(
     };
     let descendants = attachment.descendants.then(|| {
         let session = place.inside(&setup.storage);
-        family::attach(
+        descendants::attach(
             target,
             attachment.allow_seccomp,
             &options.agent,
@@ -94,7 +94,7 @@ pub fn attach(
             &mut warn,
         )
     });
-    let left_out = family::descendants(pid).len();
+    let left_out = descendants::of(pid).len();
     if !attachment.descendants && options.follow_children && left_out > 0 {
         warn(Warning::DescendantsLeftOut { count: left_out });
     }

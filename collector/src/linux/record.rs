@@ -21,7 +21,7 @@ use stackbeat_proto::columns::time_unit_ns;
 
 use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
-use super::locks::Locks;
+use super::lock_waits::LockWaits;
 use super::meter::Meter;
 use super::off_cpu::Watcher;
 use super::sampler::{Sampler, kernel_clock};
@@ -316,7 +316,7 @@ pub(super) fn begin(
         symbol_cache: options.symbol_cache.clone(),
         source,
         start,
-        locks: |shared, mapping_name| Locks::new(Arc::clone(shared), mapping_name).reply(),
+        locks: |shared, mapping_name| LockWaits::new(Arc::clone(shared), mapping_name).reply(),
     });
     session.begin(!options.start_disabled);
     let server = match Server::start(Arc::clone(&session)) {

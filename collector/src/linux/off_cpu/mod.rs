@@ -22,7 +22,7 @@ use stackbeat_core::shm::methods::Methods;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
-use super::locks::{self, Locks};
+use super::lock_waits::{self, LockWaits};
 use super::procfs::{self, Identity, InCall};
 use crate::drain::seen_waits::{Begin, SeenWait, Stack};
 use crate::linux::remote_unwind::{Place, Process, Walker};
@@ -164,14 +164,14 @@ struct OffCpu {
     /// What a pass begins with.
     next: usize,
     alarms: Alarms,
-    locks: Locks,
+    lock_waits: LockWaits,
 }
 
 impl OffCpu {
     fn new(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> OffCpu {
         OffCpu {
             alarms: Alarms::new(dumps, &shared),
-            locks: Locks::new(Arc::clone(&shared), mapping_name),
+            lock_waits: LockWaits::new(Arc::clone(&shared), mapping_name),
             shared,
             mapping_name: mapping_name.to_vec(),
             threads: Vec::new(),
@@ -253,7 +253,7 @@ impl OffCpu {
         // Once more at the end, however late that is: a pass may have been kept waiting.
         if self.locks_seen_ns < self.locks_until_ns {
             self.locks_seen_ns = now.ns;
-            self.locks.poll(self.at_locks.keys().copied());
+            self.lock_waits.poll(self.at_locks.keys().copied());
         }
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
@@ -279,7 +279,7 @@ impl OffCpu {
         self.threads[at] = seen;
         let at_lock = at as u32;
         let blocking_section = u64::from(entry.blocking_section.load(Ordering::Relaxed));
-        let is_changed = match locks::is_at_lock(entry) {
+        let is_changed = match lock_waits::is_at_lock(entry) {
             true => self.at_locks.insert(at_lock, blocking_section) != Some(blocking_section),
             false => self.at_locks.remove(&at_lock).is_some(),
         };
