@@ -39,8 +39,8 @@ fn no_signal_arrives_behind_a_closed_gate() {
     model(3, || closed_signal_gate(false));
 }
 
-/// The same with a gate that is light at first. loom has no `membarrier`; a fence at each side stands for
-/// it, so this checks what is stored and looked at, in which order.
+/// The same with an asymmetric barrier at first. loom has no `membarrier`; a fence at each side stands for
+/// it, so this checks what is stored and read, in which order.
 #[test]
 fn no_signal_arrives_behind_a_gate_with_an_asymmetric_barrier() {
     model(3, || closed_signal_gate(true));

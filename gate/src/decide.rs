@@ -1,7 +1,7 @@
 //! The verdict over all comparisons of a gate.
 //!
 //! Two ways lead to a finding, each with half of the error rate. Down the hierarchy: the whole run's
-//! metrics are one family; only where one of them changed are thread roles looked at, and only within a
+//! metrics are one family; only where one of them changed are thread roles compared, and only within a
 //! role that changed its functions. That way few comparisons compete, so few runs are enough. And across:
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
@@ -526,7 +526,7 @@ impl Judge<'_> {
     }
 
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
-    /// callers call, from another role's threads. The function with its callees is looked at, its callers, both also
+    /// callers call, from another role's threads. The function with its callees is compared, its callers, both also
     /// over the threads of all roles, the function itself over them, its role and the whole: the smaller what is around
     /// it, the less its noise hides. Gives whether the rest became lighter somewhere.
     fn has_moved(

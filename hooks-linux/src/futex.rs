@@ -1,7 +1,7 @@
 //! `syscall()`: raw system calls of programs that bring their own locks and parking (Rust, folly,
 //! abseil, Go through cgo).
 //!
-//! Only futex calls and the numbers that block are looked at. Everything else is a jump to the
+//! Only futex calls and the numbers that block are checked. Everything else is a jump to the
 //! original with all registers as they came.
 
 use crate::sandbox;

@@ -131,7 +131,7 @@ impl Symbolizer {
         self.growths.entry(map.upid).or_default().add(map);
     }
 
-    /// Names the addresses. Packets go to `emit` as they are ready; `progress` is told before each
+    /// Names the addresses. Packets go to `emit` as they are ready; `progress` is called before each
     /// module and now and then in between, and says whether to go on. The names found by then are kept.
     pub fn symbolize(
         &self,

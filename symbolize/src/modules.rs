@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stackbeat_proto::v1;
 
-/// Modules that begin below an address to look at: ends that were never told make them overlap.
+/// Modules that begin below an address to look at: ends that were never reported make them overlap.
 const MOST_BELOW: usize = 64;
 
 /// Process, start and epoch: one address range can hold several modules in turn.

@@ -258,7 +258,7 @@ fn in_use(files: &[PathBuf]) -> HashSet<&Path> {
 }
 
 /// Removes an old file, unless somebody begins to use it at this moment: who does so renews it and then looks whether it is
-/// there, so it is taken away first and then looked at once more.
+/// there, so it is taken away first and then checked once more.
 fn remove(folder: &Path, path: &Path) {
     let aside = temporary(folder);
     if fs::rename(path, &aside).is_err() {

@@ -37,7 +37,7 @@ pub(crate) const SETTINGS: [&str; 28] = [
     "counters",
     "long-wait",
     "dump-on",
-    "dump-on-slow-turn",
+    "dump-on-slow-iteration",
     "dump-on-block",
     "dump-on-block-in",
     "dump-on-crash",

@@ -224,7 +224,7 @@ impl Nodes {
         if generation > 0 && !self.has_read_all(mapping, generation - 1) {
             return false;
         }
-        // A capture notes generation + 1 before it looks at the slot.
+        // A capture notes generation + 1 before it reads the slot.
         let current = generation.wrapping_add(1);
         for thread in threads {
             let capturing = thread.capturing.load(Ordering::SeqCst);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_addresses_than_names_are_made_for_it_is_told() {
+    fn more_addresses_than_names_are_made_for_are_reported() {
         let mut nodes = Nodes::default();
         for address in 0..MOST_ADDRESSES as u64 + 10 {
             nodes.want_name(1 << 32, address, node_kind::NATIVE);

@@ -15,7 +15,7 @@ use stackbeat_proto::stream::PacketReader;
 use super::*;
 use crate::linux::system::Linux;
 
-/// What was stored; refuses as often as it is told.
+/// What was stored; refuses as often as it is asked to.
 #[derive(Default)]
 struct Memory {
     stored: Vec<u8>,
@@ -183,7 +183,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
         &*drainer.system,
     );
     assert!(drainer.waiting(&world.mapping).len() == 1);
-    // Behind the back of a pass that has looked at the pool already.
+    // Behind the back of a pass that has read the pool already.
     assert!(thread.sample(0));
     thread.end();
     drainer.lifecycle.meet_newcomers(
@@ -584,7 +584,7 @@ fn a_module_that_is_seen_before_its_process_stays() {
     assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
 }
 
-/// A look takes a while: a thread that is killed meanwhile may have captured since the look's clock was read.
+/// A pass takes a while: a thread that is killed meanwhile may have captured since the pass read its clock.
 #[test]
 fn a_killed_thread_ends_after_its_last_capture() {
     let world = World::new(8, Mode::Endless);

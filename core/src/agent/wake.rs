@@ -370,7 +370,7 @@ pub struct Wake {
     long: Option<Woke>,
 }
 
-/// The calling thread is about to let go of these (addresses) in this way: leaves word for those that wait.
+/// The calling thread is about to let go of these (addresses) in this way: notes it for those that wait.
 /// `is_shared`: the addresses mean the same in other processes.
 #[cold]
 #[inline(never)]

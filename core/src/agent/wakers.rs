@@ -1,4 +1,4 @@
-//! Who waits for what, as this process sees it: the session's tables of waiters and of watches, and leaving word in them.
+//! Who waits for what, as this process sees it: the session's tables of waiters and of watches, and how a waker notes itself there.
 
 use super::tls;
 use super::{Wait, registered, session};
@@ -96,7 +96,7 @@ pub(super) fn announce_end_of_thread(id: u64) -> Option<Woke> {
         .flatten()
 }
 
-/// Leaves word as a thread that takes part. Gives what to write down when a thread has waited for long, or in any case.
+/// Notes the waker as a thread that takes part. Gives what to write down when a thread has waited for long, or in any case.
 pub(super) fn try_announce(
     ids: &[u64],
     is_shared: bool,

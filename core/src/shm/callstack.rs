@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
             .nodes_limit
             .load(Ordering::Acquire)
             .min(self.nodes.len() as u32);
-        // Looked at first, so that a full table's counter does not run on and wrap.
+        // Read first, so that a full table's counter does not run on and wrap.
         if self.header.nodes_used.load(Ordering::Relaxed) >= limit {
             return Err(Full);
         }

@@ -2,11 +2,11 @@
 //! and the threads that wait for it find each other.
 //!
 //! A thread that is about to block enters itself into the bucket of what it waits for; who releases,
-//! signals or posts looks at that bucket's count first, and only if somebody is there does it
-//! leave word of itself. Nothing here waits, allocates or takes a lock; who finds no place is not in
+//! signals or posts reads that bucket's count first, and only if somebody is there does it
+//! note itself there. Nothing here waits, allocates or takes a lock; who finds no place is not in
 //! the table and will not know its waker.
 //!
-//! There are three ways to leave word, before the call that ends the wait:
+//! There are three ways to note a waker, before the call that ends the wait:
 //!
 //! - [`How::Release`], for locks: the last that let go of a lock before a thread got it is the one that
 //!   gave it. So releases overwrite each other in the bucket, and who got the lock reads there: while it
@@ -22,7 +22,7 @@
 //!
 //! A claim holds while the word `woken_by` of the waiter still has the number of its wait, so one that
 //! comes late does not get into the next wait. Entries of killed threads are cleared when they are used
-//! again; until then they cost a look.
+//! again; until then they cost a comparison.
 
 mod object;
 mod signal_wakers;
@@ -37,7 +37,7 @@ pub use signal_wakers::{announce_signal, signalled};
 
 /// Buckets in which a thread may stand: its object's and those behind.
 const REACH: usize = 8;
-/// Waiters of a lock whose time is looked at when it is released.
+/// Waiters of a lock whose time is read when it is released.
 const LOOKED_AT: usize = 8;
 /// Threads that one call may wake and that are claimed.
 pub const MOST_WOKEN: u32 = 64;
@@ -153,7 +153,7 @@ pub struct Entered {
     before: u64,
 }
 
-/// How a call that ends waits leaves word.
+/// How a call that ends waits notes its thread as the waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// It lets go of a lock.
@@ -169,7 +169,7 @@ pub enum How {
     Signal(u32),
 }
 
-/// Waker: leaves word, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
+/// Waker: notes itself, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
 /// whether somebody has waited since `long_since` (cycles) or longer; `None` when nobody waits.
 ///
 /// Each way of letting go is a function apart that is not inlined: hooks have little of the program's stack.

@@ -40,7 +40,7 @@ impl Judge<'_> {
             }
         }
         findings.retain(|finding| !self.is_ignored(finding));
-        // What else runs on the machine takes the CPU away, too: that is looked at when nothing of the program is found.
+        // What else runs on the machine takes the CPU away, too: that is checked when nothing of the program is found.
         findings.sort_by_key(|finding| finding.explanation.cause == Cause::Scheduling);
 
         // Who reads and writes is known of system calls only, so these come before.

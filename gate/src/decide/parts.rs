@@ -1,4 +1,4 @@
-//! Parts of the run, which are looked at where the whole is worse: processes and roles of threads.
+//! Parts of the run, which are compared where the whole is worse: processes and roles of threads.
 
 use std::collections::BTreeMap;
 

@@ -115,8 +115,14 @@ pub(crate) struct DumpArgs {
     #[arg(long, value_enum, value_name = "SIGNAL", hide_short_help = true)]
     pub dump_on: Option<DumpSignal>,
     /// Write one when an iteration of an event loop (from poll, select or epoll to the next) takes longer.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
-    pub dump_on_slow_turn: Option<u64>,
+    #[arg(
+        long,
+        alias = "dump-on-slow-turn",
+        value_name = "TIME",
+        value_parser = parse_duration_ns,
+        hide_short_help = true
+    )]
+    pub dump_on_slow_iteration: Option<u64>,
     /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_on_block: Option<u64>,

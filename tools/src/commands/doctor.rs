@@ -26,7 +26,7 @@ pub(crate) enum Status {
     Failed,
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     name: &'static str,

@@ -124,7 +124,7 @@ fn dumps(args: &DumpArgs) -> Dumps {
             DumpSignal::Usr2 => Signal::USR2.as_raw(),
             DumpSignal::Hup => Signal::HUP.as_raw(),
         }),
-        slow_iteration_ns: args.dump_on_slow_turn,
+        slow_iteration_ns: args.dump_on_slow_iteration,
         block_ns: args.dump_on_block,
         causes: args.dump_on_block_in.clone(),
         crash: args.dump_on_crash,

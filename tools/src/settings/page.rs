@@ -13,12 +13,14 @@ pub(crate) fn page() -> String {
     let mut out = format!(
         "# Configuration
 
-Settings of `stackbeat record` and `stackbeat attach` come from flags, from the environment and from a file, with the same names, the
-same units and the same checks. A flag counts before a variable, a variable before the file, the file before the default.
+Settings of `stackbeat record` and `stackbeat attach` come from flags, from the environment and from a file,
+with the same names, the same units and the same checks. A flag counts before a variable, a variable before
+the file, the file before the default.
 
 The file is the one that `{FILE_VARIABLE}` names, otherwise `{FILE_NAME}` in the current folder, otherwise
-`stackbeat/{FILE_NAME}` in `$XDG_CONFIG_HOME` (`~/.config`). One file is read, they are not merged. `{FILE_VARIABLE}=` (empty)
-reads none. What is wrong in it is said with line and column, and nothing is recorded. Example:
+`stackbeat/{FILE_NAME}` in `$XDG_CONFIG_HOME` (`~/.config`). One file is read, they are not merged.
+`{FILE_VARIABLE}=` (empty) reads none. What is wrong in it is said with line and column, and nothing is
+recorded. Example:
 
     [record]
     interval = \"250us\"
@@ -27,8 +29,8 @@ reads none. What is wrong in it is said with line and column, and nothing is rec
     buffer = \"64MiB\"
     no-children = true
 
-Switches can be taken back by a flag: `--no-children=false`. `attach` reads the same table and takes what it has a
-flag for; the rest is about programs that it would start.
+Switches can be taken back by a flag: `--no-children=false`. `attach` reads the same table and takes what it
+has a flag for; the rest is about programs that it would start.
 
 <!-- Made from the definition of the flags; `cargo test` compares. -->
 

@@ -1,5 +1,5 @@
 //! Unregistered threads that wait: they pass a hook when their wait is over, which may be never. So that they have a row in the
-//! trace, and are looked at from outside like others that wait, they get an entry from us
+//! trace, and the off-CPU sampler polls them like others that wait, they get an entry from us
 //! (`stackbeat_core::shm::registry::adopted`).
 
 use std::collections::{HashMap, HashSet};

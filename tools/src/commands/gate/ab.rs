@@ -199,7 +199,7 @@ impl Measurement<'_> {
             ));
             let begin = Instant::now();
             let mut recorded = self.record_pair(order);
-            // A program may crash now and then: once more, and it is told.
+            // A program may crash now and then: once more, and that is reported.
             if let Err(error) = recorded {
                 self.failed.push(error.downcast::<Failed>()?);
                 recorded = self.record_pair(order);

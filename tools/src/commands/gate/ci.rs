@@ -11,7 +11,7 @@ use super::read_run::Sources;
 use super::view::{self, Gate};
 use crate::render::markup::escape;
 
-/// What such tools are told.
+/// What such tools get.
 #[derive(Debug)]
 pub(super) struct CiReport {
     /// `stackbeat gate`.
@@ -66,7 +66,7 @@ impl Failure {
 
 impl CiReport {
     /// What became worse or more, and whether it fails.
-    fn told(&self) -> impl Iterator<Item = (bool, &Failure)> {
+    fn reported(&self) -> impl Iterator<Item = (bool, &Failure)> {
         self.cases.iter().filter_map(|case| match &case.result {
             CaseResult::Failed(failure) => Some((true, failure)),
             CaseResult::Noted(failure) => Some((false, failure)),
@@ -104,7 +104,7 @@ pub(super) fn report(gate: &Gate) -> CiReport {
         name: "budget".into(),
         result: CaseResult::Failed(Failure::over_budget(line)),
     }));
-    let found = |metric| gate.told().any(|(_, f)| f.row.metric == metric);
+    let found = |metric| gate.reported().any(|(_, f)| f.row.metric == metric);
     if outcome.verdict == Verdict::CannotTell && outcome.obstacle.is_some() {
         cases.push(Case {
             name: "gate".into(),
@@ -211,7 +211,7 @@ pub(super) fn junit(report: &CiReport) -> String {
 /// SARIF 2.1.0 (OASIS): a result for each failure and notice, at the file and line of its function where known.
 pub(super) fn sarif(report: &CiReport) -> Value {
     let results: Vec<Value> = report
-        .told()
+        .reported()
         .map(|(is_failure, failure)| {
             let mut location = json!({});
             if !failure.function.is_empty() {
@@ -232,7 +232,7 @@ pub(super) fn sarif(report: &CiReport) -> Value {
             })
         })
         .collect();
-    let mut rules: Vec<&str> = report.told().map(|(_, f)| f.rule.as_str()).collect();
+    let mut rules: Vec<&str> = report.reported().map(|(_, f)| f.rule.as_str()).collect();
     rules.sort_unstable();
     rules.dedup();
     let rules = rules.into_iter().map(|rule| json!({ "id": rule }));
@@ -277,7 +277,7 @@ pub(super) fn github(report: &CiReport) -> String {
     };
     let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
     let mut out = String::new();
-    for (is_failure, failure) in report.told() {
+    for (is_failure, failure) in report.reported() {
         let at = match &failure.source {
             Some((file, line)) => format!("file={},line={line},", property(file)),
             None => String::new(),

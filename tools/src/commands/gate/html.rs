@@ -38,7 +38,7 @@ const DRAWN_SHARE: f64 = 0.001;
 /// The page of a gate.
 pub(super) fn render(gate: &Gate) -> String {
     let mut body = verdict(gate.outcome.verdict, &gate.headline());
-    for (number, (word, finding)) in gate.told().enumerate() {
+    for (number, (word, finding)) in gate.reported().enumerate() {
         if number > 0 || !word.is_empty() {
             let _ = write!(
                 body,

@@ -166,7 +166,7 @@ impl Reader {
                     role,
                     function: wait.waking.and_then(own_function),
                 }),
-                None if is_told_by_others(wait.probe) => End::NobodyKnown,
+                None if is_ended_by_others(wait.probe) => End::NobodyKnown,
                 None => End::Unknown,
             };
             let key = WaitKey {
@@ -346,7 +346,7 @@ fn is_system(function: &FunctionName) -> bool {
 
 /// Whether what ends a call is sent by somebody, here or elsewhere: a read may wait for a disk. Whom the trace would know of those
 /// that were recorded depends on the descriptor, which it says nothing of.
-fn is_told_by_others(probe: ProbeId) -> bool {
+fn is_ended_by_others(probe: ProbeId) -> bool {
     let of_descriptors = [
         Probe::Accept,
         Probe::Recv,

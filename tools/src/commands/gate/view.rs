@@ -119,7 +119,7 @@ impl Gate {
     }
 
     /// Findings and notices, each with the word that stands before it.
-    pub(super) fn told(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
+    pub(super) fn reported(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
         let findings = self.outcome.findings.iter().map(|f| ("", f));
         findings.chain(self.outcome.notices.iter().map(|f| ("notice: ", f)))
     }
