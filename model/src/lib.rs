@@ -62,6 +62,11 @@ pub struct ThreadIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessIndex(pub u32);
 
+impl ProcessIndex {
+    /// No process is known.
+    pub(crate) const UNKNOWN: ProcessIndex = ProcessIndex(u32::MAX);
+}
+
 /// Index into `Trace::frames`: one logical frame, that is a function at a line. Inlined functions are
 /// frames of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

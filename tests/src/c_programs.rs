@@ -57,7 +57,7 @@ pub fn agent() -> &'static Path {
 fn use_asymmetric_barrier(mapping: &Mapping, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        signal_gate::use_asymmetric_barrier(entry, entry.utid.load(Ordering::Relaxed));
+        signal_gate::use_asymmetric_barrier(entry, entry.utid());
     }
 }
 

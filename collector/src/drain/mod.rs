@@ -295,13 +295,13 @@ impl Drainer {
             && let Some(upid) = self.lifecycle.next_to_forget(now_ns)
         {
             addresses += self.want_names(Some(upid)) + 1;
-            let has_jit_map = self.wanted.has_elsewhere(upid.0)
+            let has_jit_map = self.wanted.has_elsewhere(upid)
                 && self
                     .lifecycle
                     .pid(upid)
                     .is_some_and(stackbeat_symbolize::has_jit_map);
             if !has_jit_map {
-                self.wanted.forget_elsewhere(upid.0);
+                self.wanted.forget_elsewhere(upid);
             }
             self.lifecycle.forget(upid, keep, has_jit_map);
         }

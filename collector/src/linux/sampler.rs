@@ -578,7 +578,7 @@ fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEnt
 fn use_asymmetric_barrier(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        signal_gate::use_asymmetric_barrier(entry, thread.utid.0);
+        signal_gate::use_asymmetric_barrier(entry, thread.utid);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::tls;
 use super::{Wait, registered, session};
+use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::shm::layout::{ThreadEntry, Watch};
 use crate::shm::mapping::Mapping;
@@ -118,7 +119,7 @@ pub(super) fn try_announce(
 /// The process ends: what its parent's threads may wait for.
 pub(super) fn announce_end_of_process() -> Option<Woke> {
     let ids = [
-        waiters::child(session::pid()),
+        waiters::child(session::pid().0),
         waiters::any_child(platform::parent_process_id()),
     ];
     let is_awaited = ids.iter().any(|id| is_awaited(*id));
@@ -142,7 +143,7 @@ pub(super) fn long_cycles(mapping: &Mapping) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
     pub(super) end_cycles: u64,
-    pub(super) owner_tid: u32,
+    pub(super) owner_tid: Tid,
     pub(super) waker: Option<Waker>,
 }
 
@@ -150,7 +151,7 @@ impl Long {
     /// What to write down of it.
     pub(super) fn waited(&self, wait: &Wait, result: i64) -> Waited {
         let thread = || self.waker?.thread(session::mapping()?);
-        let (waker_utid, waker_tid) = thread().unwrap_or((0, 0));
+        let (waker_utid, waker_tid) = thread().unwrap_or_default();
         Waited {
             probe: wait.probe as u8,
             begin_cycles: wait.begin,
@@ -160,7 +161,7 @@ impl Long {
             waker_tid,
             waker_utid,
             wake_number: match waker_utid {
-                0 => 0,
+                Utid(0) => 0,
                 _ => self.waker.map_or(0, Waker::number),
             },
             result,

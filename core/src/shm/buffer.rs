@@ -96,7 +96,7 @@ pub struct Writer<'a, P: Pool> {
     /// Index of the entry.
     pub index: u32,
     /// The thread's process.
-    pub upid: u32,
+    pub upid: Upid,
     /// What happens when no sub-buffer is free.
     pub mode: Mode,
     /// Generation of the CallstackTable that the records' nodes belong to.
@@ -253,7 +253,7 @@ impl<P: Pool> Writer<'_, P> {
         header
             .utid
             .store(self.entry.utid.load(Ordering::Relaxed), Ordering::Relaxed);
-        header.upid.store(self.upid, Ordering::Relaxed);
+        header.upid.store(self.upid.0, Ordering::Relaxed);
         header.first_record.store(first_record, Ordering::Relaxed);
         header.taken_cycles.store(now_cycles, Ordering::Relaxed);
         header.generation.store(self.generation, Ordering::Relaxed);

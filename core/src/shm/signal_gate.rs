@@ -23,6 +23,7 @@
 //! that has just got its entry looks for its own tid, and waits until the signal has been handled or the
 //! announcement is taken back, by the sampler or, as above, by itself.
 
+use crate::ids::Utid;
 use crate::shm::layout::ThreadEntry;
 use crate::sync::{AtomicU32, Ordering, between_sequential, fence, fence_by_others};
 
@@ -132,8 +133,8 @@ pub fn arrived(entry: &ThreadEntry) {
 
 /// Sampler: has the thread with this utid leave its fence out. Only for threads of processes that the
 /// kernel knows for `membarrier`, and only the sampler that calls [`try_send`] may do it.
-pub fn use_asymmetric_barrier(entry: &ThreadEntry, utid: u32) {
-    entry.asymmetric_barrier.store(utid, Ordering::Relaxed);
+pub fn use_asymmetric_barrier(entry: &ThreadEntry, utid: Utid) {
+    entry.asymmetric_barrier.store(utid.0, Ordering::Relaxed);
 }
 
 /// Sampler: asks to send a signal. When true, [`commit`] to it, then send it. `barrier`

@@ -27,6 +27,7 @@
 mod object;
 mod signal_wakers;
 
+use crate::ids::{Tid, Utid};
 use crate::shm::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES};
 use crate::shm::mapping::Mapping;
 use crate::sync::Ordering;
@@ -58,11 +59,11 @@ const UTIDS: u32 = (1 << 20) - 1;
 const INDICES: u32 = (1 << 22) - 1;
 
 impl Waker {
-    fn new(index: u32, utid: u32, number: u32) -> Waker {
+    fn new(index: u32, utid: Utid, number: u32) -> Waker {
         Waker(
             WAKER
                 | u64::from(number & NUMBERS) << 42
-                | u64::from(utid & UTIDS) << 22
+                | u64::from(utid.0 & UTIDS) << 22
                 | u64::from(index & INDICES),
         )
     }
@@ -73,11 +74,7 @@ impl Waker {
 
     /// Whether it is this thread.
     pub fn is(self, me: Me) -> bool {
-        let own = Waker::new(
-            me.index,
-            me.entry.utid.load(Ordering::Relaxed),
-            self.number(),
-        );
+        let own = Waker::new(me.index, me.entry.utid(), self.number());
         self == own
     }
 
@@ -87,11 +84,10 @@ impl Waker {
     }
 
     /// The thread's utid and tid; `None` when another one has its entry by now.
-    pub fn thread(self, mapping: &Mapping) -> Option<(u32, u32)> {
+    pub fn thread(self, mapping: &Mapping) -> Option<(Utid, Tid)> {
         let entry = mapping.thread(self.0 as u32 & INDICES)?;
-        let utid = entry.utid.load(Ordering::Relaxed);
-        (utid & UTIDS == (self.0 >> 22) as u32 & UTIDS)
-            .then(|| (utid, entry.tid.load(Ordering::Relaxed)))
+        let utid = entry.utid();
+        (utid.0 & UTIDS == (self.0 >> 22) as u32 & UTIDS).then(|| (utid, entry.tid()))
     }
 }
 
@@ -106,7 +102,7 @@ pub struct Me<'a> {
 
 /// Waiter: enters itself, before it blocks. `owner_tid`: who holds the lock, 0 unknown. Gives the wait's
 /// number, and what the bucket said before; `None` where there is no place.
-pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Option<Entered> {
+pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: Tid) -> Option<Entered> {
     let Me { index, entry } = me;
     leave(mapping, index, entry);
     let number = match entry.wait_number.load(Ordering::Relaxed).wrapping_add(1) {
@@ -116,7 +112,7 @@ pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Optio
     entry.wait_number.store(number, Ordering::Relaxed);
     entry.wait_object.store(object.id, Ordering::Relaxed);
     entry.wait_scope.store(object.scope, Ordering::Relaxed);
-    entry.wait_owner.store(owner_tid, Ordering::Relaxed);
+    entry.wait_owner.store(owner_tid.0, Ordering::Relaxed);
     entry.closed_by.store(0, Ordering::Relaxed);
     entry.woken_by.store(u64::from(number), Ordering::Relaxed);
     let home = bucket_of(object.id);
@@ -166,7 +162,7 @@ pub enum How {
     /// It closes one of the ends of something.
     Close,
     /// It sends a signal to the thread with this tid, or to a process; 0: then one of its threads takes it.
-    Signal(u32),
+    Signal(Tid),
 }
 
 /// Waker: notes itself, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
@@ -182,7 +178,7 @@ pub fn announce(
 ) -> Option<Announced> {
     let cause = *ids.first()?;
     let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
-    let waker = Waker::new(me.index, me.entry.utid.load(Ordering::Relaxed), number);
+    let waker = Waker::new(me.index, me.entry.utid(), number);
     let mut first: Option<u64> = None;
     for id in ids {
         let object = Object { id: *id, scope };
@@ -380,10 +376,10 @@ fn claim_of_thread(
     object: Object,
     cause: u64,
     waker: Waker,
-    tid: u32,
+    tid: Tid,
 ) -> Option<u64> {
     claim_one(mapping, object, cause, waker, |entry| {
-        tid == 0 || entry.tid.load(Ordering::Relaxed) == tid
+        tid == Tid(0) || entry.tid() == tid
     })
 }
 

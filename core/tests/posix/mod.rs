@@ -12,6 +12,7 @@ use std::time::Duration;
 use libc::{pthread_mutex_t, pthread_t, size_t, ssize_t, timespec};
 use stackbeat_core::agent;
 use stackbeat_core::clock;
+use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::Capacity;
@@ -230,7 +231,7 @@ fn a_table_of_functions_tells_what_is_called() {
     assert_eq!(long.len(), 1, "{all:?}");
     assert!(long[0].duration_cycles >= waited, "{all:?}");
     assert_eq!(long[0].arg.map(|(object, _)| object), Some(lock as u64));
-    assert_eq!(long[0].waker_tid, Some(platform::thread_id()));
+    assert_eq!(long[0].waker_tid, Some(Tid(platform::thread_id())));
     // The other one, which ended the wait, is a record of a wake.
     assert_eq!(seen(&all, Probe::MutexUnlock).len(), 1, "{all:?}");
 

@@ -308,7 +308,7 @@ impl Lifecycle {
     /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records
     /// are kept only its modules go: the others may still tell of it.
     pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
-        self.modules.remove_process(upid.0);
+        self.modules.remove_process(upid);
         self.module_counts.remove(&upid);
         if keep == Keep::Nothing {
             self.off.remove(&upid);

@@ -66,14 +66,14 @@ pub(super) fn make_entries(
         })
         .collect();
     for (i, Wanted { upid, new, .. }) in offers {
-        if own.contains(&(new.process, Tid(new.tid))) {
+        if own.contains(&(new.process, new.tid)) {
             adopted::take_back(mapping, i);
             continue;
         }
         let utid = mapping.thread(i).map(|entry| entry.utid());
         adopted::keep(mapping, i);
         count(&shared.figures.unregistered_waiting, 1);
-        if let Some(unregistered) = unregistered_threads.get_mut(&(*upid, Tid(new.tid))) {
+        if let Some(unregistered) = unregistered_threads.get_mut(&(*upid, new.tid)) {
             unregistered.entry = utid.map(|utid| Entry(i, utid));
         }
     }

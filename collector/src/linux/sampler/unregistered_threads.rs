@@ -143,7 +143,7 @@ impl Sampler {
                     Some(wait) => wanted.push(Wanted {
                         upid,
                         new: NewThread {
-                            tid: tid.0,
+                            tid: *tid,
                             process: *index,
                             is_main: *tid == pid.main_thread(),
                             cycles: wait.since,

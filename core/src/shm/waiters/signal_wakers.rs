@@ -7,6 +7,7 @@
 //! blocked, and came after the one that ended the wait, is taken for it.
 
 use super::{Announced, EVERYWHERE, How, Me, NUMBERS, Waker, announce};
+use crate::ids::{Pid, Tid};
 use crate::shm::layout::{ThreadEntry, entry_state};
 use crate::shm::mapping::Mapping;
 use crate::shm::registry;
@@ -23,13 +24,13 @@ pub fn announce_signal(
     mapping: &Mapping,
     me: Me,
     ids: &[u64],
-    (pid, tid): (u32, u32),
+    (pid, tid): (Pid, Tid),
     now: u64,
     long_since: u64,
 ) -> Option<Announced> {
     let live = |state: &crate::sync::AtomicU32| state.load(Ordering::Acquire) == entry_state::LIVE;
-    let (index, process) = registry::processes(mapping)
-        .find(|(_, p)| p.pid.load(Ordering::Relaxed) == pid && live(&p.state))?;
+    let (index, process) =
+        registry::processes(mapping).find(|(_, p)| p.pid() == pid && live(&p.state))?;
     let claimed = announce(mapping, me, (ids, EVERYWHERE), How::Signal(tid), long_since);
     let number = claimed.map_or_else(
         || me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS,
@@ -38,29 +39,33 @@ pub fn announce_signal(
     let is_waiting = |entry: &ThreadEntry| entry.blocking_section.load(Ordering::Relaxed) & 1 != 0;
     let own_pid = mapping
         .process(me.entry.process.load(Ordering::Relaxed))
-        .map_or(0, |own| own.pid.load(Ordering::Relaxed));
+        .map_or(Pid(0), |own| own.pid());
     if own_pid == pid && is_waiting(me.entry) {
         // A handler inside of a wait hands its signal on: who sent that one stays.
         return claimed;
     }
-    let waker = Waker::new(me.index, me.entry.utid.load(Ordering::Relaxed), number);
+    let waker = Waker::new(me.index, me.entry.utid(), number);
     let mut targets = registry::threads(mapping)
-        .take(if tid == 0 { LOOKED_THROUGH } else { usize::MAX })
+        .take(if tid == Tid(0) {
+            LOOKED_THROUGH
+        } else {
+            usize::MAX
+        })
         .map(|(_, entry)| entry)
         .filter(|entry| {
             entry.process.load(Ordering::Relaxed) == index
                 && live(&entry.state)
-                && (tid == 0 || entry.tid.load(Ordering::Relaxed) == tid)
+                && (tid == Tid(0) || entry.tid() == tid)
         });
-    let is_long = if tid == 0 {
-        leave_word(&process.signalled_by, &process.signalled_cycles, waker, now);
+    let is_long = if tid == Tid(0) {
+        note_sender(&process.signalled_by, &process.signalled_cycles, waker, now);
         targets.any(|entry| {
             is_waiting(entry) && entry.blocking_section_begin.load(Ordering::Relaxed) <= long_since
         })
     } else {
         let target = targets.next();
         target.is_some_and(|entry| {
-            leave_word(&entry.signalled_by, &entry.signalled_cycles, waker, now);
+            note_sender(&entry.signalled_by, &entry.signalled_cycles, waker, now);
             is_waiting(entry) && entry.blocking_section_begin.load(Ordering::Relaxed) <= long_since
         })
     };
@@ -71,7 +76,7 @@ pub fn announce_signal(
     })
 }
 
-fn leave_word(by: &AtomicU64, cycles: &AtomicU64, waker: Waker, now: u64) {
+fn note_sender(by: &AtomicU64, cycles: &AtomicU64, waker: Waker, now: u64) {
     by.store(waker.0, Ordering::Relaxed);
     cycles.store(now, Ordering::Release);
 }
