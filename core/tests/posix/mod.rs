@@ -250,15 +250,17 @@ fn a_table_of_functions_tells_what_is_called() {
     assert!((1..=took).contains(&sleeps[0].duration_cycles), "{all:?}");
 
     // The end of a thread.
-    extern "C" fn nothing(_: *mut c_void) -> *mut c_void {
+    extern "C" fn until_it_is_awaited(joiner: *mut c_void) -> *mut c_void {
+        while_it_sleeps(joiner.addr() as u32);
         std::ptr::null_mut()
     }
+    let own = std::ptr::without_provenance_mut(platform::thread_id() as usize);
     let mut thread = 0;
-    // SAFETY: a thread that does nothing, joined once.
+    // SAFETY: a thread that uses no memory of others, joined once.
     unsafe {
         let (none, result) = (std::ptr::null(), std::ptr::null_mut());
         assert_eq!(
-            libc::pthread_create(&mut thread, none, nothing, std::ptr::null_mut()),
+            libc::pthread_create(&mut thread, none, until_it_is_awaited, own),
             0
         );
         assert_eq!((bound.join)(thread, result), 0);
