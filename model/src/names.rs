@@ -380,7 +380,7 @@ impl ModuleMap {
                     _ => None,
                 })
                 .collect(),
-            upids: processes.iter().map(|process| Upid(process.upid)).collect(),
+            upids: processes.iter().map(|process| process.upid).collect(),
         };
         for module in modules {
             map.modules.insert(&v1::Module {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use stackbeat_collector::hooked_calls::{self, Function};
 use stackbeat_collector::session::Options;
+use stackbeat_core::ids::Utid;
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_gate::comparable_names;
 use stackbeat_model::Trace;
@@ -239,7 +240,7 @@ impl Counted {
 
 /// What a thread is to its program: its main thread, or those of a name without numbers.
 fn role(trace: &Trace, utid: u32) -> String {
-    let Some(thread) = trace.threads().iter().find(|t| t.utid == utid) else {
+    let Some(thread) = trace.threads().iter().find(|t| t.utid == Utid(utid)) else {
         return "others".to_owned();
     };
     let process = &trace.processes()[thread.process.0 as usize];

@@ -259,8 +259,8 @@ impl<'a> Builder<'a> {
                 "process",
                 &export_names::process_name(trace, metadata.process),
             ),
-            number(self, "tid", metadata.tid),
-            number(self, "pid", trace.process(metadata.process).pid),
+            number(self, "tid", metadata.tid.0),
+            number(self, "pid", trace.process(metadata.process).pid.0),
         ];
         self.labels.insert(thread, labels.clone());
         labels

@@ -29,7 +29,7 @@ impl Selection {
             .map(|thread| {
                 options.threads.is_empty()
                     || options.threads.iter().any(|wanted| {
-                        wanted.parse() == Ok(thread.tid) || thread.name.contains(wanted.as_str())
+                        wanted.parse() == Ok(thread.tid.0) || thread.name.contains(wanted.as_str())
                     })
             })
             .collect();

@@ -169,7 +169,7 @@ impl Collected {
     }
 
     pub(crate) fn counter(&mut self, trace: &Trace, counter: &Counter) {
-        let upid = counter.process.map_or(0, |p| trace.process(p).upid);
+        let upid = counter.process.map_or(0, |p| trace.process(p).upid.0);
         let key = (upid, counter.name.clone(), counter.unit.clone());
         let row = self
             .counters
@@ -225,15 +225,16 @@ impl Collected {
             .filter(is_read)
             .map(|row| row.upid)
             .collect();
-        self.threads
-            .retain(|thread, _| read.contains(&trace.process(trace.thread(*thread).process).upid));
+        self.threads.retain(|thread, _| {
+            read.contains(&trace.process(trace.thread(*thread).process).upid.0)
+        });
         for (process, readings) in meters.processes(|image| image) {
             let upid = trace.process(process).upid;
-            if !read.contains(&upid) {
+            if !read.contains(&upid.0) {
                 continue;
             }
             for (name, unit, divisor, of) in PROCESS_RATES {
-                let mut row = CounterRow::new(name, unit, upid);
+                let mut row = CounterRow::new(name, unit, upid.0);
                 for pair in readings.windows(2) {
                     let amount = of(&pair[1].totals).saturating_sub(of(&pair[0].totals));
                     let value = per_second(amount, meters.width_ns()) / divisor as i64;
@@ -244,7 +245,7 @@ impl Collected {
                     }
                 }
                 if row.max > 0 {
-                    let key = (upid, row.name.clone(), row.unit.clone());
+                    let key = (upid.0, row.name.clone(), row.unit.clone());
                     // The program may have a counter of this name.
                     self.counters.entry(key).or_insert(row);
                 }
@@ -296,7 +297,7 @@ impl Collected {
         if length_ns >= row.longest_ns {
             row.longest_ns = length_ns;
             row.longest_at_ns = time_ns.start.saturating_sub(trace.start_ns());
-            row.longest_utid = trace.thread(thread).utid;
+            row.longest_utid = trace.thread(thread).utid.0;
         }
         row
     }
@@ -351,7 +352,7 @@ fn thread_reading(
         let upid = trace.process(trace.thread(thread).process).upid;
         let rates = THREAD_RATES.iter().map(|(name, unit, ..)| (*name, *unit));
         let all = std::iter::once(READ_BY_RECORDER).chain(rates);
-        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, upid));
+        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, upid.0));
         (*reading, rows.collect())
     });
     let rates = THREAD_RATES.iter().map(|(_, _, divisor, of)| {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use stackbeat_collector::session::control::{mode_name, names_of};
+use stackbeat_core::ids::Upid;
 use stackbeat_model::{ThreadIndex, Trace, UNPATCHED};
 use stackbeat_proto::v1::{Event, event};
 
@@ -68,7 +69,7 @@ impl Events {
         }
         self.rows.push(EventRow {
             at_ns: event.time_ns.saturating_sub(trace.start_ns()),
-            utid: thread.map_or(0, |thread| trace.thread(thread).utid),
+            utid: thread.map_or(0, |thread| trace.thread(thread).utid.0),
             kind,
             text,
             value: event.value,
@@ -85,8 +86,11 @@ impl Events {
 
 /// A process' threads are sampled by timers from here on, or not any more.
 fn timers(trace: &Trace, event: &Event) -> String {
-    let process = trace.processes().iter().find(|p| p.upid == event.upid);
-    let pid = process.map_or(0, |process| process.pid);
+    let process = trace
+        .processes()
+        .iter()
+        .find(|p| p.upid == Upid(event.upid));
+    let pid = process.map_or(0, |process| process.pid.0);
     match u64::try_from(event.value) {
         Ok(ns) if ns > 0 => format!("process {pid} by timers, every {}", duration(ns)),
         _ => format!("process {pid} at ticks"),

@@ -151,12 +151,12 @@ fn metadata(trace: &Trace) -> Metadata {
     let since_start = |ns: u64| ns.saturating_sub(start_ns);
     let images = (0..).map(ProcessIndex).zip(trace.processes());
     let processes = images.map(|(image, p)| ProcessRow {
-        upid: p.upid,
+        upid: p.upid.0,
         replaced_uid: trace
             .image_before(image)
-            .map_or(0, |before| trace.process(before).upid),
-        pid: p.pid,
-        parent_pid: p.parent_pid,
+            .map_or(0, |before| trace.process(before).upid.0),
+        pid: p.pid.0,
+        parent_pid: p.parent_pid.0,
         name: p.name(),
         command: p.command_line.clone(),
         begin_ns: since_start(p.start_ns),
@@ -166,19 +166,19 @@ fn metadata(trace: &Trace) -> Metadata {
     let threads = trace.threads().iter().map(|t| {
         let process = trace.process(t.process);
         ThreadMetadata {
-            utid: t.utid,
-            tid: t.tid,
+            utid: t.utid.0,
+            tid: t.tid.0,
             name: match t.name.as_str() {
                 "" => process.name(),
                 name => name.to_string(),
             },
             process: t.process.0 as usize,
-            upid: process.upid,
-            pid: process.pid,
+            upid: process.upid.0,
+            pid: process.pid.0,
             is_main: t.is_main,
             begin_ns: since_start(t.start_ns),
             end_ns: since_start(t.end_ns),
-            started_by_utid: t.creator.map_or(0, |creator| trace.thread(creator).utid),
+            started_by_utid: t.creator.map_or(0, |creator| trace.thread(creator).utid.0),
             start_stack: starts.place(trace, t.creator_stack),
             exact_cpu_ns: t.totals.map(|a| a.cpu_ns),
             exact_allocations: t.totals.map(|a| a.allocations),
@@ -197,7 +197,7 @@ fn metadata(trace: &Trace) -> Metadata {
     let drops = trace.drops().iter().map(|l| {
         let cause = drop_causes::from_number(l.cause);
         DropsRow {
-            utid: l.thread.map_or(0, |t| trace.thread(t).utid),
+            utid: l.thread.map_or(0, |t| trace.thread(t).utid.0),
             cause: drop_causes::name(cause),
             count: l.count,
             description: drop_causes::describe(cause),
