@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What the sampler covers, what it costs, and how long attaching takes.
 
-    benches/sampler.py [--parts coverage,idle,visits] [--quick] [--stackbeat FILE] [--against FILE]
+    benches/sampler.py [--parts coverage,idle,attach] [--quick] [--stackbeat FILE] [--against FILE]
 
 coverage  the part of the threads' CPU time of which samples say where it was spent, with the fallback sampler
           and without it (`--no-interrupt`: only hooks capture). The rest is "no evidence" in reports.
 idle      CPU of the recorder, per second, beside a program with so many waiting threads and none or one that
-          computes; what each waiting thread adds; and what looking at its wait takes, once. Read from /proc when
-          all waits have been looked at. With --against by turns for another version.
-visits    `attach` to busy programs and away again: how long its thread stood still, and all of it.
+          computes; what each waiting thread adds; and what reading its stack takes, once. Read from /proc when
+          all stacks have been read. With --against by turns for another version.
+attach    `attach` to busy programs and away again: how long its thread stood still, and all of it.
 
 Programs that are not installed are left out and said to be.
 """
@@ -31,8 +31,8 @@ from overhead import ROOT, load_redis, write
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sampler")
 AS_POSTGRES = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-# The recorder's thread that looks at waiting threads, as /proc has room for its name.
-OUTSIDE = "stackbeat outsi"
+# The off-CPU sampler's thread, as /proc has room for its name.
+OFF_CPU = "stackbeat off-C"
 PYTHON = """
 total = 0
 for i in range(%d):
@@ -145,13 +145,13 @@ def cpu_s(pid, name=None):
 
 
 def settle(pid):
-    """Waits until each wait was looked at once; the thread that does it takes 1 % of a processor until then."""
+    """Waits until each stack was read once; the thread that does it takes 1 % of a processor until then."""
     for _ in range(120):
-        before = cpu_s(pid, OUTSIDE)
+        before = cpu_s(pid, OFF_CPU)
         time.sleep(1)
-        if cpu_s(pid, OUTSIDE) - before < 0.002:
+        if cpu_s(pid, OFF_CPU) - before < 0.002:
             return
-    raise RuntimeError("the recorder looks at waiting threads all the time")
+    raise RuntimeError("the recorder reads stacks of waiting threads all the time")
 
 
 def idle(stackbeats, quick):
@@ -171,7 +171,7 @@ def idle(stackbeats, quick):
                     time.sleep(2)
                     settle(child.pid)
                     before, began = cpu_s(child.pid), time.monotonic()
-                    once = cpu_s(child.pid, OUTSIDE)
+                    once = cpu_s(child.pid, OFF_CPU)
                     time.sleep(seconds)
                     rate = (cpu_s(child.pid) - before) / (time.monotonic() - began)
                     child.communicate(b"\n")
@@ -213,10 +213,10 @@ def visited_programs(folder):
     return programs
 
 
-def visits(stackbeat, quick):
+def attach(stackbeat, quick):
     """Of servers, the process that does most."""
     rounds = 5 if quick else 30
-    print(f"\n{'visits':<28} {'':<8} {'thread stopped ms':>22} {'all of it ms':>22}")
+    print(f"\n{'attach':<28} {'':<8} {'thread stopped ms':>22} {'all of it ms':>22}")
     with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
         out = os.path.join(folder, "out.beat")
         for name, command, prepare, asking in visited_programs(folder):
@@ -249,7 +249,7 @@ def visits(stackbeat, quick):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="coverage,idle,visits")
+    parser.add_argument("--parts", default="coverage,idle,attach")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: does it run?")
     parser.add_argument("--against", help="the idle part for this version, too")
     parser.add_argument("--stackbeat", default=os.path.join(ROOT, "target/release/stackbeat"))
@@ -258,14 +258,14 @@ def main():
     if not os.path.exists(stackbeat):
         sys.exit(f"{stackbeat}: not there; build it with: cargo build --release -p stackbeat")
     parts = options.parts.split(",")
-    if unknown := set(parts) - {"coverage", "idle", "visits"}:
+    if unknown := set(parts) - {"coverage", "idle", "attach"}:
         sys.exit(f"not known: {', '.join(sorted(unknown))}; there are: coverage, idle, visits")
     if "coverage" in parts:
         coverage(stackbeat, 10 if options.quick else 1)
     if "idle" in parts:
         idle([stackbeat] + [os.path.abspath(other) for other in [options.against] if other], options.quick)
-    if "visits" in parts:
-        visits(stackbeat, options.quick)
+    if "attach" in parts:
+        attach(stackbeat, options.quick)
 
 
 if __name__ == "__main__":

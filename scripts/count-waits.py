@@ -4,7 +4,7 @@
     scripts/count-waits.py kinds [--lengths 2,5,30,200,1000] [--busy] [--rounds 4] [--threads 4] [-- RECORD OPTIONS]
         every kind of call in tests/tests/lengths/kinds.c, which knows how often and for how long it waits
     scripts/count-waits.py run [-- RECORD OPTIONS --] COMMAND …
-        any program, with tests/witness/waits.c preloaded behind the agent; processes that end by a signal are left out
+        any program, with tests/interposers/waits.c preloaded behind the agent; processes that end by a signal are left out
 
 STACKBEAT names the binary; target/debug/stackbeat otherwise. Exit status 1: something is missing in a trace.
 """
@@ -127,7 +127,7 @@ def compared(waits, slices):
 def count(folder, command, options, user=(), env=os.environ, cwd=None):
     """For each process: pid, number of waits by the interposer, their ns, and those that are no records: call, begin and length in
     ns, the interval in force, and in which way they are none. A wait within the interval in force need not be one."""
-    library = compile_c(folder, ROOT / "tests/witness/waits.c", "-shared", "-fPIC", "-ldl")
+    library = compile_c(folder, ROOT / "tests/interposers/waits.c", "-shared", "-fPIC", "-ldl")
     counts = folder / "counts"
     environment = dict(env, LD_PRELOAD=str(library), WAITS_OUT=str(counts), WAITS_MIN_NS=str(LEAST_NS))
     trace, _, recorder = record(folder, options, command, user, env=environment, cwd=cwd)

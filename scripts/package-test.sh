@@ -5,15 +5,16 @@
 #   scripts/package-test.sh [--allow-dirty]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-repository=$PWD
-packages=${CARGO_TARGET_DIR:-$repository/target}/package
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# Cargo verifies each package with those before it, and keeps what it has unpacked and built of them by name and version. So
+# each run builds in a folder of its own: another one's would be verified with the sources of the first run there.
+export CARGO_TARGET_DIR=$work/target
+packages=$CARGO_TARGET_DIR/package
+trap 'rm -rf "$work" "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/stackbeat*' EXIT
 
 step() { echo "== $SECONDS s: $*"; }
 
 step "cargo package"
-rm -f "$packages"/*.crate
 cargo package --workspace --locked --quiet "$@"
 
 # A registry that is a folder: the packages of others as cargo unpacks them, and ours beside them.
@@ -37,8 +38,8 @@ EOF
 
 step "cargo install"
 cd "$work"
-CARGO_HOME=$work/home CARGO_TARGET_DIR=$work/target cargo install --locked --quiet --root "$work" stackbeat
-rm -rf "$work/registry" "$work/target"
+CARGO_HOME=$work/home cargo install --locked --quiet --root "$work" stackbeat
+rm -rf "$work/registry" "$CARGO_TARGET_DIR"
 
 step "recordings"
 stackbeat=$work/bin/stackbeat

@@ -7,7 +7,7 @@ Each side repeats the workload until the time is over; the recorded side is one 
   output and status of each repetition, the same in both; no core file, no hang, no repetition that stalls
   `stackbeat info --check`
   memory: the recorder's, and the growth of the program's beside that of the plain run
-  waits over 2 ms in one more repetition, against tests/witness/waits.c (see scripts/count-waits.py)
+  waits over 2 ms in one more repetition, against tests/interposers/waits.c (see scripts/count-waits.py)
 
 STACKBEAT names the binary; target/release/stackbeat otherwise. ART_RIG names a folder with `11/run-art`, `14/run-art` and
 `test/smoke.jar`; without it ART is left out. Packages that are missing are installed by apt when this runs as root.

@@ -12,10 +12,12 @@
 //!
 //! Names are copied, at most 1024 bytes of them. An event costs about 50 ns while recording.
 
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 #[cfg(not(feature = "noop"))]
 mod agent_functions;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "noop")]
 mod agent_functions {

@@ -8,8 +8,6 @@
 //! - `linux`: what runs, samples and looks into programs there, and the start of a session, which knows all of it;
 //! - [`recover`]: a trace from the shared memory of a session that did not come to its end.
 
-#![warn(missing_docs)]
-
 #[cfg(target_os = "linux")]
 mod drain;
 #[cfg(target_os = "linux")]

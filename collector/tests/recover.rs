@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use stackbeat_collector::recover::{RecoverError, RecoverOptions, leftovers, orphans, recover};
 use stackbeat_core::clock;
+use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::layout::{Capacity, ClockSource, Mode};
 use stackbeat_core::shm::mapping::Mapping;
@@ -60,13 +61,13 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
     control.interval_cycles[0].store(1_000_000, Ordering::Relaxed);
     let begin = clock::now(ClockSource::Monotonic);
     let new = NewProcess {
-        pid: gone(),
+        pid: Pid(gone()),
         cycles: begin,
         ..Default::default()
     };
     let (process, upid) = add_process(&mapping, &new).expect("an entry");
     let new = NewThread {
-        tid: new.pid,
+        tid: new.pid.main_thread(),
         process,
         cycles: begin,
         ..Default::default()
@@ -90,7 +91,7 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
     mapping
         .header()
         .collector_pid
-        .store(new.tid, Ordering::Relaxed);
+        .store(new.tid.0, Ordering::Relaxed);
     path
 }
 

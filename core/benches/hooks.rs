@@ -6,6 +6,7 @@
 use divan::{Bencher, black_box};
 use stackbeat_core::agent;
 use stackbeat_core::clock;
+use stackbeat_core::ids::Upid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
@@ -239,7 +240,7 @@ fn append(bencher: Bencher) {
         pool: &mapping,
         entry,
         index,
-        upid: 1,
+        upid: Upid(1),
         mode: Mode::Ring,
         generation: 0,
     };
@@ -263,7 +264,7 @@ fn drain(bencher: Bencher) {
         pool: &mapping,
         entry,
         index,
-        upid: 1,
+        upid: Upid(1),
         mode: Mode::Endless,
         generation: 0,
     };

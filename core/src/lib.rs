@@ -12,7 +12,6 @@
 //!
 //! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of
 //! real ones.
-#![warn(missing_docs)]
 #![no_std]
 extern crate std;
 

@@ -24,6 +24,5 @@ pub(crate) fn is_alone(test: &str) -> bool {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{errors}");
     assert!(said.contains("1 passed"), "there is no test {test}: {said}");
-    assert!(said.contains("1 passed"), "{test} is not there: {said}");
     false
 }

@@ -56,7 +56,7 @@ fn sessions_come_and_go() {
     if !is_alone("attach_detach::sessions_come_and_go") {
         return;
     }
-    // A thread that is there before the agent, and passes a hook whenever it is told.
+    // A thread that is there before the agent, and passes a hook whenever it is asked to.
     let (go, orders) = mpsc::channel::<()>();
     let (done, answers) = mpsc::channel::<u32>();
     let other = std::thread::spawn(move || {

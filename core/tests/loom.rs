@@ -6,6 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
+use stackbeat_core::ids::{Tid, Upid, Utid};
 use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
 use stackbeat_core::shm::callstack::{NodeValue, Table};
@@ -39,8 +40,8 @@ fn no_signal_arrives_behind_a_closed_gate() {
     model(3, || closed_signal_gate(false));
 }
 
-/// The same with a gate that is light at first. loom has no `membarrier`; a fence at each side stands for
-/// it, so this checks what is stored and looked at, in which order.
+/// The same with an asymmetric barrier at first. loom has no `membarrier`; a fence at each side stands for
+/// it, so this checks what is stored and read, in which order.
 #[test]
 fn no_signal_arrives_behind_a_gate_with_an_asymmetric_barrier() {
     model(3, || closed_signal_gate(true));
@@ -51,7 +52,7 @@ fn closed_signal_gate(asymmetric_barrier: bool) {
     let entry = Arc::new(ThreadEntry::default());
     entry.utid.store(UTID, Ordering::Relaxed);
     if asymmetric_barrier {
-        signal_gate::use_asymmetric_barrier(&entry, UTID);
+        signal_gate::use_asymmetric_barrier(&entry, Utid(UTID));
     }
     // The signal: 1 while it is on its way to the thread.
     let signal = Arc::new(AtomicU32::new(0));
@@ -229,7 +230,7 @@ fn a_thread_that_is_found_has_one_entry() {
         own.state.store(entry_state::CLAIMED, Ordering::Relaxed);
         own.tid.store(TID, Ordering::Relaxed);
         let all = || (0..).zip(entries.iter());
-        let state = match adoption::take(&counter, all, (0, TID)) {
+        let state = match adoption::take(&counter, all, (0, Tid(TID))) {
             Some(_) => entry_state::FREE,
             None => entry_state::LIVE,
         };
@@ -331,7 +332,7 @@ fn writer<'a>(pool: &'a Two, entry: &'a ThreadEntry, mode: Mode) -> Writer<'a, T
         pool,
         entry,
         index: 0,
-        upid: 1,
+        upid: Upid(1),
         mode,
         generation: 0,
     }

@@ -2,6 +2,7 @@
 //! undefined behaviour and data races.
 #![cfg(not(loom))]
 
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
 use stackbeat_core::shm::callstack::{NodeValue, Table};
 use stackbeat_core::shm::layout::{
@@ -50,7 +51,7 @@ fn two_writers_and_a_drain() {
                             pool,
                             entry,
                             index: i as u32,
-                            upid: 1,
+                            upid: Upid(1),
                             mode: Mode::Endless,
                             generation: 0,
                         }
@@ -149,7 +150,7 @@ fn closed_signal_gates_stay_quiet(asymmetric_barrier: bool) {
         scope.spawn(|| {
             while over.load(Ordering::Relaxed) == 0 {
                 if asymmetric_barrier {
-                    signal_gate::use_asymmetric_barrier(&entry, UTID);
+                    signal_gate::use_asymmetric_barrier(&entry, Utid(UTID));
                 }
                 if signal_gate::try_send(&entry, stackbeat_core::platform::barrier_everywhere) {
                     signal.store(1, Ordering::SeqCst);

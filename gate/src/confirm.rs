@@ -6,7 +6,7 @@
 use crate::decide::{Confirmation, Finding, Way};
 use crate::rules::Pairing;
 use crate::run::{Run, Side};
-use crate::run_table::Table;
+use crate::run_table::RunTable;
 use crate::stats::{effect, median, rank};
 
 /// Chance that fresh runs of equal programs confirm a finding. With the error rate of the search it makes that
@@ -21,7 +21,7 @@ pub fn first_of(findings: &[Finding]) -> Option<&Finding> {
 /// Looks for a finding in the runs of the table that are fresh. `alpha` is what this look may spend of [`ALPHA`]; runs in
 /// pairs are compared in pairs.
 pub fn confirm(
-    table: &Table,
+    table: &RunTable,
     finding: &Finding,
     is_fresh: impl Fn(&Run) -> bool,
     alpha: f64,
@@ -83,7 +83,7 @@ mod tests {
     use crate::run::{About, Builder, Names, Role};
 
     /// Runs of so many ms and allocations, baseline and candidate in turns.
-    fn table(runs: &[(Side, f64, u64)]) -> Table {
+    fn table(runs: &[(Side, f64, u64)]) -> RunTable {
         let mut names = Names::default();
         let role = names.role(Role {
             process: "shop".into(),
@@ -105,10 +105,10 @@ mod tests {
                 builder.thread(role, &values);
                 builder.finish((ms * 1e6) as u64)
             });
-        Table::new(runs.collect(), names)
+        RunTable::new(runs.collect(), names)
     }
 
-    fn finding(table: &Table, metric: Metric) -> Finding {
+    fn finding(table: &RunTable, metric: Metric) -> Finding {
         let column = table.whole(metric);
         let (baseline, candidate) = table.split(&column);
         let question = Question::new(baseline, candidate, 1.0);

@@ -1,7 +1,7 @@
 //! The verdict over all comparisons of a gate.
 //!
 //! Two ways lead to a finding, each with half of the error rate. Down the hierarchy: the whole run's
-//! metrics are one family; only where one of them changed are thread roles looked at, and only within a
+//! metrics are one family; only where one of them changed are thread roles compared, and only within a
 //! role that changed its functions. That way few comparisons compete, so few runs are enough. And across:
 //! all functions at once, with the permutation maximum over the family; that way a function is found
 //! whose change drowns in the noise of the whole.
@@ -25,7 +25,7 @@ use crate::random::Random;
 use crate::rules::{Pairing, Rules};
 use crate::run::{NameId, RoleId, Side};
 use crate::run_budget::{self, BudgetRow, Uncounted};
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::median;
 use crate::stats::multiple_comparisons::{self, Exchange, Member};
 
@@ -202,7 +202,7 @@ const SHORT: f64 = 10.0;
 const LONG_ENOUGH: f64 = 100.0;
 
 /// Judges a table.
-pub fn judge(table: &Table, rules: &Rules) -> Outcome {
+pub fn judge(table: &RunTable, rules: &Rules) -> Outcome {
     let judge = Judge {
         table,
         rules,
@@ -215,7 +215,7 @@ pub fn judge(table: &Table, rules: &Rules) -> Outcome {
 }
 
 struct Judge<'a> {
-    table: &'a Table,
+    table: &'a RunTable,
     rules: &'a Rules,
     wall_ns: f64,
     cpu_ns: f64,
@@ -226,7 +226,7 @@ struct Judge<'a> {
 
 /// The part of wall times that is a run's own: of two that share a processor, without the time that the main thread was ready to run, which is
 /// the other's turn. At least half.
-fn own_share(table: &Table, rules: &Rules) -> f64 {
+fn own_share(table: &RunTable, rules: &Rules) -> f64 {
     if rules.pairing != Pairing::Together {
         return 1.0;
     }
@@ -310,7 +310,7 @@ impl Judge<'_> {
             .filter(|role| self.table.names.roles()[role.0 as usize].is_root)
             .collect();
         let of_main = |metric| {
-            let columns: Vec<Column> = mains.iter().map(|r| self.table.role(*r, metric)).collect();
+            let columns: Vec<PerRun> = mains.iter().map(|r| self.table.role(*r, metric)).collect();
             self.table.sum(columns.iter())
         };
         let is_known = |metric: Metric| {
@@ -406,7 +406,7 @@ impl Judge<'_> {
     }
 
     /// P of an increase of each column, adjusted over all of them.
-    fn adjusted(&self, columns: &[(Metric, &Column)]) -> Vec<f64> {
+    fn adjusted(&self, columns: &[(Metric, &PerRun)]) -> Vec<f64> {
         let members: Vec<Member> = columns
             .iter()
             .map(|(metric, column)| {
@@ -429,7 +429,7 @@ impl Judge<'_> {
     }
 
     fn whole(&self) -> Vec<Row> {
-        let columns: Vec<(Metric, Column)> = Metric::ALL
+        let columns: Vec<(Metric, PerRun)> = Metric::ALL
             .into_iter()
             .map(|metric| (metric, self.table.whole(metric)))
             .filter(|(_, column)| column.iter().any(|v| *v > 0.0))
@@ -470,7 +470,7 @@ impl Judge<'_> {
 
     /// All functions at once.
     fn functions(&self) -> (Vec<FunctionRow>, Vec<Moved>, usize) {
-        let mut members: Vec<(RoleId, NameId, Metric, &Column)> = Vec::new();
+        let mut members: Vec<(RoleId, NameId, Metric, &PerRun)> = Vec::new();
         for (role, name) in self.table.functions() {
             for metric in Metric::OF_FUNCTIONS
                 .into_iter()
@@ -526,7 +526,7 @@ impl Judge<'_> {
     }
 
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
-    /// callers call, from another role's threads. The function with its callees is looked at, its callers, both also
+    /// callers call, from another role's threads. The function with its callees is compared, its callers, both also
     /// over the threads of all roles, the function itself over them, its role and the whole: the smaller what is around
     /// it, the less its noise hides. Gives whether the rest became lighter somewhere.
     fn has_moved(
@@ -555,7 +555,7 @@ impl Judge<'_> {
     }
 
     /// A metric of a function itself, on whatever threads: what it calls may vary by more than that.
-    fn itself_over_all_roles(&self, function: NameId, metric: Metric) -> Column {
+    fn itself_over_all_roles(&self, function: NameId, metric: Metric) -> PerRun {
         let roles = self.table.roles().into_iter();
         let columns = roles.filter_map(|role| self.table.function(role, function, metric));
         self.table.sum(columns)

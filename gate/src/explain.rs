@@ -13,7 +13,7 @@ use stackbeat_model::metric::Metric;
 use crate::comparable_names;
 use crate::rules::Pairing;
 use crate::run::{Label, NameId, ROOT, RoleId};
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::mean;
 use crate::wait_partners::{self, WaitedFor};
 use cause::Cause;
@@ -77,13 +77,13 @@ pub struct Explanation {
 }
 
 /// The change of a column's mean.
-pub fn change(table: &Table, column: &[f64]) -> f64 {
+pub fn change(table: &RunTable, column: &[f64]) -> f64 {
     let (baseline, candidate) = table.split(column);
     mean(candidate) - mean(baseline)
 }
 
 /// Explains a change of a metric of the whole run.
-pub fn explain(table: &Table, metric: Metric, pairing: Pairing) -> Explanation {
+pub fn explain(table: &RunTable, metric: Metric, pairing: Pairing) -> Explanation {
     match metric {
         Metric::Wall => wall::explain(table, pairing),
         metric => explain_sum(table, metric, None),
@@ -91,7 +91,7 @@ pub fn explain(table: &Table, metric: Metric, pairing: Pairing) -> Explanation {
 }
 
 /// Explains a change of a metric that is a sum over places.
-pub fn explain_sum(table: &Table, metric: Metric, role: Option<RoleId>) -> Explanation {
+pub fn explain_sum(table: &RunTable, metric: Metric, role: Option<RoleId>) -> Explanation {
     let columns = evidence(table, metric);
     let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
     let places = Places {
@@ -110,7 +110,12 @@ pub fn explain_sum(table: &Table, metric: Metric, role: Option<RoleId>) -> Expla
 }
 
 /// Explains the change of one function.
-pub fn of_function(table: &Table, metric: Metric, role: RoleId, function: NameId) -> Explanation {
+pub fn of_function(
+    table: &RunTable,
+    metric: Metric,
+    role: RoleId,
+    function: NameId,
+) -> Explanation {
     let columns = evidence(table, metric);
     let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
     let start = place_of_role(table, role).unwrap_or(ROOT);
@@ -120,7 +125,7 @@ pub fn of_function(table: &Table, metric: Metric, role: RoleId, function: NameId
 }
 
 /// Explains a change of a count that is known of threads only: the role is all there is to say.
-pub fn of_role(table: &Table, metric: Metric, role: RoleId) -> Explanation {
+pub fn of_role(table: &RunTable, metric: Metric, role: RoleId) -> Explanation {
     let column = table.role(role, metric);
     let (baseline, candidate) = table.split(&column);
     Explanation {
@@ -142,7 +147,7 @@ pub fn of_role(table: &Table, metric: Metric, role: RoleId) -> Explanation {
 }
 
 /// Explains a change of system calls of a kind: by who makes them, where that is known of all but a part of what changed.
-pub fn of_calls(table: &Table, metric: Metric, role: RoleId) -> Explanation {
+pub fn of_calls(table: &RunTable, metric: Metric, role: RoleId) -> Explanation {
     const UNKNOWN: f64 = 0.5;
     let by_role = of_role(table, metric, role);
     let Some(place) = place_of_role(table, role) else {
@@ -150,7 +155,7 @@ pub fn of_calls(table: &Table, metric: Metric, role: RoleId) -> Explanation {
     };
     let exact = table.role(role, metric);
     let seen = table.places(metric).swap_remove(place as usize);
-    let unknown: Column = exact
+    let unknown: PerRun = exact
         .iter()
         .zip(seen)
         .map(|(all, seen)| all - seen)
@@ -167,7 +172,7 @@ pub fn of_calls(table: &Table, metric: Metric, role: RoleId) -> Explanation {
 }
 
 /// A metric of all places, callees included. No sample says who frees; it is taken to be who allocates.
-fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
+fn evidence(table: &RunTable, metric: Metric) -> Vec<PerRun> {
     let columns = table.places(metric);
     if metric != Metric::Frees {
         return columns;
@@ -175,7 +180,7 @@ fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
     let frees = &columns[ROOT as usize];
     let allocations = table.places(Metric::Allocations);
     let all = &allocations[ROOT as usize];
-    let shared = |column: &Column| -> Column {
+    let shared = |column: &PerRun| -> PerRun {
         let runs = column.iter().zip(all).zip(frees);
         runs.map(|((part, all), frees)| part / all.max(1.0) * frees)
             .collect()
@@ -191,11 +196,11 @@ fn evidence(table: &Table, metric: Metric) -> Vec<Column> {
 
 /// Puts together what is known of a function that explains the change below `start`.
 fn describe(
-    table: &Table,
+    table: &RunTable,
     metric: Metric,
     role: Option<RoleId>,
     changes: &[f64],
-    totals: &HashMap<(RoleId, NameId), Column>,
+    totals: &HashMap<(RoleId, NameId), PerRun>,
     start: u32,
     deepest: Option<(RoleId, NameId)>,
 ) -> Explanation {
@@ -279,31 +284,31 @@ fn describe(
     result
 }
 
-fn place_of_role(table: &Table, role: RoleId) -> Option<u32> {
+fn place_of_role(table: &RunTable, role: RoleId) -> Option<u32> {
     let places = table.tree.places();
     let found = places.iter().position(|p| p.label == Label::Group(role));
     found.map(|at| at as u32)
 }
 
 /// A metric by function, callees included, recursion counted once.
-pub fn totals_of_functions(table: &Table, metric: Metric) -> HashMap<(RoleId, NameId), Column> {
+pub fn totals_of_functions(table: &RunTable, metric: Metric) -> HashMap<(RoleId, NameId), PerRun> {
     totals(table, &table.places(metric), ROOT)
 }
 
 /// One function of these totals, summed over the roles that call it.
 pub fn over_all_roles(
-    table: &Table,
-    totals: &HashMap<(RoleId, NameId), Column>,
+    table: &RunTable,
+    totals: &HashMap<(RoleId, NameId), PerRun>,
     name: NameId,
-) -> Column {
+) -> PerRun {
     let of_name = totals.iter().filter(|((_, n), _)| *n == name);
     table.sum(of_name.map(|(_, column)| column))
 }
 
 /// Inclusive columns by function, recursion counted once.
-fn totals(table: &Table, columns: &[Column], start: u32) -> HashMap<(RoleId, NameId), Column> {
+fn totals(table: &RunTable, columns: &[PerRun], start: u32) -> HashMap<(RoleId, NameId), PerRun> {
     let places = table.tree.places();
-    let mut totals: HashMap<(RoleId, NameId), Column> = HashMap::new();
+    let mut totals: HashMap<(RoleId, NameId), PerRun> = HashMap::new();
     let mut above: Vec<Option<(RoleId, bool)>> = vec![None; places.len()];
     for (at, place) in places.iter().enumerate() {
         let is_inside = at as u32 == start
@@ -333,7 +338,7 @@ fn totals(table: &Table, columns: &[Column], start: u32) -> HashMap<(RoleId, Nam
 }
 
 /// A function and its callers, from the inside out, where it changed most.
-pub fn callers(table: &Table, metric: Metric, role: RoleId, name: NameId) -> Vec<NameId> {
+pub fn callers(table: &RunTable, metric: Metric, role: RoleId, name: NameId) -> Vec<NameId> {
     let columns = table.own_places(metric);
     let changes: Vec<f64> = columns.iter().map(|c| change(table, c)).collect();
     let Some(place) = heaviest_place(table, &changes, role, name) else {

@@ -290,7 +290,7 @@ impl Run {
         })
     }
 
-    /// The call tree; parents stand before their children. None are left in a `Table`, which has one tree for all.
+    /// The call tree; parents stand before their children. None are left in a `RunTable`, which has one tree for all.
     pub fn places(&self) -> Vec<Place> {
         let mut numbers = self.places.iter();
         let mut at = 0;

@@ -6,7 +6,7 @@ use crate::comparable_names::is_like;
 use crate::explain;
 use crate::rules::{Budget, Pairing, Per, Rules, Scoped};
 use crate::run::RoleId;
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::median;
 
 /// What the candidate spends of a budget.
@@ -86,7 +86,7 @@ impl BudgetRow {
 }
 
 /// What is spent of each budget.
-pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
+pub fn rows(table: &RunTable, rules: &Rules) -> Vec<BudgetRow> {
     let row = |budget: &Budget| {
         let column = spent(table, budget);
         let is_idle = column.is_none();
@@ -118,7 +118,7 @@ pub fn rows(table: &Table, rules: &Rules) -> Vec<BudgetRow> {
 }
 
 /// What each run spends; `None` when nothing has the names of the budget.
-fn spent(table: &Table, budget: &Budget) -> Option<Column> {
+fn spent(table: &RunTable, budget: &Budget) -> Option<PerRun> {
     if let Some(scope) = &budget.scope {
         return of_scope(table, scope, budget.metric);
     }
@@ -129,7 +129,7 @@ fn spent(table: &Table, budget: &Budget) -> Option<Column> {
             .as_ref()
             .is_none_or(|wanted| is_like(thread, wanted))
     };
-    let columns: Vec<Column> = match &budget.function {
+    let columns: Vec<PerRun> = match &budget.function {
         None if budget.thread.is_none() => vec![table.whole(budget.metric)],
         None => {
             let roles = table.roles().into_iter().filter(|r| is_meant(*r));
@@ -145,7 +145,7 @@ fn spent(table: &Table, budget: &Budget) -> Option<Column> {
             let found = totals
                 .into_iter()
                 .filter(|((role, name), _)| is_meant(*role) && is_it(*name));
-            let mut columns: Vec<Column> = found.map(|(_, column)| column).collect();
+            let mut columns: Vec<PerRun> = found.map(|(_, column)| column).collect();
             if columns.is_empty() && is_known {
                 columns.push(vec![0.0; table.runs.len()]);
             }
@@ -161,12 +161,12 @@ fn spent(table: &Table, budget: &Budget) -> Option<Column> {
 }
 
 /// Whether a metric of scopes is known in all runs that have them.
-fn knows_inside(table: &Table, scope: &Scoped, metric: Metric) -> bool {
+fn knows_inside(table: &RunTable, scope: &Scoped, metric: Metric) -> bool {
     let mut scopes = table.runs.iter().flat_map(|run| &run.scopes);
     metric == Metric::Wall || scopes.all(|one| one.knows_inside || !is_like(&one.name, &scope.name))
 }
 
-fn of_scope(table: &Table, scope: &Scoped, metric: Metric) -> Option<Column> {
+fn of_scope(table: &RunTable, scope: &Scoped, metric: Metric) -> Option<PerRun> {
     let mut is_known = false;
     let column = table.runs.iter().map(|run| {
         let found = run.scopes.iter().filter(|s| is_like(&s.name, &scope.name));
@@ -183,7 +183,7 @@ fn of_scope(table: &Table, scope: &Scoped, metric: Metric) -> Option<Column> {
             Per::Longest => longest as f64,
         }
     });
-    let column: Column = column.collect();
+    let column: PerRun = column.collect();
     is_known.then_some(column)
 }
 
@@ -213,7 +213,7 @@ mod tests {
                 budgets: vec![budget],
                 ..Rules::default()
             };
-            let row = rows(&Table::new(runs, Names::default()), &rules).remove(0);
+            let row = rows(&RunTable::new(runs, Names::default()), &rules).remove(0);
             assert!(!row.is_exceeded());
             (row.uncounted.is_some(), row.is_idle)
         };
@@ -257,7 +257,7 @@ mod tests {
             builder.scopes = scopes(factor);
             builder.finish(1000)
         });
-        let table = Table::new(runs.into(), Names::default());
+        let table = RunTable::new(runs.into(), Names::default());
         let budget = Budget {
             scope: Some(Scoped {
                 name: name.into(),
@@ -312,7 +312,7 @@ mod tests {
         };
         let mut builder = Builder::new(Side::Candidate, About::default());
         builder.scopes = vec![scope("parse a"), scope("parse b")];
-        let table = Table::new(vec![builder.finish(1000)], Names::default());
+        let table = RunTable::new(vec![builder.finish(1000)], Names::default());
         let of = |per| {
             let name = "parse *".into();
             of_scope(&table, &Scoped { name, per }, Metric::Wall)

@@ -21,11 +21,11 @@ pub struct Match {
 }
 
 /// One number per run, baseline first.
-pub type Column = Vec<f64>;
+pub type PerRun = Vec<f64>;
 
 /// The aligned runs.
 #[derive(Debug)]
-pub struct Table {
+pub struct RunTable {
     /// Baseline first, each side by start and name. Their entries are those of `tree`.
     pub runs: Vec<Run>,
     /// Runs of the baseline; those behind it are of the candidate.
@@ -37,10 +37,10 @@ pub struct Table {
     /// The call trees of all runs put into one; entries of `runs` count in its places.
     pub tree: Tree,
     stands_for: Vec<NameId>,
-    functions: BTreeMap<(RoleId, NameId), [Option<Column>; OF_PLACES]>,
+    functions: BTreeMap<(RoleId, NameId), [Option<PerRun>; OF_PLACES]>,
 }
 
-impl Table {
+impl RunTable {
     /// Whether all runs counted, to their end, what the metric is of.
     pub fn counts(&self, metric: Metric) -> bool {
         run::all_count(self.runs.iter(), metric)
@@ -58,7 +58,7 @@ impl Table {
     }
 
     /// Aligns the runs: sorts them, matches their names and puts their call trees into one.
-    pub fn new(mut runs: Vec<Run>, names: Names) -> Table {
+    pub fn new(mut runs: Vec<Run>, names: Names) -> RunTable {
         run::keep_comparable(runs.iter_mut());
         runs.sort_by(|a, b| {
             let key = |r: &Run| (r.side, r.about.started_unix_ns, r.about.label.clone());
@@ -79,7 +79,7 @@ impl Table {
             })
             .collect();
         let stands_for = matched.iter().map(|(at, _)| NameId(*at as u32)).collect();
-        let mut table = Table {
+        let mut table = RunTable {
             baseline_count: runs.iter().filter(|r| r.side == Side::Baseline).count(),
             runs,
             names,
@@ -132,7 +132,7 @@ impl Table {
     }
 
     /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of them know it.
-    pub fn whole(&self, metric: Metric) -> Column {
+    pub fn whole(&self, metric: Metric) -> PerRun {
         let may_be_unknown = metric.is_transfer() || metric.is_system_call();
         if may_be_unknown && !self.counts(metric) {
             return vec![0.0; self.runs.len()];
@@ -149,7 +149,7 @@ impl Table {
     }
 
     /// The sum of columns, run by run.
-    pub fn sum<'c>(&self, columns: impl Iterator<Item = &'c Column>) -> Column {
+    pub fn sum<'c>(&self, columns: impl Iterator<Item = &'c PerRun>) -> PerRun {
         let mut sum = vec![0.0; self.runs.len()];
         for column in columns {
             for (sum, more) in sum.iter_mut().zip(column) {
@@ -160,7 +160,7 @@ impl Table {
     }
 
     /// A metric summed over the threads of a role.
-    pub fn role(&self, role: RoleId, metric: Metric) -> Column {
+    pub fn role(&self, role: RoleId, metric: Metric) -> PerRun {
         let of_run = |run: &Run| {
             let found = run.roles.iter().find(|(r, _)| *r == role);
             found.map_or(0.0, |(_, values)| values.get(metric) as f64)
@@ -174,13 +174,13 @@ impl Table {
     }
 
     /// A metric of a function itself; `None` when there is none of it in any run.
-    pub fn function(&self, role: RoleId, name: NameId, metric: Metric) -> Option<&Column> {
+    pub fn function(&self, role: RoleId, name: NameId, metric: Metric) -> Option<&PerRun> {
         let columns = self.functions.get(&(role, name))?;
         columns.get(metric as usize)?.as_ref()
     }
 
     /// A metric of all places, callees included, by place.
-    pub fn places(&self, metric: Metric) -> Vec<Column> {
+    pub fn places(&self, metric: Metric) -> Vec<PerRun> {
         let mut columns = self.own_places(metric);
         let places = self.tree.places();
         for place in (1..places.len()).rev() {
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// A metric of all places, callees not included, by place.
-    pub fn own_places(&self, metric: Metric) -> Vec<Column> {
+    pub fn own_places(&self, metric: Metric) -> Vec<PerRun> {
         let mut columns = vec![vec![0.0; self.runs.len()]; self.tree.places().len()];
         for (at, run) in self.runs.iter().enumerate() {
             for entry in run.entries().filter(|e| e.metric == metric) {

@@ -9,7 +9,7 @@ use stackbeat_model::metric::Metric;
 
 use crate::run::RoleId;
 use crate::run::wait_sums::{End, Party, WaitKey};
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::mean;
 
 /// What is said of whom was waited for.
@@ -59,11 +59,11 @@ impl WaitedFor {
 
 /// Sums of waits that `wanted` accepts, by what `of` makes of them.
 fn columns<K: Ord>(
-    table: &Table,
+    table: &RunTable,
     wanted: impl Fn(&WaitKey) -> bool,
     of: impl Fn(&WaitKey) -> Option<K>,
-) -> BTreeMap<K, Column> {
-    let mut columns: BTreeMap<K, Column> = BTreeMap::new();
+) -> BTreeMap<K, PerRun> {
+    let mut columns: BTreeMap<K, PerRun> = BTreeMap::new();
     for (at, run) in table.runs.iter().enumerate() {
         for wait in run.waits.iter().filter(|wait| wanted(&wait.key)) {
             if let Some(key) = of(&wait.key) {
@@ -76,7 +76,7 @@ fn columns<K: Ord>(
 }
 
 /// Who held the lock, when that is what was waited for, and otherwise who ended the waits.
-fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
+fn tie(table: &RunTable, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
     let same = |party: Party| Party {
         function: party.function.map(|name| table.same(name)),
         ..party
@@ -98,7 +98,7 @@ fn tie(table: &Table, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
 }
 
 /// Whom the waits of one kind are for that became longer, those that grew most first: of a role's threads, or of all.
-pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) -> Vec<WaitedFor> {
+pub(crate) fn waited_for(table: &RunTable, metric: Metric, role: Option<RoleId>) -> Vec<WaitedFor> {
     /// Of the growth of all.
     const LEAST_SHARE: f64 = 0.1;
     const SHOWN: usize = 3;
@@ -127,11 +127,11 @@ pub(crate) fn waited_for(table: &Table, metric: Metric, role: Option<RoleId>) ->
 }
 
 /// Who held the locks that a role's threads waited for longer, by `grown` ns: where that is known of half of it.
-pub(crate) fn holders(table: &Table, waiter: RoleId, grown: f64) -> Vec<RoleId> {
+pub(crate) fn holders(table: &RunTable, waiter: RoleId, grown: f64) -> Vec<RoleId> {
     const KNOWN: f64 = 0.5;
     const LEAST_SHARE: f64 = 0.1;
     let is_asked = |key: &WaitKey| key.waiter == waiter && key.metric == Metric::Lock;
-    let growth = |column: &Column| {
+    let growth = |column: &PerRun| {
         let (baseline, candidate) = table.split(column);
         (mean(candidate) - mean(baseline)).max(0.0)
     };
@@ -161,7 +161,7 @@ pub(crate) enum Answering {
 /// Who answers the waits of these roles that grew by `grown` ns: those who ended them, those who ended the waits of
 /// those, and so on. Half of the growth has to be known.
 pub(crate) fn answering(
-    table: &Table,
+    table: &RunTable,
     waiters: &[RoleId],
     metrics: &[Metric],
     grown: f64,
@@ -169,7 +169,7 @@ pub(crate) fn answering(
     const KNOWN: f64 = 0.5;
     // Who ended less than this share of them is no reason.
     const LEAST_SHARE: f64 = 0.1;
-    let growth = |column: &Column| {
+    let growth = |column: &PerRun| {
         let (baseline, candidate) = table.split(column);
         (mean(candidate) - mean(baseline)).max(0.0)
     };
@@ -208,7 +208,7 @@ pub(crate) fn answering(
 }
 
 /// These roles, those that ended their waits, and so on.
-fn with_their_enders(table: &Table, mut open: Vec<RoleId>) -> BTreeSet<RoleId> {
+fn with_their_enders(table: &RunTable, mut open: Vec<RoleId>) -> BTreeSet<RoleId> {
     let mut found = BTreeSet::new();
     while let Some(role) = open.pop() {
         if !found.insert(role) {

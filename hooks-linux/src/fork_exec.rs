@@ -1,7 +1,7 @@
 //! Processes: fork, vfork, exec, spawn, wait and the end.
 //!
 //! All of this runs in vfork children too, which share this memory and this thread's registers with
-//! their parent: nothing here allocates, and the engine is told "not me" by a thread-local flag that the
+//! their parent: nothing here allocates, and a thread-local flag says "not me" to the engine that the
 //! parent clears when it goes on.
 
 use crate::{descriptor, env, lacking};

@@ -1,7 +1,7 @@
 //! `syscall()`: raw system calls of programs that bring their own locks and parking (Rust, folly,
 //! abseil, Go through cgo).
 //!
-//! Only futex calls and the numbers that block are looked at. Everything else is a jump to the
+//! Only futex calls and the numbers that block are checked. Everything else is a jump to the
 //! original with all registers as they came.
 
 use crate::sandbox;
@@ -10,6 +10,7 @@ use core::arch::naked_asm;
 use core::ffi::c_long;
 use libc::*;
 use stackbeat_core::agent::{self, Awaited};
+use stackbeat_core::ids::Tid;
 use stackbeat_core::platform::blocking_calls::{self, BLOCKING};
 use stackbeat_core::posix::results::in_messages;
 use stackbeat_core::probe::Probe;
@@ -160,7 +161,7 @@ unsafe extern "C-unwind" fn looked(
             Some(Awaited {
                 id: a as u64,
                 is_shared,
-                owner_tid: 0,
+                owner_tid: Tid(0),
                 how,
             }),
         ),
@@ -187,7 +188,7 @@ impl Call {
     fn send(&self) -> c_long {
         let [pid, a, b, ..] = self.arguments;
         let (tid, signal) = match self.number == SYS_tgkill {
-            true => (Some(a as u32), b),
+            true => (Some(Tid(a as u32)), b),
             false => (None, a),
         };
         send(pid as pid_t, tid, signal as c_int, || self.original())

@@ -11,6 +11,7 @@ use libc::{
     pthread_rwlock_t, pthread_t, sem_t, timespec,
 };
 use stackbeat_core::agent::{Awaited, Wake};
+use stackbeat_core::ids::Tid;
 use stackbeat_core::posix::{Descriptor, Object, Objects};
 use stackbeat_core::shm::waiters::{self, How};
 
@@ -97,7 +98,7 @@ impl Object for Mutex {
         Awaited {
             id: self.0 as u64,
             is_shared: kind & SHARED != 0,
-            owner_tid,
+            owner_tid: Tid(owner_tid),
             how: How::Release,
         }
     }
@@ -127,7 +128,7 @@ impl Object for Rwlock {
             id: self.0 as u64,
             // SAFETY: by the contract of `Objects::rwlock`. `__shared`.
             is_shared: unsafe { word(self.0, 28) != 0 },
-            owner_tid: self.writer_tid(),
+            owner_tid: Tid(self.writer_tid()),
             how: How::Release,
         }
     }
@@ -166,7 +167,7 @@ impl Object for Semaphore {
             id: self.0 as u64,
             // SAFETY: by the contract of `Objects::semaphore`. The second word of `struct new_sem`, since 2.21.
             is_shared: unsafe { word(self.0, 8) != 0 },
-            owner_tid: 0,
+            owner_tid: Tid(0),
             how: How::Wake(1),
         }
     }
@@ -187,7 +188,7 @@ impl Object for Condition {
         Awaited {
             id: self.0 as u64,
             is_shared: false,
-            owner_tid: 0,
+            owner_tid: Tid(0),
             how: How::Wake(1),
         }
     }
@@ -202,7 +203,7 @@ impl Object for Thread {
         Awaited {
             id: self.0,
             is_shared: false,
-            owner_tid: 0,
+            owner_tid: Tid(0),
             how: How::Wake(1),
         }
     }
@@ -257,7 +258,7 @@ pub(crate) unsafe fn round_of(barrier: *const pthread_barrier_t) -> Awaited {
     Awaited {
         id: barrier as u64 ^ round << 48,
         is_shared: shared != 0,
-        owner_tid: 0,
+        owner_tid: Tid(0),
         how: How::Close,
     }
 }

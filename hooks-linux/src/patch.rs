@@ -117,7 +117,7 @@ struct Look {
     wanted: Slots,
     started: bool,
     waits: Waits,
-    /// Looked up when the first module is looked at.
+    /// Looked up when the first module is read.
     table_hooks: Option<TableHooks>,
     slots: usize,
 }

@@ -8,6 +8,7 @@ use core::mem::MaybeUninit;
 use core::slice::from_raw_parts;
 
 use stackbeat_core::agent::{self, Awaited, WaitFor, Wake};
+use stackbeat_core::ids::Tid;
 use stackbeat_core::managed::Frame;
 use stackbeat_core::managed::frame_sources::{FrameSource, Search};
 use stackbeat_core::managed::lines::format;
@@ -375,7 +376,7 @@ unsafe extern "C" fn begin_wait_at(
     let awaited = Awaited {
         id: object,
         is_shared: false,
-        owner_tid,
+        owner_tid: Tid(owner_tid),
         how: How::Wake(1),
     };
     let awaited = (object != 0).then_some(awaited);

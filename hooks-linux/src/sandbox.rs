@@ -74,7 +74,7 @@ pub(crate) fn raw_seccomp(a: [c_long; 3], call: impl FnOnce() -> c_long) -> c_lo
         },
         _ => return call(),
     };
-    // A thread that could not get the filter is told by its tid.
+    // A thread that could not get the filter is named by its tid.
     let gives_descriptor = flags & SECCOMP_FILTER_FLAG_NEW_LISTENER != 0;
     enter(sandbox, call, |result| {
         result == 0 || gives_descriptor && result > 0

@@ -6,6 +6,7 @@ use crate::signal::crash;
 use core::ffi::{c_int, c_void};
 use libc::{pid_t, pthread_t};
 use stackbeat_core::agent;
+use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform::TID_OFFSET;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
@@ -15,31 +16,31 @@ use stackbeat_core::system_call::SystemCall;
 ///
 /// # Safety
 /// `thread` is a thread that has not been joined.
-unsafe fn tid_of(thread: pthread_t) -> u32 {
+unsafe fn tid_of(thread: pthread_t) -> Tid {
     let word = |thread: pthread_t| (thread as usize + TID_OFFSET) as *const u32;
     // SAFETY: the calling thread's own descriptor is longer than that; the other is one like it, from which the
     // original reads the same word.
     unsafe {
-        let own = word(libc::pthread_self()).read();
+        let own = Tid(word(libc::pthread_self()).read());
         match agent::is_own_tid(own) {
-            true => word(thread).read(),
-            false => 0,
+            true => Tid(word(thread).read()),
+            false => Tid(0),
         }
     }
 }
 
 /// Runs a call that sends a signal to a process (`tid`: `None`), or to a thread of it, which may be unknown (0).
 #[inline(always)]
-pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl FnOnce() -> R) -> R {
+pub(crate) fn send<R>(pid: pid_t, tid: Option<Tid>, signal: c_int, call: impl FnOnce() -> R) -> R {
     agent::count(SystemCall::Signal);
     if crash::is_watched(signal) && is_to_itself(pid, tid) && crash::is_ours(signal) {
         return crash::send_to_itself(signal, call);
     }
     // 0 asks whether the process is there; other numbers below 1 mean many processes.
-    if signal == 0 || pid <= 0 || tid == Some(0) || !agent::finds_wakers() {
+    if signal == 0 || pid <= 0 || tid == Some(Tid(0)) || !agent::finds_wakers() {
         return call();
     }
-    let wake = agent::sends_signal(pid as u32, tid.unwrap_or(0));
+    let wake = agent::sends_signal(Pid(pid as u32), tid.unwrap_or_default());
     let result = call();
     wake.end(Probe::SignalSend, signal as u64);
     result
@@ -47,9 +48,9 @@ pub(crate) fn send<R>(pid: pid_t, tid: Option<u32>, signal: c_int, call: impl Fn
 
 /// Whether the calling thread will get it. The kernel gives what is sent to a process to its first thread, if that does not block it.
 #[cold]
-fn is_to_itself(pid: pid_t, tid: Option<u32>) -> bool {
+fn is_to_itself(pid: pid_t, tid: Option<Tid>) -> bool {
     let own = agent::own_pid();
-    agent::owns_memory() && pid == own && agent::is_own_tid(tid.unwrap_or(own as u32))
+    agent::owns_memory() && pid == own && agent::is_own_tid(tid.unwrap_or(Tid(own as u32)))
 }
 
 macro_rules! sends {
@@ -69,7 +70,7 @@ macro_rules! sends {
 sends! {
     kill(pid: pid_t, signal: c_int) to pid, None, signal;
     sigqueue(pid: pid_t, signal: c_int, value: *mut c_void) to pid, None, signal;
-    tgkill(pid: pid_t, tid: pid_t, signal: c_int) to pid, Some(tid as u32), signal;
+    tgkill(pid: pid_t, tid: pid_t, signal: c_int) to pid, Some(Tid(tid as u32)), signal;
     pthread_kill(thread: pthread_t, signal: c_int) to agent::own_pid(), Some(tid_of(thread)), signal;
     pthread_sigqueue(thread: pthread_t, signal: c_int, value: *mut c_void) to agent::own_pid(), Some(tid_of(thread)), signal;
 }

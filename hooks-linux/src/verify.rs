@@ -1,5 +1,5 @@
 //! At the start of a process: which hooks the program will reach, and whether there is something behind
-//! them. Each is looked at by itself, and one that is out of reach costs the others nothing; what was found
+//! them. Each is checked by itself, and one that is out of reach costs the others nothing; what was found
 //! goes into the trace.
 
 use core::ffi::CStr;

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::columns::{self, Columns};
 use stackbeat_proto::nodes::Node;
@@ -335,9 +336,9 @@ impl Loader {
         *self.process_of_upid.entry(upid).or_insert_with(|| {
             self.parent_upids.push(0);
             self.processes.push(Process {
-                upid,
-                pid: 0,
-                parent_pid: 0,
+                upid: Upid(upid),
+                pid: Pid(0),
+                parent_pid: Pid(0),
                 parent: None,
                 start_ns: 0,
                 end_ns: 0,
@@ -360,8 +361,8 @@ impl Loader {
         self.parent_upids[index] = from.parent_upid;
         let process = &mut self.processes[index];
         process.origin = from.origin();
-        process.pid = from.pid;
-        process.parent_pid = from.parent_pid;
+        process.pid = Pid(from.pid);
+        process.parent_pid = Pid(from.parent_pid);
         process.start_ns = from.start_ns;
         process.command_line = from.command_line;
         process.executable = from.executable;
@@ -383,10 +384,10 @@ impl Loader {
         *self.thread_of_utid.entry(utid).or_insert_with(|| {
             self.threads.push(ThreadMetadata {
                 thread: Thread {
-                    utid,
+                    utid: Utid(utid),
                     // Of no process until a Thread packet says otherwise.
                     process: ProcessIndex(u32::MAX),
-                    tid: 0,
+                    tid: Tid(0),
                     name: String::new(),
                     is_main: false,
                     start_ns: 0,
@@ -421,7 +422,7 @@ impl Loader {
         metadata.creator_node = from.creator_node;
         let thread = &mut metadata.thread;
         thread.process = process;
-        thread.tid = from.tid;
+        thread.tid = Tid(from.tid);
         if !from.name.is_empty() {
             thread.name = from.name;
         }

@@ -7,7 +7,6 @@
 //!
 //! Everything here works on any platform, on files from anywhere: nothing in a file is trusted.
 
-#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod call_attribution;
@@ -62,6 +61,11 @@ pub struct ThreadIndex(pub u32);
 /// Index into `Trace::processes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessIndex(pub u32);
+
+impl ProcessIndex {
+    /// No process is known.
+    pub(crate) const UNKNOWN: ProcessIndex = ProcessIndex(u32::MAX);
+}
 
 /// Index into `Trace::frames`: one logical frame, that is a function at a line. Inlined functions are
 /// frames of their own.

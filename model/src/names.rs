@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
+use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
 
 use stackbeat_symbolize::{self as symbolize, ModuleFile, Modules};
@@ -17,8 +18,8 @@ const INLINE_LIMIT: usize = 1000;
 /// Forks and execs to follow upwards in search of a module.
 const ANCESTOR_LIMIT: usize = 64;
 
-/// A process (its upid, or its index), epoch, address, kind.
-type Place = (u32, u32, u64, u8);
+/// A process, epoch, address, kind.
+type Place<P> = (P, u32, u64, u8);
 /// First, and how many.
 type Run = (u32, u16);
 
@@ -30,18 +31,18 @@ pub(super) struct Names {
     function_index: HashMap<Function, FunctionIndex>,
     /// Of each function: whether who waits below it waits for a lock.
     are_locks: Vec<bool>,
-    /// (process upid, epoch, address, kind) → run of `symbol_frames`.
-    symbols: HashMap<Place, Run>,
+    /// Runs of `symbol_frames`.
+    symbols: HashMap<Place<Upid>, Run>,
     /// By file, address in it and kind.
     in_files: HashMap<ModuleFile, HashMap<(u64, u8), Run>>,
     /// As `symbols`, of addresses whose names change: from when on, ns, and the run, which may be empty.
-    later: HashMap<Place, Vec<(u64, Run)>>,
+    later: HashMap<Place<Upid>, Vec<(u64, Run)>>,
     /// Function and line.
     symbol_frames: Vec<(FunctionIndex, u32)>,
-    /// (process index, epoch, address, kind) → run of `frames`.
-    known: HashMap<Place, (u32, u32)>,
+    /// Runs of `frames`.
+    known: HashMap<Place<ProcessIndex>, (u32, u32)>,
     /// The same, of one of `later`.
-    known_later: HashMap<(Place, usize), (u32, u32)>,
+    known_later: HashMap<(Place<ProcessIndex>, usize), (u32, u32)>,
     methods: Methods,
     modules: ModuleMap,
     /// First of 256 frames, one for each probe, then the gap's.
@@ -138,7 +139,7 @@ impl Names {
             }
             let count = self.symbol_frames.len() - from;
             let key = (
-                address.upid,
+                Upid(address.upid),
                 address.epoch,
                 address.address,
                 address.kind as u8,
@@ -177,20 +178,26 @@ impl Names {
     }
 
     /// The names that an address gets after its first one.
-    fn later(&self, process: u32, epoch: u32, address: u64, kind: u8) -> &[(u64, Run)] {
+    fn later(&self, process: ProcessIndex, epoch: u32, address: u64, kind: u8) -> &[(u64, Run)] {
         let upid = self.modules.upid(process);
         let later = self.later.get(&(upid, epoch, address, kind));
         later.map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn changes(&self, process: u32, epoch: u32, address: u64, kind: u8) -> bool {
+    pub(crate) fn changes(
+        &self,
+        process: ProcessIndex,
+        epoch: u32,
+        address: u64,
+        kind: u8,
+    ) -> bool {
         !self.later(process, epoch, address, kind).is_empty()
     }
 
     /// Which of an address' names holds at a time, and when it does: 0 is the first one.
     pub(crate) fn version(
         &self,
-        process: u32,
+        process: ProcessIndex,
         epoch: u32,
         address: u64,
         kind: u8,
@@ -206,7 +213,7 @@ impl Names {
     /// The frames of this version of an address' name.
     pub(crate) fn frames_of_version(
         &mut self,
-        process: u32,
+        process: ProcessIndex,
         epoch: u32,
         address: u64,
         kind: u8,
@@ -225,10 +232,10 @@ impl Names {
         frames
     }
 
-    /// The frames at an address of a process (an index, `u32::MAX` when not known), outermost first.
+    /// The frames at an address of a process ([`ProcessIndex::UNKNOWN`] when not known), outermost first.
     pub(crate) fn frames_of(
         &mut self,
-        process: u32,
+        process: ProcessIndex,
         epoch: u32,
         address: u64,
         kind: u8,
@@ -236,7 +243,7 @@ impl Names {
         let is_managed = methods::is_managed(kind);
         let key = match is_managed {
             // Methods have the same numbers in all processes.
-            true => (u32::MAX, 0, address, kind),
+            true => (ProcessIndex::UNKNOWN, 0, address, kind),
             false => (process, epoch, address, kind),
         };
         if let Some(&(from, to)) = self.known.get(&key) {
@@ -278,7 +285,7 @@ impl Names {
     /// New frames, by this run of `symbol_frames`.
     fn push_frames(
         &mut self,
-        process: u32,
+        process: ProcessIndex,
         epoch: u32,
         address: u64,
         kind: u8,
@@ -359,7 +366,7 @@ struct ModuleMap {
     modules: Modules,
     /// Of each process: where to look further, for one that was forked.
     parents: Vec<Option<ProcessIndex>>,
-    upids: Vec<u32>,
+    upids: Vec<Upid>,
 }
 
 impl ModuleMap {
@@ -377,7 +384,7 @@ impl ModuleMap {
         };
         for module in modules {
             map.modules.insert(&v1::Module {
-                upid: map.upid(module.process.0),
+                upid: map.upid(module.process).0,
                 epoch: module.epoch,
                 end_epoch: module.end_epoch,
                 path: module.path.clone(),
@@ -390,12 +397,19 @@ impl ModuleMap {
         map
     }
 
-    fn upid(&self, process: u32) -> u32 {
-        self.upids.get(process as usize).copied().unwrap_or(0)
+    fn upid(&self, process: ProcessIndex) -> Upid {
+        let upid = self.upids.get(process.0 as usize);
+        upid.copied().unwrap_or_default()
     }
 
     /// The module of an address, in the process or those that it was forked from.
-    fn find(&self, process: u32, epoch: u32, address: u64, kind: u8) -> Option<&symbolize::Module> {
+    fn find(
+        &self,
+        process: ProcessIndex,
+        epoch: u32,
+        address: u64,
+        kind: u8,
+    ) -> Option<&symbolize::Module> {
         // A return address stands behind its call, which may be the module's last instruction.
         let inside = if kind == NodeKind::LeafPc as u8 {
             address
@@ -408,7 +422,7 @@ impl ModuleMap {
         }
         let mut at = process;
         for _ in 0..ANCESTOR_LIMIT {
-            at = self.parents.get(at as usize).copied().flatten()?.0;
+            at = self.parents.get(at.0 as usize).copied().flatten()?;
             let found = self.modules.at(self.upid(at), None, inside);
             if found.is_some() {
                 return found;
@@ -418,7 +432,7 @@ impl ModuleMap {
     }
 
     /// A name for an address without symbol.
-    fn name(&self, process: u32, epoch: u32, address: u64, kind: u8) -> Function {
+    fn name(&self, process: ProcessIndex, epoch: u32, address: u64, kind: u8) -> Function {
         match self.find(process, epoch, address, kind) {
             Some(module) => {
                 let path = &module.file.path;

@@ -1,5 +1,6 @@
 //! Who ran: processes, their threads, and the files mapped into them as code.
 
+use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::system_call::SystemCalls;
 pub use stackbeat_proto::v1::process::Origin;
 
@@ -9,11 +10,11 @@ use super::{Metrics, ProcessIndex, StackIndex, ThreadIndex};
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Number of the image in the trace, from 1: an exec begins a new one.
-    pub upid: u32,
+    pub upid: Upid,
     /// The kernel's number.
-    pub pid: u32,
+    pub pid: Pid,
     /// The kernel's number of its parent.
-    pub parent_pid: u32,
+    pub parent_pid: Pid,
     /// The process that forked it, or its own image before exec.
     pub parent: Option<ProcessIndex>,
     /// When the agent began in it, or the fork returned.
@@ -56,11 +57,11 @@ impl Process {
 #[derive(Clone, Debug)]
 pub struct Thread {
     /// Number of the thread in the trace, from 1.
-    pub utid: u32,
+    pub utid: Utid,
     /// The image that it ran in.
     pub process: ProcessIndex,
     /// The kernel's number.
-    pub tid: u32,
+    pub tid: Tid,
     /// The last known name; empty when none is known.
     pub name: String,
     /// The first thread of its process.

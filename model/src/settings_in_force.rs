@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_proto::v1::config::SamplingClock;
 use stackbeat_proto::v1::{Config, Event, event};
 
@@ -11,8 +12,8 @@ pub const UNPATCHED: &str = "withdrawn hooks";
 /// The thread whose interval is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
-    pub utid: u32,
-    pub upid: u32,
+    pub utid: Utid,
+    pub upid: Upid,
     pub is_main: bool,
 }
 
@@ -24,11 +25,11 @@ pub struct Settings {
     /// Intervals from a time on, of threads and of main threads, in order of time.
     intervals: [Vec<(u64, u64)>; 2],
     /// By utid, of threads that have at times an interval of their own (0: no more), in order of time.
-    own_intervals: HashMap<u32, Vec<(u64, u64)>>,
+    own_intervals: HashMap<Utid, Vec<(u64, u64)>>,
     /// Where all threads have timers: the shortest that these have.
     timer_ns: u64,
-    /// By utid, of processes whose threads have timers from a time on: the same.
-    of_processes: HashMap<u32, Vec<(u64, u64)>>,
+    /// By upid, of processes whose threads have timers from a time on: the same.
+    of_processes: HashMap<Upid, Vec<(u64, u64)>>,
     /// Since when hooks are missing that count, ns.
     unpatched_ns: Option<u64>,
 }
@@ -58,10 +59,10 @@ impl Settings {
                 (event::Kind::IntervalChanged, name) => {
                     let list = match event.utid {
                         0 if event.upid != 0 => {
-                            settings.of_processes.entry(event.upid).or_default()
+                            settings.of_processes.entry(Upid(event.upid)).or_default()
                         }
                         0 => &mut settings.intervals[usize::from(name == "main threads")],
-                        utid => settings.own_intervals.entry(utid).or_default(),
+                        utid => settings.own_intervals.entry(Utid(utid)).or_default(),
                     };
                     list.push((event.time_ns, event.value.max(0) as u64));
                 }
@@ -134,14 +135,14 @@ impl Settings {
         &self.intervals[usize::from(is_main)]
     }
 
-    /// The shortest intervals of processes whose threads have timers, by utid.
-    pub fn process_intervals(&self) -> impl Iterator<Item = (u32, &[(u64, u64)])> {
+    /// The shortest intervals of processes whose threads have timers, by upid.
+    pub fn process_intervals(&self) -> impl Iterator<Item = (Upid, &[(u64, u64)])> {
         let lists = self.of_processes.iter();
         lists.map(|(upid, list)| (*upid, list.as_slice()))
     }
 
     /// The same of the threads that had one of their own, by utid; a length of 0: from here on their class'.
-    pub fn own_intervals(&self) -> impl Iterator<Item = (u32, &[(u64, u64)])> {
+    pub fn own_intervals(&self) -> impl Iterator<Item = (Utid, &[(u64, u64)])> {
         let lists = self.own_intervals.iter();
         lists.map(|(utid, list)| (*utid, list.as_slice()))
     }
@@ -232,21 +233,21 @@ mod tests {
             };
             settings.interval_ns(thread, from, to)
         };
-        let of = |utid, is_main, from, to| of_process(utid, 1, is_main, from, to);
-        assert_eq!(of(1, false, 0, 5), 1000);
-        assert_eq!(of(1, false, 5, 25), 5000);
-        assert_eq!(of(1, false, 20, 25), 50);
-        assert_eq!(of(1, false, 22, 22), 50);
-        assert_eq!(of(1, true, 0, 25), 1000);
-        assert_eq!(of(1, true, 31, 32), 70);
+        let of = |utid, is_main, from, to| of_process(utid, Upid(1), is_main, from, to);
+        assert_eq!(of(Utid(1), false, 0, 5), 1000);
+        assert_eq!(of(Utid(1), false, 5, 25), 5000);
+        assert_eq!(of(Utid(1), false, 20, 25), 50);
+        assert_eq!(of(Utid(1), false, 22, 22), 50);
+        assert_eq!(of(Utid(1), true, 0, 25), 1000);
+        assert_eq!(of(Utid(1), true, 31, 32), 70);
         // A thread with one of its own, for some time.
-        assert_eq!(of(7, false, 0, 5), 1000);
-        assert_eq!(of(7, false, 21, 25), 50);
-        assert_eq!(of(7, false, 41, 42), 400);
-        assert_eq!(of(7, false, 51, 52), 50);
+        assert_eq!(of(Utid(7), false, 0, 5), 1000);
+        assert_eq!(of(Utid(7), false, 21, 25), 50);
+        assert_eq!(of(Utid(7), false, 41, 42), 400);
+        assert_eq!(of(Utid(7), false, 51, 52), 50);
         // A process whose threads have timers.
-        assert_eq!(of_process(8, 3, false, 25, 26), 50);
-        assert_eq!(of_process(8, 3, false, 36, 37), 90);
-        assert_eq!(of_process(8, 3, false, 12, 36), 5000);
+        assert_eq!(of_process(Utid(8), Upid(3), false, 25, 26), 50);
+        assert_eq!(of_process(Utid(8), Upid(3), false, 36, 37), 90);
+        assert_eq!(of_process(Utid(8), Upid(3), false, 12, 36), 5000);
     }
 }

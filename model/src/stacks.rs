@@ -33,13 +33,12 @@ struct Stack {
 /// Where a stack's addresses count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Space {
-    /// Process index, `u32::MAX` when not known.
-    process: u32,
+    process: ProcessIndex,
     epoch: u32,
 }
 
 const NOWHERE: Space = Space {
-    process: u32::MAX,
+    process: ProcessIndex::UNKNOWN,
     epoch: 0,
 };
 
@@ -175,7 +174,10 @@ impl Stacks {
                     let stack = if is_root {
                         let upid = (node.address >> 32) as u32;
                         let space = Space {
-                            process: process_of_upid.get(&upid).map_or(u32::MAX, |index| index.0),
+                            process: process_of_upid
+                                .get(&upid)
+                                .copied()
+                                .unwrap_or(ProcessIndex::UNKNOWN),
                             epoch: node.address as u32,
                         };
                         this.push(None, no_frames.clone(), space, names)
@@ -312,7 +314,7 @@ impl Stacks {
         let Space { process, epoch } = space;
         let key = (
             u32::MAX,
-            u64::from(process) << 32 | u64::from(epoch),
+            u64::from(process.0) << 32 | u64::from(epoch),
             NodeKind::Truncated as u8,
         );
         *known.entry(key).or_insert_with(|| {
@@ -366,7 +368,7 @@ impl Stacks {
 
     pub(crate) fn process(&self, stack: StackIndex) -> Option<ProcessIndex> {
         let process = self.spaces[stack.0 as usize].process;
-        (process != u32::MAX).then_some(ProcessIndex(process))
+        (process != ProcessIndex::UNKNOWN).then_some(process)
     }
 
     /// Replaces the content of `frames` with the stack's frames, outermost first.

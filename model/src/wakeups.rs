@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_proto::v1;
 
@@ -77,9 +78,9 @@ const CHILD_APPEARS_NS: u64 = 10_000_000_000;
 
 pub(super) struct Joiner<'a> {
     trace: &'a Trace,
-    threads_of_tid: HashMap<(ProcessIndex, u32), Vec<ThreadIndex>>,
+    threads_of_tid: HashMap<(ProcessIndex, Tid), Vec<ThreadIndex>>,
     /// By start.
-    processes_of_pid: HashMap<u32, Vec<ProcessIndex>>,
+    processes_of_pid: HashMap<Pid, Vec<ProcessIndex>>,
     wakes: HashMap<Key, Wake>,
     /// Keys in the order in which they came; so below.
     wake_order: VecDeque<Key>,
@@ -115,7 +116,7 @@ impl<'a> Joiner<'a> {
     }
 
     /// The thread with this tid at a moment, in the process of another.
-    fn thread_of_tid(&self, beside: ThreadIndex, tid: u32, at_ns: u64) -> Option<ThreadIndex> {
+    fn thread_of_tid(&self, beside: ThreadIndex, tid: Tid, at_ns: u64) -> Option<ThreadIndex> {
         let process = self.trace.thread(beside).process;
         let same = self.threads_of_tid.get(&(process, tid))?;
         same.iter().copied().find(|index| {
@@ -131,14 +132,17 @@ impl<'a> Joiner<'a> {
         if !matches!(probe, Some(Probe::Vfork | Probe::Spawn)) || wait.object == 0 {
             return None;
         }
-        let pid = u32::try_from(wait.object).ok()?;
+        let pid = Pid(u32::try_from(wait.object).ok()?);
         let same = self.processes_of_pid.get(&pid)?;
         let start_ns = |index: &ProcessIndex| self.trace.process(*index).start_ns;
         let first = same.partition_point(|index| start_ns(index) < wait.begin_ns);
         let child = same
             .get(first)
             .filter(|index| start_ns(index) <= wait.end_ns.saturating_add(CHILD_APPEARS_NS))?;
-        self.threads_of_tid.get(&(*child, pid))?.first().copied()
+        self.threads_of_tid
+            .get(&(*child, pid.main_thread()))?
+            .first()
+            .copied()
     }
 
     /// A wait was read; gives those that are complete or have waited for too long themselves.
@@ -158,7 +162,7 @@ impl<'a> Joiner<'a> {
             probe: trace.stacks.probe(probe, stack),
             object: from.object,
             result: from.result,
-            owner: self.thread_of_tid(thread, from.owner_tid, from.begin_ns),
+            owner: self.thread_of_tid(thread, Tid(from.owner_tid), from.begin_ns),
             waker: match trace.thread_of_utid.get(&from.waker_utid) {
                 Some(waker) => Some(*waker),
                 None => self.started(from),

@@ -1,7 +1,6 @@
 //! The stackbeat trace format: types generated from `proto/stackbeat.proto`, a writer and a reader
 //! of packet streams.
 
-#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod columns;

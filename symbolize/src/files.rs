@@ -38,7 +38,7 @@ struct Outcome {
     failure: Option<ModuleError>,
 }
 
-/// Names the addresses in these files, and says in `report` how many. `progress` is told as in
+/// Names the addresses in these files, and says in `report` how many. `progress` is called as in
 /// [`super::Symbolizer::symbolize`]. False: it wants no more.
 pub(super) fn symbolize(
     files: BTreeMap<Arc<ModuleFile>, AddressSet>,

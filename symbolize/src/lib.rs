@@ -5,7 +5,6 @@
 //! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
 //! the next is opened.
 
-#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod boundaries;
@@ -94,7 +93,7 @@ pub struct Symbolizer {
     options: Options,
     pids: HashMap<Upid, Pid>,
     /// By process: when its `perf-PID.map` grew.
-    growths: HashMap<u32, Growth>,
+    growths: HashMap<Upid, Growth>,
 }
 
 impl Report {
@@ -129,10 +128,10 @@ impl Symbolizer {
 
     /// Tells how far the map of a process' run-time compiler had grown; in order of time.
     pub fn add_jit_map(&mut self, map: &v1::JitMap) {
-        self.growths.entry(map.upid).or_default().add(map);
+        self.growths.entry(Upid(map.upid)).or_default().add(map);
     }
 
-    /// Names the addresses. Packets go to `emit` as they are ready; `progress` is told before each
+    /// Names the addresses. Packets go to `emit` as they are ready; `progress` is called before each
     /// module and now and then in between, and says whether to go on. The names found by then are kept.
     pub fn symbolize(
         &self,
@@ -147,7 +146,7 @@ impl Symbolizer {
         };
         let files = std::mem::take(&mut wanted.by_file);
         let goes_on = files::symbolize(files, &self.options, &mut report, progress, emit);
-        let mut elsewhere: BTreeMap<u32, Vec<Query>> = BTreeMap::new();
+        let mut elsewhere: BTreeMap<Upid, Vec<Query>> = BTreeMap::new();
         for ((upid, epoch), set) in wanted.elsewhere {
             let query = |(address, kind)| Query {
                 upid,
@@ -170,12 +169,12 @@ impl Symbolizer {
 
     fn symbolize_jit(
         &self,
-        upid: u32,
+        upid: Upid,
         wanted: &[Query],
         report: &mut Report,
         emit: &mut dyn FnMut(v1::Symbols),
     ) {
-        let Some(pid) = self.pids.get(&Upid(upid)) else {
+        let Some(pid) = self.pids.get(&upid) else {
             return;
         };
         let path = jit::map_of(&self.options.jit_map_directory, *pid);
@@ -303,7 +302,7 @@ impl Packet {
     /// Frames at an address of a process that hold from this time on.
     fn add_of_process(&mut self, query: &Query, frames: &[NamedFrame], from_ns: u64) {
         let entry = v1::symbols::AddressSymbol {
-            upid: query.upid,
+            upid: query.upid.0,
             epoch: query.epoch,
             address: query.address,
             kind: query.kind.into(),

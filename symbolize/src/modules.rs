@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1;
 
-/// Modules that begin below an address to look at: ends that were never told make them overlap.
+/// Modules that begin below an address to look at: ends that were never reported make them overlap.
 const MOST_BELOW: usize = 64;
 
 /// Process, start and epoch: one address range can hold several modules in turn.
-type Key = (u32, u64, u32);
+type Key = (Upid, u64, u32);
 
 /// What makes a module's file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +51,7 @@ impl Modules {
     }
 
     /// Whether something lies there that has not gone.
-    pub fn is_there(&self, upid: u32, start: u64) -> bool {
+    pub fn is_there(&self, upid: Upid, start: u64) -> bool {
         let mut there = (self.by_key).range((upid, start, 0)..=(upid, start, u32::MAX));
         there.any(|(_, module)| module.end_epoch == 0)
     }
@@ -69,7 +70,7 @@ impl Modules {
                 file
             }
         };
-        let key = (module.upid, module.start, module.epoch);
+        let key = (Upid(module.upid), module.start, module.epoch);
         let module = Module {
             file,
             end: module.end,
@@ -80,7 +81,7 @@ impl Modules {
     }
 
     /// What lay there before this epoch has gone with it. Gives it, unless that was known.
-    pub fn end(&mut self, upid: u32, start: u64, epoch: u32) -> Option<v1::Module> {
+    pub fn end(&mut self, upid: Upid, start: u64, epoch: u32) -> Option<v1::Module> {
         let there = (upid, start, 0)..(upid, start, epoch);
         let (key, module) = self.by_key.range_mut(there).next_back()?;
         if module.end_epoch != 0 {
@@ -92,7 +93,7 @@ impl Modules {
 
     /// The module at an address: loaded by this epoch and not gone by then; of several the one that came last. Without an
     /// epoch: the last one of all.
-    pub fn at(&self, upid: u32, epoch: Option<u32>, address: u64) -> Option<&Module> {
+    pub fn at(&self, upid: Upid, epoch: Option<u32>, address: u64) -> Option<&Module> {
         let latest = epoch.unwrap_or(u32::MAX);
         let mut found: Option<(u32, &Module)> = None;
         let mut below = address;
@@ -127,7 +128,7 @@ impl Modules {
     }
 
     /// Forgets the modules of a process.
-    pub fn remove_process(&mut self, upid: u32) {
+    pub fn remove_process(&mut self, upid: Upid) {
         let all = (upid, 0, 0)..=(upid, u64::MAX, u32::MAX);
         for (_, module) in self.by_key.extract_if(all, |_, _| true) {
             // The set's and this one.
@@ -141,7 +142,7 @@ impl Modules {
 impl Module {
     fn packet(&self, (upid, start, epoch): Key) -> v1::Module {
         v1::Module {
-            upid,
+            upid: upid.0,
             epoch,
             end_epoch: self.end_epoch,
             path: self.file.path.clone(),
@@ -170,7 +171,7 @@ mod tests {
     }
 
     fn path_at(modules: &Modules, epoch: Option<u32>, address: u64) -> &str {
-        (modules.at(7, epoch, address)).map_or("", |module| module.file.path.as_str())
+        (modules.at(Upid(7), epoch, address)).map_or("", |module| module.file.path.as_str())
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
         modules.insert(&module("gone", 0x5000, 0x6000, (3, 6)));
         let in_turn = [2, 3, 8].map(|epoch| path_at(&modules, Some(epoch), 0x5000));
         assert_eq!(in_turn, ["silent", "gone", ""]);
-        assert!(modules.at(6, Some(1), 0x1000).is_none());
+        assert!(modules.at(Upid(6), Some(1), 0x1000).is_none());
         assert_eq!(path_at(&modules, Some(1), 0xfff), "");
     }
 
@@ -216,8 +217,8 @@ mod tests {
         let mut other = module("shared", 0x1000, 0x2000, (0, 0));
         other.upid = 8;
         modules.insert(&other);
-        modules.remove_process(7);
+        modules.remove_process(Upid(7));
         assert_eq!((modules.by_key.len(), modules.files.len()), (1, 1));
-        assert!(modules.at(8, Some(0), 0x1000).is_some());
+        assert!(modules.at(Upid(8), Some(0), 0x1000).is_some());
     }
 }

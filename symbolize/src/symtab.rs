@@ -6,7 +6,7 @@ use object::{
     Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags, SymbolIndex, SymbolKind,
 };
 
-/// How many symbols before an address are looked at for one that spans it: symbols nest rarely, and
+/// How many symbols before an address are searched for one that spans it: symbols nest rarely, and
 /// then not deeply.
 const NESTING: usize = 16;
 

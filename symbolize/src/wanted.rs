@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::NodeKind;
 
 use super::module::Address;
@@ -16,7 +17,7 @@ pub const MOST_ADDRESSES: usize = 2 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The process in which the address was seen.
-    pub upid: u32,
+    pub upid: Upid,
     /// The process' module epoch then.
     pub epoch: u32,
     /// Address in the process.
@@ -97,7 +98,7 @@ impl AddressSet {
 pub struct Wanted {
     pub(super) by_file: BTreeMap<Arc<ModuleFile>, AddressSet>,
     /// By process and epoch, in code that no file holds.
-    pub(super) elsewhere: BTreeMap<(u32, u32), AddressSet>,
+    pub(super) elsewhere: BTreeMap<(Upid, u32), AddressSet>,
     count: usize,
 }
 
@@ -134,13 +135,13 @@ impl Wanted {
     }
 
     /// Whether a process has addresses in code that no file holds.
-    pub fn has_elsewhere(&self, upid: u32) -> bool {
+    pub fn has_elsewhere(&self, upid: Upid) -> bool {
         let all = (upid, 0)..=(upid, u32::MAX);
         self.elsewhere.range(all).next().is_some()
     }
 
     /// Takes out the addresses of a process in code that no file holds.
-    pub fn forget_elsewhere(&mut self, upid: u32) {
+    pub fn forget_elsewhere(&mut self, upid: Upid) {
         let all = (upid, 0)..=(upid, u32::MAX);
         for (_, set) in self.elsewhere.extract_if(all, |_, _| true) {
             self.count -= set.len();

@@ -57,7 +57,7 @@ pub fn agent() -> &'static Path {
 fn use_asymmetric_barrier(mapping: &Mapping, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        signal_gate::use_asymmetric_barrier(entry, entry.utid.load(Ordering::Relaxed));
+        signal_gate::use_asymmetric_barrier(entry, entry.utid());
     }
 }
 
@@ -102,6 +102,7 @@ pub fn compile(folder: &Path, file: &str, options: &[&str]) -> PathBuf {
 
 /// A session as the collector would open it.
 pub struct Session {
+    /// What agents write into.
     pub mapping: Arc<Mapping>,
     path: CString,
     stop: Arc<AtomicBool>,
@@ -117,6 +118,7 @@ impl Default for Session {
 }
 
 impl Session {
+    /// Creates the mapping, and starts what stands in for ticker and sampler.
     pub fn new() -> Session {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -123,11 +123,14 @@ pub fn python() -> String {
 /// What a program did, on its own or recorded.
 #[derive(Debug)]
 pub struct Run {
+    /// Status, and what it printed.
     pub output: Output,
+    /// How long it took.
     pub wall: Duration,
 }
 
 impl Run {
+    /// What it printed, as text.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
@@ -141,6 +144,7 @@ impl Run {
             .expect("the program ended")
     }
 
+    /// What it printed as errors, as text.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
@@ -149,7 +153,9 @@ impl Run {
 /// A recorded run and its trace.
 #[derive(Debug)]
 pub struct Recorded {
+    /// What the program did.
     pub run: Run,
+    /// Its trace file.
     pub trace: PathBuf,
 }
 
@@ -163,15 +169,20 @@ impl Recorded {
 /// A command to be run with and without stackbeat.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
+    /// The program and its arguments.
     pub command: Vec<String>,
+    /// Where it runs; `None`: where the test does.
     pub folder: Option<PathBuf>,
+    /// The file that it reads as standard input; `None`: nothing.
     pub input: Option<PathBuf>,
+    /// Environment variables, beside those of the test.
     pub variables: Vec<(String, String)>,
     /// Arguments of `stackbeat record`.
     pub options: Vec<String>,
 }
 
 impl Program {
+    /// A command without input, in the folder and environment of the test.
     pub fn new<S: AsRef<str>>(command: impl IntoIterator<Item = S>) -> Program {
         Program {
             command: command.into_iter().map(|s| s.as_ref().to_owned()).collect(),
@@ -179,21 +190,25 @@ impl Program {
         }
     }
 
+    /// Sets where it runs.
     pub fn folder(mut self, folder: &Path) -> Program {
         self.folder = Some(folder.into());
         self
     }
 
+    /// Sets its standard input.
     pub fn input(mut self, file: &Path) -> Program {
         self.input = Some(file.into());
         self
     }
 
+    /// Adds an environment variable.
     pub fn variable(mut self, name: &str, value: &str) -> Program {
         self.variables.push((name.into(), value.into()));
         self
     }
 
+    /// Adds arguments of `stackbeat record`.
     pub fn options(mut self, options: &[&str]) -> Program {
         self.options.extend(options.iter().map(|s| s.to_string()));
         self
@@ -230,10 +245,12 @@ impl Program {
         self.prepare(command)
     }
 
+    /// Runs it without stackbeat.
     pub fn run(&self) -> Run {
         run(self.plain_command())
     }
 
+    /// Records it, with the trace in `folder`.
     pub fn record(&self, folder: &Path) -> Recorded {
         let trace = folder.join("trace.beat");
         let run = run(self.recorded_command(&trace));

@@ -10,14 +10,23 @@ use std::path::Path;
 /// Everything in one trace.
 #[derive(Debug, Default)]
 pub struct Trace {
+    /// The first packet.
     pub header: v1::SessionHeader,
+    /// The last packet; `None`: the recording was cut off.
     pub footer: Option<v1::Footer>,
+    /// By upid.
     pub processes: BTreeMap<u32, v1::Process>,
+    /// By upid.
     pub process_ends: BTreeMap<u32, v1::ProcessEnd>,
+    /// By utid.
     pub threads: BTreeMap<u32, v1::Thread>,
+    /// By utid.
     pub thread_ends: BTreeMap<u32, v1::ThreadEnd>,
+    /// Of all processes.
     pub modules: Vec<v1::Module>,
+    /// By utid, in the order of the file.
     pub samples: BTreeMap<u32, Vec<SampleRow>>,
+    /// Counts of lost records, by utid and cause.
     pub drops: BTreeMap<(u32, i32), u64>,
     /// Of processes, by upid and name: times (ns) and values.
     pub counters: BTreeMap<(u32, String), Vec<(u64, i64)>>,
@@ -32,9 +41,13 @@ pub struct Trace {
 /// A method of managed code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Method {
+    /// With its class, as the runtime names it.
     pub name: String,
+    /// Its source file.
     pub file: String,
+    /// Where it begins there.
     pub first_line: u32,
+    /// Number of the runtime in the format.
     pub runtime: i32,
     /// Positions, and the lines from there on.
     pub lines: Vec<(u32, u32)>,
@@ -43,7 +56,9 @@ pub struct Method {
 /// A frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// Of the function.
     pub name: String,
+    /// How the frame was found.
     pub kind: NodeKind,
     /// Of a managed frame, as far as it is known; otherwise 0.
     pub line: u32,
@@ -68,6 +83,7 @@ impl Method {
 }
 
 impl Trace {
+    /// Reads a file; fails the test where it is damaged.
     pub fn read(path: &Path) -> Trace {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let mut trace = Trace::default();
@@ -265,6 +281,7 @@ impl Trace {
             .flat_map(|(thread, rows)| rows.iter().map(move |row| (*thread, row)))
     }
 
+    /// How many samples there are.
     pub fn sample_count(&self) -> usize {
         self.samples.values().map(Vec::len).sum()
     }

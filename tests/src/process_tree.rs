@@ -89,7 +89,9 @@ fn folder(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
 /// A thread as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
+    /// The kernel's number.
     pub tid: u32,
+    /// As the kernel shows it.
     pub name: String,
     /// Number of the system call that it is in.
     pub call: Option<u32>,
@@ -120,11 +122,14 @@ pub struct State {
     /// What is behind them, without numbers of sockets. Without postgres' data, whose files its processes open when they
     /// need them.
     pub descriptors: Vec<String>,
+    /// Masks of what is blocked, ignored and caught, in hexadecimal.
     pub signals: [String; 3],
+    /// Whether something of a session is mapped.
     pub is_attached: bool,
 }
 
 impl State {
+    /// What a process is like now.
     pub fn of(pid: u32) -> State {
         let names = folder(pid, "task").map(|task| fs::read_to_string(task.join("comm")));
         let names = names.flatten().map(|name| name.trim().to_owned());

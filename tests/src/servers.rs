@@ -99,11 +99,15 @@ pub fn as_postgres_user(command: Command, folder: &Path) -> Command {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which server it is.
 pub enum Kind {
+    /// One thread for its clients, and some for work in the background.
     Redis,
     /// A master and two workers.
     Nginx,
+    /// An event loop, and threads for files.
     Node,
+    /// A process for each client.
     Postgres,
     /// `examples/tokio_service.rs` of this package.
     Tokio,
@@ -337,10 +341,12 @@ impl Server {
         assert!(ended.is_none(), "{ended:?}: {}", self.log());
     }
 
+    /// What it printed.
     pub fn log(&self) -> String {
         fs::read_to_string(self.at("server.log")).unwrap_or_default()
     }
 
+    /// Where its clients find it.
     pub fn address(&self) -> Address {
         Address {
             kind: self.kind,
@@ -348,10 +354,12 @@ impl Server {
         }
     }
 
+    /// A file in its folder.
     pub fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
+    /// A file in its folder, as text.
     pub fn path(&self, name: &str) -> String {
         self.at(name).to_str().expect("UTF-8").to_owned()
     }
@@ -434,14 +442,17 @@ impl Drop for Server {
 pub struct Ended(Server);
 
 impl Ended {
+    /// The trace of its recorder.
     pub fn trace(&self) -> PathBuf {
         self.0.trace()
     }
 
+    /// What it printed.
     pub fn log(&self) -> String {
         self.0.log()
     }
 
+    /// A file in its folder, as text.
     pub fn path(&self, name: &str) -> String {
         self.0.path(name)
     }

@@ -10,6 +10,7 @@ pub fn binary() -> &'static str {
     crate::stackbeat().to_str().expect("UTF-8")
 }
 
+/// The tool, with these arguments and without input.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::stackbeat());
     command
@@ -20,6 +21,7 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// The same, in a folder.
 pub fn command_in(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = command(arguments);
     command.current_dir(folder);
@@ -40,6 +42,7 @@ pub fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// What was printed, as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -8,6 +8,7 @@ pub fn array<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value>
     value[key].as_array().expect(key).iter()
 }
 
+/// A whole number.
 #[track_caller]
 pub fn number(value: &Value, key: &str) -> u64 {
     let number = value[key].as_u64();

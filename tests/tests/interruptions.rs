@@ -1,5 +1,5 @@
-//! What a program's blocking calls return while it is recorded, as an independent witness counts it: a library
-//! that is preloaded beside the agent (`witness/witness.c`). Not one EINTR and not one short transfer more.
+//! What a program's blocking calls return while it is recorded, as an independent interposer counts it: a library
+//! that is preloaded beside the agent (`tests/interposers/interruptions.c`). Not one EINTR and not one short transfer more.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use stackbeat_tests::tool_json::{figure, number};
 use stackbeat_tests::{Program, has_kernel_clock, info, run, scratch, workspace};
 
-/// Rows of the witness: a name and three numbers.
+/// Rows of the interposer: a name and three numbers.
 const ROWS: usize = 64;
 const NAME_BYTES: usize = 40;
 const ROW_BYTES: usize = NAME_BYTES + 3 * 8;
@@ -21,15 +21,15 @@ struct Counts {
     cut: u64,
 }
 
-struct Witness {
+struct Interposer {
     library: PathBuf,
     rows: PathBuf,
 }
 
-impl Witness {
-    fn new(folder: &Path) -> Witness {
-        let library = folder.join("witness.so");
-        let source = workspace().join("tests/witness/witness.c");
+impl Interposer {
+    fn new(folder: &Path) -> Interposer {
+        let library = folder.join("interruptions.so");
+        let source = workspace().join("tests/interposers/interruptions.c");
         let mut command = Command::new("gcc");
         command.args(["-shared", "-fPIC", "-O2", "-U_FORTIFY_SOURCE", "-o"]);
         let built = run({
@@ -37,17 +37,17 @@ impl Witness {
             command
         });
         assert!(built.output.status.success(), "{}", built.stderr());
-        Witness {
+        Interposer {
             library,
-            rows: folder.join("witness.rows"),
+            rows: folder.join("interruptions.rows"),
         }
     }
 
-    /// A shell script in which `$WATCHED PROGRAM` is watched by the witness.
+    /// A shell script in which `$WATCHED PROGRAM` is watched by the interposer.
     fn script(&self, text: &str) -> Program {
         fs::write(&self.rows, [0; ROWS * ROW_BYTES]).expect("written");
         let watched = format!(
-            "env LD_PRELOAD={} WITNESS={}",
+            "env LD_PRELOAD={} INTERRUPTIONS={}",
             self.library.display(),
             self.rows.display()
         );
@@ -72,21 +72,21 @@ impl Witness {
     }
 }
 
-/// Runs a script with and without stackbeat, under each clock, and compares what the witness saw.
+/// Runs a script with and without stackbeat, under each clock, and compares what the interposer saw.
 #[track_caller]
 fn undisturbed(text: &str) {
     let folder = scratch();
-    let witness = Witness::new(folder.path());
+    let interposer = Interposer::new(folder.path());
     let text = text.replace("FOLDER", folder.path().to_str().expect("UTF-8"));
-    let plain = witness.script(&text).run();
+    let plain = interposer.script(&text).run();
     assert_eq!(plain.shell_status(), 0, "{}", plain.stderr());
-    let without = witness.counts();
+    let without = interposer.counts();
     // Nothing that was never interrupted proves anything.
-    let ticks = beside(&witness, &text, &without, &["--clock", "tick"]);
+    let ticks = beside(&interposer, &text, &without, &["--clock", "tick"]);
     let sent = figure(&ticks, "signals_sent");
     assert!(sent > 20, "{sent} signals");
     if has_kernel_clock() {
-        let kernel = beside(&witness, &text, &without, &["--clock", "kernel"]);
+        let kernel = beside(&interposer, &text, &without, &["--clock", "kernel"]);
         let samples = number(&kernel["counts"], "samples");
         assert!(samples > 100, "{samples} samples");
         assert_eq!(figure(&kernel, "signals_held_back"), 0);
@@ -96,16 +96,16 @@ fn undisturbed(text: &str) {
 /// The same run, recorded with these options. Gives what the trace says about itself.
 #[track_caller]
 fn beside(
-    witness: &Witness,
+    interposer: &Interposer,
     text: &str,
     without: &BTreeMap<String, Counts>,
     options: &[&str],
 ) -> serde_json::Value {
     let folder = scratch();
-    let script = witness.script(text).options(options);
+    let script = interposer.script(text).options(options);
     let recorded = script.record(folder.path());
     assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
-    let with = witness.counts();
+    let with = interposer.counts();
     let calls: u64 = with.values().map(|c| c.calls).sum();
     assert!(calls > 300, "{with:?}");
     for (name, counts) in &with {
@@ -119,16 +119,16 @@ fn beside(
 }
 
 #[test]
-fn the_witness_sees_what_a_signal_does() {
+fn the_interposer_sees_what_a_signal_does() {
     let folder = scratch();
-    let witness = Witness::new(folder.path());
+    let interposer = Interposer::new(folder.path());
     let script = "$WATCHED python3 -c '
 import signal, select
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 select.select([], [], [], 0.3)'";
-    assert_eq!(witness.script(script).run().shell_status(), 0);
-    assert!(witness.counts()["select"].interrupted > 0);
+    assert_eq!(interposer.script(script).run().shell_status(), 0);
+    assert!(interposer.counts()["select"].interrupted > 0);
 }
 
 #[test]

@@ -28,15 +28,15 @@ static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 
 /// Names another agent library, like `--agent`.
-pub const VARIABLE: &str = "STACKBEAT_AGENT";
+pub(crate) const VARIABLE: &str = "STACKBEAT_AGENT";
 
 /// Bytes of the library inside this binary; 0: none.
-pub fn embedded_bytes() -> usize {
+pub(crate) fn embedded_bytes() -> usize {
     EMBEDDED.len()
 }
 
 /// The library to preload: the one that was asked for, or the embedded one, extracted.
-pub fn locate(asked: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn locate(asked: Option<&Path>) -> Result<PathBuf> {
     let asked = match asked {
         Some(path) => Some(path.to_path_buf()),
         None => std::env::var_os(VARIABLE)
@@ -258,7 +258,7 @@ fn in_use(files: &[PathBuf]) -> HashSet<&Path> {
 }
 
 /// Removes an old file, unless somebody begins to use it at this moment: who does so renews it and then looks whether it is
-/// there, so it is taken away first and then looked at once more.
+/// there, so it is taken away first and then checked once more.
 fn remove(folder: &Path, path: &Path) {
     let aside = temporary(folder);
     if fs::rename(path, &aside).is_err() {
@@ -283,7 +283,7 @@ fn nanos() -> u128 {
 }
 
 /// What of names is kept from one recording to the next.
-pub fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
+pub(crate) fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
     (!is_unwanted).then(SymbolCache::of_user).flatten()
 }
 

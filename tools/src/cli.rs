@@ -2,7 +2,7 @@
 //! completions; the commands resolve what they get here into options.
 
 mod common_arguments;
-pub mod control;
+pub(crate) mod control;
 mod groups;
 mod machine_arguments;
 mod record;
@@ -11,15 +11,12 @@ mod view_arguments;
 
 use clap::{ColorChoice, Parser, Subcommand};
 
-pub use common_arguments::{
-    CaptureArgs, DumpArgs, DumpSignal, LogArgs, ModeArg, OutputArgs, SwitchArgs, SystraceArg,
-    TraceArgs, WatchArgs,
-};
-pub use groups::grouped;
-pub use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
-pub use record::{AttachArgs, RecordArgs, RecoverArgs};
-pub use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs, WritingArgs};
-pub use view_arguments::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
+pub(crate) use common_arguments::{DumpArgs, DumpSignal, LogArgs, ModeArg, SystraceArg};
+pub(crate) use groups::grouped;
+pub(crate) use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
+pub(crate) use record::{AttachArgs, RecordArgs, RecoverArgs};
+pub(crate) use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs};
+pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +33,7 @@ Examples:
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n
 Exit codes: 0 it worked, 1 a check said no, 2 an error, 3 a gate cannot tell;
 `record` exits as the recorded program did."))]
-pub struct Cli {
+pub(crate) struct Cli {
     /// When to use colours; `auto` honours NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     #[arg(hide_short_help = true, display_order = 900)]
@@ -46,7 +43,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     Record(RecordArgs),
     Attach(AttachArgs),
     Status(control::StatusArgs),

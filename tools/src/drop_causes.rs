@@ -3,12 +3,12 @@
 use stackbeat_proto::v1::drops::Cause;
 
 /// The cause with this number; one that a newer version has added reads as unknown.
-pub fn from_number(number: i32) -> Cause {
+pub(crate) fn from_number(number: i32) -> Cause {
     Cause::try_from(number).unwrap_or(Cause::Unknown)
 }
 
 /// The name in JSON.
-pub fn name(cause: Cause) -> &'static str {
+pub(crate) fn name(cause: Cause) -> &'static str {
     match cause {
         Cause::Unknown => "unknown",
         Cause::BufferFull => "buffer_full",
@@ -33,7 +33,7 @@ pub fn name(cause: Cause) -> &'static str {
 }
 
 /// What happened, after a count, and what helps.
-pub fn describe(cause: Cause) -> &'static str {
+pub(crate) fn describe(cause: Cause) -> &'static str {
     match cause {
         Cause::Unknown => "records lost for a reason that is not known",
         Cause::BufferFull => {

@@ -13,21 +13,21 @@
 
 #![forbid(unsafe_code)]
 
-pub mod agent_library;
-pub mod cli;
-pub mod commands;
-pub mod drop_causes;
+mod agent_library;
+mod cli;
+mod commands;
+mod drop_causes;
 pub mod export;
 mod meters;
-pub mod render;
-pub mod scopes;
-pub mod settings;
-pub mod summary;
-pub mod table;
-pub mod terminal;
+mod render;
+mod scopes;
+mod settings;
+mod summary;
+mod table;
+mod terminal;
 #[cfg(test)]
 mod testing;
-pub mod units;
+mod units;
 mod unrecorded;
 
 use std::io::{self, Write};
@@ -37,11 +37,11 @@ use anyhow::Context;
 use clap::FromArgMatches;
 
 /// Exit code for errors of our own (wrong usage, unreadable files).
-pub const EXIT_ERROR: u8 = 2;
+const EXIT_ERROR: u8 = 2;
 /// Exit code for "it worked, and the answer is no": a failed check.
-pub const EXIT_NEGATIVE: u8 = 1;
+const EXIT_NEGATIVE: u8 = 1;
 /// Exit code for "it worked, and there is no answer yet": a gate with too few runs, or too noisy ones.
-pub const EXIT_UNKNOWN: u8 = 3;
+const EXIT_UNKNOWN: u8 = 3;
 
 /// Parses the arguments, runs the command and turns its result into the process' exit code.
 pub fn main() -> ExitCode {

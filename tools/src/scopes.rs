@@ -8,7 +8,7 @@ use stackbeat_proto::v1::{Event, event::Kind};
 
 /// A scope that has ended, or was open when its thread did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
+pub(crate) struct Scope {
     pub thread: ThreadIndex,
     pub name: String,
     pub begin_ns: u64,
@@ -19,18 +19,18 @@ pub struct Scope {
 
 /// Scopes that are open.
 #[derive(Debug, Default)]
-pub struct Open {
+pub(crate) struct Open {
     by_thread: HashMap<ThreadIndex, Vec<(String, u64)>>,
 }
 
 impl Open {
-    pub fn begin(&mut self, thread: ThreadIndex, name: &str, at_ns: u64) {
+    pub(crate) fn begin(&mut self, thread: ThreadIndex, name: &str, at_ns: u64) {
         let open = self.by_thread.entry(thread).or_default();
         open.push((name.to_owned(), at_ns));
     }
 
     /// The scope that ends; `None` for an end without a begin.
-    pub fn end(&mut self, thread: ThreadIndex, at_ns: u64) -> Option<Scope> {
+    pub(crate) fn end(&mut self, thread: ThreadIndex, at_ns: u64) -> Option<Scope> {
         let open = self.by_thread.get_mut(&thread)?;
         let (name, begin_ns) = open.pop()?;
         Some(Scope {
@@ -43,7 +43,7 @@ impl Open {
     }
 
     /// Those that never ended; they last as long as their threads.
-    pub fn rest(&mut self, end_of: impl Fn(ThreadIndex) -> u64) -> Vec<Scope> {
+    pub(crate) fn rest(&mut self, end_of: impl Fn(ThreadIndex) -> u64) -> Vec<Scope> {
         let mut threads: Vec<_> = self.by_thread.keys().copied().collect();
         threads.sort();
         let mut rest = Vec::new();
@@ -58,7 +58,7 @@ impl Open {
 
 /// Asynchronous work that has ended, or was under way when its process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub(crate) struct Work {
     pub process: ProcessIndex,
     /// Where it began.
     pub thread: ThreadIndex,
@@ -70,7 +70,7 @@ pub struct Work {
 
 /// A lane for each, in order of their begins: what overlaps, of one name in one process, is in different lanes. Each gets the lowest that
 /// is free.
-pub fn lanes(all: &[Work]) -> Vec<usize> {
+pub(crate) fn lanes(all: &[Work]) -> Vec<usize> {
     /// Of one name in one process.
     #[derive(Default)]
     struct Lanes {
@@ -101,7 +101,7 @@ pub fn lanes(all: &[Work]) -> Vec<usize> {
 /// Begins and ends of asynchronous work. Those of several threads come in any order, so they are put together when
 /// all are there.
 #[derive(Debug, Default)]
-pub struct Asynchronous {
+pub(crate) struct Asynchronous {
     names: HashMap<String, u32>,
     points: Vec<Point>,
 }
@@ -118,7 +118,7 @@ struct Point {
 
 impl Asynchronous {
     /// True: it is an event of this kind.
-    pub fn add(&mut self, trace: &Trace, thread: ThreadIndex, event: &Event) -> bool {
+    pub(crate) fn add(&mut self, trace: &Trace, thread: ThreadIndex, event: &Event) -> bool {
         let is_one = matches!(event.kind(), Kind::AsyncBegin | Kind::AsyncEnd);
         if is_one {
             self.point(trace.thread(thread).process, thread, event);
@@ -143,7 +143,7 @@ impl Asynchronous {
     }
 
     /// All of it, by begin. An end without a begin is nobody's; with two begins it ends the later.
-    pub fn finish(mut self, end_of: impl Fn(ProcessIndex) -> u64) -> Vec<Work> {
+    pub(crate) fn finish(mut self, end_of: impl Fn(ProcessIndex) -> u64) -> Vec<Work> {
         let mut names = vec![String::new(); self.names.len()];
         for (name, number) in self.names {
             names[number as usize] = name;

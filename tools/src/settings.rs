@@ -6,11 +6,12 @@
 //! variable, that before the file, that before the default. `docs/configuration.md` is made from the same.
 
 mod file;
+#[cfg(test)]
 mod page;
 
 pub(crate) use file::place;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -19,15 +20,13 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::cli::{self, Cli};
 
-pub use page::page;
-
 /// The command that has settings, and names their table in the file.
-pub const COMMAND: &str = "record";
+pub(crate) const COMMAND: &str = "record";
 /// The commands that take them, each those that it has.
-pub const COMMANDS: [&str; 2] = [COMMAND, "attach"];
+pub(crate) const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub const SETTINGS: [&str; 28] = [
+pub(crate) const SETTINGS: [&str; 28] = [
     "interval",
     "main-interval",
     "budget",
@@ -38,7 +37,7 @@ pub const SETTINGS: [&str; 28] = [
     "counters",
     "long-wait",
     "dump-on",
-    "dump-on-slow-turn",
+    "dump-on-slow-iteration",
     "dump-on-block",
     "dump-on-block-in",
     "dump-on-crash",
@@ -58,11 +57,11 @@ pub const SETTINGS: [&str; 28] = [
     "commit",
 ];
 /// Names the file.
-pub const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";
+pub(crate) const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";
 /// What the file is called.
-pub const FILE_NAME: &str = "stackbeat.toml";
+pub(crate) const FILE_NAME: &str = "stackbeat.toml";
 /// Variables that are no settings: name and what it is.
-pub const OTHER_VARIABLES: [(&str, &str); 4] = [
+pub(crate) const OTHER_VARIABLES: [(&str, &str); 4] = [
     (
         "STACKBEAT_CONFIG",
         "the file to read settings from; empty for none",
@@ -105,7 +104,7 @@ impl std::fmt::Display for Source {
 }
 
 /// The variable of a setting.
-pub fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     format!("STACKBEAT_{}", name.to_uppercase().replace('-', "_"))
 }
 
@@ -115,7 +114,7 @@ pub fn variable(name: &str) -> String {
 ///
 /// A file that cannot be read or has something wrong in it, a variable with a wrong value; where it is
 /// and what would be right.
-pub fn command() -> Result<Command> {
+pub(crate) fn command() -> Result<Command> {
     let command = definition();
     let mut given = file::read()?;
     for (name, value) in variables() {
@@ -148,7 +147,7 @@ pub fn command() -> Result<Command> {
 
 /// The command line's definition. Settings that are switches take a value, so that a flag can take back
 /// what a file says.
-pub fn definition() -> Command {
+pub(crate) fn definition() -> Command {
     COMMANDS
         .into_iter()
         .fold(cli::grouped(Cli::command()), |command, name| {
@@ -234,21 +233,9 @@ fn judge(command: &Command, given: &Given) -> Result<()> {
     Err(anyhow::anyhow!("{said}")).with_context(|| given.source.to_string())
 }
 
-/// The argument of a setting, in the definition.
-fn arg_of<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
-    let record = command.find_subcommand(COMMAND)?;
-    record.get_arguments().find(|a| a.get_long() == Some(name))
-}
-
-/// Its default as a text.
-fn default_of(arg: &Arg) -> String {
-    let values = arg.get_default_values();
-    let texts = values.iter().map(|v| OsStr::to_string_lossy(v));
-    texts.collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::page::{arg_of, page};
     use super::*;
     use crate::testing::golden_at;
 

@@ -8,7 +8,7 @@ const MIN_NAME: usize = 24;
 
 /// One column.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub(crate) struct Column {
     title: &'static str,
     left: bool,
     /// Cut at the end, not in the middle.
@@ -19,7 +19,7 @@ pub struct Column {
 
 impl Column {
     /// A column of numbers.
-    pub fn number(title: &'static str, optional: u8) -> Column {
+    pub(crate) fn number(title: &'static str, optional: u8) -> Column {
         Column {
             title,
             left: false,
@@ -29,7 +29,7 @@ impl Column {
     }
 
     /// A column of names.
-    pub fn text(title: &'static str, optional: u8) -> Column {
+    pub(crate) fn text(title: &'static str, optional: u8) -> Column {
         Column {
             title,
             left: true,
@@ -39,7 +39,7 @@ impl Column {
     }
 
     /// A column of lists, most important first.
-    pub fn list(title: &'static str, optional: u8) -> Column {
+    pub(crate) fn list(title: &'static str, optional: u8) -> Column {
         Column {
             cut_end: true,
             ..Column::text(title, optional)
@@ -49,13 +49,13 @@ impl Column {
 
 /// A table that is being filled.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub fn new(columns: Vec<Column>) -> Table {
+    pub(crate) fn new(columns: Vec<Column>) -> Table {
         Table {
             columns,
             rows: Vec::new(),
@@ -63,18 +63,18 @@ impl Table {
     }
 
     /// Adds a row; one text per column.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         let cells = cells.iter().map(|c| clean(c).into_owned());
         self.rows.push(cells.collect());
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// The finished text. `width` is `None` when lines may be as long as they like.
-    pub fn render(&self, width: Option<usize>, style: Style) -> String {
+    pub(crate) fn render(&self, width: Option<usize>, style: Style) -> String {
         let widths: Vec<usize> = self
             .columns
             .iter()
@@ -167,7 +167,7 @@ fn cut_end(text: &str, room: usize) -> String {
 }
 
 /// Cuts the middle out of a text that is too long: both ends of a name tell something.
-pub fn shorten(text: &str, room: usize) -> String {
+pub(crate) fn shorten(text: &str, room: usize) -> String {
     let n = length(text);
     if n <= room {
         return text.to_string();

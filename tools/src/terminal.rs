@@ -11,7 +11,7 @@ use clap::ColorChoice;
 static COLOR: AtomicU8 = AtomicU8::new(0);
 
 /// Remembers `--color`.
-pub fn set_color(choice: ColorChoice) {
+pub(crate) fn set_color(choice: ColorChoice) {
     let value = match choice {
         ColorChoice::Auto => 0,
         ColorChoice::Always => 1,
@@ -45,20 +45,20 @@ const STYLES: [&str; 6] = [
 
 /// ANSI styles, or nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Style {
+pub(crate) struct Style {
     enabled: bool,
 }
 
 impl Style {
     /// For text that goes to standard output.
-    pub fn stdout() -> Style {
+    pub(crate) fn stdout() -> Style {
         Style {
             enabled: wants_color(io::stdout().is_terminal()),
         }
     }
 
     /// For text that goes to standard error.
-    pub fn stderr() -> Style {
+    pub(crate) fn stderr() -> Style {
         Style {
             enabled: wants_color(io::stderr().is_terminal()),
         }
@@ -72,41 +72,41 @@ impl Style {
         }
     }
 
-    pub fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    pub fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
 
-    pub fn good(self, text: &str) -> String {
+    pub(crate) fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    pub fn warning(self, text: &str) -> String {
+    pub(crate) fn warning(self, text: &str) -> String {
         self.wrap("33", text)
     }
 
-    pub fn bad(self, text: &str) -> String {
+    pub(crate) fn bad(self, text: &str) -> String {
         self.wrap("31;1", text)
     }
 }
 
 /// `stackbeat`, in the colour of errors.
-pub fn error_label() -> String {
+pub(crate) fn error_label() -> String {
     Style::stderr().bad("stackbeat")
 }
 
 /// Whether a character steers a terminal: control characters (C0, DEL, C1), and those that change the direction of
 /// text (Unicode, UAX #9), which make a line read otherwise than it is.
-pub fn steers(c: char) -> bool {
+pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A name in one line, without what would steer the terminal: names come from recorded programs.
-pub fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.chars().any(steers) {
         let shown = |c: char| match c {
             '\n' | '\t' | '\r' => ' ',
@@ -141,7 +141,7 @@ fn harmless(text: &str, styled: bool) -> Cow<'_, str> {
 }
 
 /// A finished text as a file may get it: without styles, and with nothing that would steer a terminal that shows it.
-pub fn plain(text: &str) -> Cow<'_, str> {
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let unstyled = STYLES.iter().fold(Cow::Borrowed(text), |text, style| {
         match text.contains(style) {
             true => Cow::Owned(text.replace(style, "")),
@@ -156,7 +156,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
 
 /// Columns that a table on standard output may take: `COLUMNS`, the terminal's width, or `None` when
 /// nobody wraps lines (a file or a pipe).
-pub fn width() -> Option<usize> {
+pub(crate) fn width() -> Option<usize> {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|v| v.parse().ok()) {
         return Some(columns);
     }
@@ -164,15 +164,15 @@ pub fn width() -> Option<usize> {
 }
 
 /// Columns of standard error, when it is a terminal.
-pub fn stderr_width() -> Option<usize> {
+pub(crate) fn stderr_width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stderr()).map(|(w, _)| usize::from(w.0))
 }
 
 /// What is said when standard output fails.
-pub const NOT_WRITTEN: &str = "standard output: cannot be written";
+pub(crate) const NOT_WRITTEN: &str = "standard output: cannot be written";
 
 /// Writes a finished text to standard output.
-pub fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let text = harmless(text, wants_color(io::stdout().is_terminal()));
     write_out(text.as_bytes())
 }
@@ -184,7 +184,7 @@ fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Writes a page, which is for a browser, to standard output.
-pub fn print_page(page: &str) -> anyhow::Result<()> {
+pub(crate) fn print_page(page: &str) -> anyhow::Result<()> {
     match io::stdout().is_terminal() {
         true => print(page),
         false => write_out(page.as_bytes()),
@@ -192,7 +192,7 @@ pub fn print_page(page: &str) -> anyhow::Result<()> {
 }
 
 /// Writes a line, or finished lines, to standard error.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let text = harmless(text, wants_color(io::stderr().is_terminal()));
     let mut out = io::stderr().lock();
     // Nobody is left to tell.
@@ -201,22 +201,22 @@ pub fn say(text: &str) {
 }
 
 /// A value as indented JSON, with a newline at the end. What would steer a terminal is escaped.
-pub fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(escaped(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 /// The same, in one line.
-pub fn json_line(value: &impl serde::Serialize) -> anyhow::Result<String> {
+pub(crate) fn json_line(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(escaped(&serde_json::to_string(value)?) + "\n")
 }
 
 /// Writes a value as indented JSON.
-pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&json(value)?)
 }
 
 /// In JSON such characters stand in strings only, where those below U+0020 are escaped already (RFC 8259, 7).
-pub fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match steers(c) && c != '\n' {
@@ -228,7 +228,7 @@ pub fn escaped(json: &str) -> String {
 }
 
 /// True when the reader of our output went away: not an error of anybody's.
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
             .downcast_ref::<io::Error>()
@@ -237,7 +237,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// A file is only replaced by who says so. Pipes and devices are there before.
-pub fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
+pub(crate) fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
     if output.is_file() && !force {
         bail!(exists_already(output));
     }
@@ -245,7 +245,7 @@ pub fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
 }
 
 /// What is said of an output that would be replaced.
-pub fn exists_already(output: &Path) -> String {
+pub(crate) fn exists_already(output: &Path) -> String {
     format!(
         "{}: exists already; choose another name with -o, or replace it with --force",
         output.display()

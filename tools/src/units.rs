@@ -1,7 +1,7 @@
 //! Durations, sizes and counts as users write and read them.
 
 /// Parses `1ms`, `100us`, `100µs`, `50000ns`, `0.5s` into nanoseconds.
-pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_duration_ns(text: &str) -> Result<u64, String> {
     const HINT: &str = "write a number with its unit: 1ms, 100us, 50000ns, 1s";
     let (number, unit) = split_unit(text);
     let factor = match unit {
@@ -23,7 +23,7 @@ pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a part of something: `1%`, `0.5%`, `1`.
-pub fn parse_percent(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
@@ -33,13 +33,13 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
 
 /// A period, or that something is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Period {
+pub(crate) enum Period {
     Off,
     Ns(u64),
 }
 
 /// Parses a duration, or `off`.
-pub fn parse_period(text: &str) -> Result<Period, String> {
+pub(crate) fn parse_period(text: &str) -> Result<Period, String> {
     match text {
         "off" => Ok(Period::Off),
         text => parse_duration_ns(text)
@@ -49,7 +49,7 @@ pub fn parse_period(text: &str) -> Result<Period, String> {
 }
 
 /// Parses `8MiB`, `8M`, `512k`, `1GiB`, `8388608` into bytes. All units are powers of 1024.
-pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size_bytes(text: &str) -> Result<u64, String> {
     const HINT: &str = "write a number of bytes or 512KiB, 8MiB, 1GiB";
     let (number, unit) = split_unit(text);
     let shift = match unit.to_ascii_lowercase().as_str() {
@@ -78,7 +78,7 @@ fn split_unit(text: &str) -> (&str, &str) {
 }
 
 /// `1.23 s`, `45.6 ms`, `789 µs`, `12 ns`: three significant digits.
-pub fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let ns_f = ns as f64;
     match ns {
         0 => "0".into(),
@@ -99,7 +99,7 @@ pub fn duration(ns: u64) -> String {
 }
 
 /// `12 B`, `3.40 KiB`, `1.20 GiB`.
-pub fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     const K: f64 = 1024.0;
     let f = n as f64;
     if n == 0 {
@@ -118,7 +118,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// `1234`, `45.6 k`, `7.89 M`.
-pub fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let f = n as f64;
     if n < 10_000 {
         n.to_string()
@@ -132,7 +132,7 @@ pub fn count(n: u64) -> String {
 }
 
 /// A share in percent: `12.3 %`; empty when the whole is zero.
-pub fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return String::new();
     }
@@ -150,7 +150,7 @@ fn three_digits(value: f64, unit: &str) -> String {
 }
 
 /// `1 thread`, `12.3 k threads`.
-pub fn plural(n: u64, one: &str, many: &str) -> String {
+pub(crate) fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 

@@ -12,7 +12,7 @@ const UNSEEN_NS: u64 = 10_000_000;
 
 /// All processes that ran the same program unrecorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct UnrecordedRow {
+pub(crate) struct UnrecordedRow {
     pub name: String,
     pub executable: String,
     /// `static`, `privileged`, `architecture`, `loader`, `not_followed`, `sandbox`, `not_known`.

@@ -14,7 +14,7 @@ use stackbeat_core::sync::Ordering;
 pub(crate) struct Crash {
     pub pid: Pid,
     pub signal: &'static str,
-    /// `None`: only its parent told.
+    /// `None`: only its parent reported it.
     pub thread: Option<CrashedThread>,
 }
 

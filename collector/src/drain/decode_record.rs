@@ -132,6 +132,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stackbeat_core::ids::Tid;
     use stackbeat_core::platform::Usage;
     use stackbeat_core::shm::record_format::{flags, header};
 
@@ -176,7 +177,7 @@ mod tests {
             involuntary_switches: 4,
         };
         assert_eq!(full.usage, Some(usage));
-        assert_eq!(full.waker_tid, Some(4242));
+        assert_eq!(full.waker_tid, Some(Tid(4242)));
         assert_eq!(full.duration_cycles, 40);
         assert_eq!(next(&mut rest), Ok(None));
     }

@@ -1,6 +1,6 @@
 //! Draining: from the shared mapping into packets.
 //!
-//! One pass looks at the registry (who is new, who has ended), copies what threads committed since the
+//! One pass reads the registry (who is new, who has ended), copies what threads committed since the
 //! last pass, reads the nodes that those records refer to, and hands everything to the sink. Only when
 //! the sink has stored it, the sub-buffers are marked as drained. So at any moment of death a record
 //! is in the mapping, in the file, or (between the two steps) in both, where its number tells.
@@ -56,8 +56,8 @@ const CLOCK_PACKET_NS: u64 = 1_000_000_000;
 const MOST_FORGOTTEN: usize = 8192;
 const FORGOTTEN_PART: usize = 8;
 
-/// Sub-buffers that are looked at, about, to see how full the pool is.
-const FILL_LOOKS: u32 = 512;
+/// Sub-buffers that are read, about, to see how full the pool is.
+const FILL_SAMPLE: u32 = 512;
 
 /// Where packets go.
 pub(crate) trait Sink {
@@ -295,13 +295,13 @@ impl Drainer {
             && let Some(upid) = self.lifecycle.next_to_forget(now_ns)
         {
             addresses += self.want_names(Some(upid)) + 1;
-            let has_jit_map = self.wanted.has_elsewhere(upid.0)
+            let has_jit_map = self.wanted.has_elsewhere(upid)
                 && self
                     .lifecycle
                     .pid(upid)
                     .is_some_and(stackbeat_symbolize::has_jit_map);
             if !has_jit_map {
-                self.wanted.forget_elsewhere(upid.0);
+                self.wanted.forget_elsewhere(upid);
             }
             self.lifecycle.forget(upid, keep, has_jit_map);
         }
@@ -338,7 +338,7 @@ impl Drainer {
         self.flush(mapping, sink, &mut Batch::default())
     }
 
-    /// Whether this sub-buffer's thread or process was not there when the registry was looked at.
+    /// Whether this sub-buffer's thread or process was not there when the registry was read.
     fn is_of_unregistered(&self, mapping: &Mapping, i: u32) -> bool {
         mapping.buffer(i).is_some_and(|header| {
             let thread = header.utid();
@@ -596,9 +596,9 @@ impl Drainer {
         Ok(())
     }
 
-    /// How full the pool is, 0 to 1, by looks at some of it.
+    /// How full the pool is, 0 to 1, by a sample of it.
     pub(crate) fn fill(&self, mapping: &Mapping) -> f64 {
-        let step = (mapping.buffers() / FILL_LOOKS).max(1);
+        let step = (mapping.buffers() / FILL_SAMPLE).max(1);
         let states = (0..mapping.buffers())
             .step_by(step as usize)
             .filter_map(|i| mapping.buffer(i))

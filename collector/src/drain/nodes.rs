@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stackbeat_core::ids::Upid;
-use stackbeat_core::shm::callstack::{NodeValue, Table};
+use stackbeat_core::shm::callstack::{NodeValue, Table, process_of_root};
 use stackbeat_core::shm::layout::{ThreadEntry, node_id, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
@@ -184,9 +184,10 @@ impl Nodes {
         let mut queries = Vec::new();
         for (root, set) in self.addresses.extract_if(roots, |_, _| true) {
             self.address_count -= set.len();
+            let (upid, epoch) = process_of_root(root);
             queries.extend(set.iter().map(|(address, kind)| Query {
-                upid: (root >> 32) as u32,
-                epoch: root as u32,
+                upid,
+                epoch,
                 address,
                 kind,
             }));
@@ -224,7 +225,7 @@ impl Nodes {
         if generation > 0 && !self.has_read_all(mapping, generation - 1) {
             return false;
         }
-        // A capture notes generation + 1 before it looks at the slot.
+        // A capture notes generation + 1 before it reads the slot.
         let current = generation.wrapping_add(1);
         for thread in threads {
             let capturing = thread.capturing.load(Ordering::SeqCst);
@@ -332,7 +333,7 @@ mod tests {
         queries.dedup();
         assert_eq!((queries.len(), nodes.unnamed), (1000, 0));
         let first = &queries[0];
-        assert_eq!((first.upid, first.epoch), (7, 0));
+        assert_eq!((first.upid, first.epoch), (Upid(7), 0));
         let exact = queries.iter().filter(|q| q.kind == NodeKind::LeafPc);
         assert_eq!(exact.count(), 500);
         assert!(queries.iter().all(|q| q.address >> 46 == 1));
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_addresses_than_names_are_made_for_it_is_told() {
+    fn more_addresses_than_names_are_made_for_are_reported() {
         let mut nodes = Nodes::default();
         for address in 0..MOST_ADDRESSES as u64 + 10 {
             nodes.want_name(1 << 32, address, node_kind::NATIVE);

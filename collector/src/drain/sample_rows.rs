@@ -39,8 +39,8 @@ impl Drainer {
             probe: wait.probe.into(),
             object: wait.object,
             result: wait.result,
-            owner_tid: wait.owner_tid,
-            waker_utid: wait.waker_utid,
+            owner_tid: wait.owner_tid.0,
+            waker_utid: wait.waker_utid.0,
             wake_number: wait.wake_number,
         })
     }
@@ -79,7 +79,7 @@ impl Drainer {
                 voluntary_switches: usage.voluntary_switches,
                 involuntary_switches: usage.involuntary_switches,
             }),
-            waker_tid: sample.waker_tid,
+            waker_tid: sample.waker_tid.map(|tid| tid.0),
         }
     }
 

@@ -23,8 +23,8 @@ impl Drainer {
     /// Sub-buffers with records that were not drained, each thread's in the order of its records, and
     /// the number of the first record to expect.
     ///
-    /// A thread may complete a sub-buffer behind our back, after its place was looked at, and take
-    /// another one that is seen. So where records are missing before a sub-buffer the pool is looked at
+    /// A thread may complete a sub-buffer behind our back, after its place was read, and take
+    /// another one that is seen. So where records are missing before a sub-buffer the pool is read
     /// once more: what was completed before the first scan ended is seen then, and a gap that is still
     /// there is a loss.
     pub(super) fn waiting(&self, mapping: &Mapping) -> Vec<(u32, u64)> {
@@ -57,7 +57,7 @@ impl Drainer {
         ready
     }
 
-    /// Looks at the pool once: what has records, in the order of threads and their records.
+    /// Reads the pool once: what has records, in the order of threads and their records.
     fn undrained(&self, mapping: &Mapping) -> Vec<Waiting> {
         let mut found = Vec::new();
         for i in 0..mapping.buffers() {

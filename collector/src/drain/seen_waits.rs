@@ -102,7 +102,7 @@ fn node_of(mapping: &Mapping, wait: &SeenWait) -> u32 {
     else {
         return 0;
     };
-    let root = (root_address(wait.upid.0, wait.epoch), node_kind::ROOT);
+    let root = (root_address(wait.upid, wait.epoch), node_kind::ROOT);
     let cut = (!wait.stack.is_whole).then_some((0, node_kind::TRUNCATED));
     let frames = wait.stack.frames.iter().copied();
     let mut node = 0;

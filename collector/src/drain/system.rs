@@ -22,7 +22,7 @@ pub(crate) trait System: fmt::Debug + Send {
     /// The path of the file that is mapped at an address, while it is.
     fn mapped_file(&self, pid: Pid, address: u64) -> Option<String>;
 
-    /// Whether a process has a thread with this tid; true when that cannot be told.
+    /// Whether a process has a thread with this tid; true when that is not known.
     fn has_thread(&self, pid: Pid, tid: Tid) -> bool;
 
     /// The name that a thread has given itself.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
-use stackbeat_core::ids::Pid;
+use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
@@ -15,7 +15,7 @@ use stackbeat_proto::stream::PacketReader;
 use super::*;
 use crate::linux::system::Linux;
 
-/// What was stored; refuses as often as it is told.
+/// What was stored; refuses as often as it is asked to.
 #[derive(Default)]
 struct Memory {
     stored: Vec<u8>,
@@ -79,7 +79,7 @@ impl World {
         };
         let mapping = Mapping::create(&path, capacity).expect("a small mapping");
         let new = NewProcess {
-            pid: std::process::id(),
+            pid: Pid(std::process::id()),
             cycles: 1,
             ..Default::default()
         };
@@ -100,7 +100,7 @@ impl World {
     fn thread(&self) -> Thread<'_> {
         let new = NewThread {
             // Nobody's: it has left already when its entry says that it ends.
-            tid: 1 << 22,
+            tid: Tid(1 << 22),
             process: self.process,
             cycles: 1,
             ..Default::default()
@@ -136,7 +136,7 @@ impl Thread<'_> {
             pool: &self.world.mapping,
             entry: self.entry,
             index: self.index,
-            upid: 1,
+            upid: Upid(1),
             mode: self.world.mode,
             generation,
         }
@@ -183,7 +183,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
         &*drainer.system,
     );
     assert!(drainer.waiting(&world.mapping).len() == 1);
-    // Behind the back of a pass that has looked at the pool already.
+    // Behind the back of a pass that has read the pool already.
     assert!(thread.sample(0));
     thread.end();
     drainer.lifecycle.meet_newcomers(
@@ -308,7 +308,7 @@ fn a_full_table_is_followed_by_the_next_generation() {
                 kind,
             })
         };
-        let root = insert(0, root_address(1, 0), node_kind::ROOT).expect("room");
+        let root = insert(0, root_address(Upid(1), 0), node_kind::ROOT).expect("room");
         for i in 0..800 {
             let node = insert(root, 0x1000 + i * 16, node_kind::NATIVE).expect("room");
             expected.push(node_id(generation, 1024, node));
@@ -373,7 +373,7 @@ fn methods_come_once_and_before_the_nodes_that_name_them() {
                 let number = table.insert(key, &description).expect("room");
                 let managed = NodeValue {
                     parent: 0,
-                    address: root_address(1, 0),
+                    address: root_address(Upid(1), 0),
                     kind: node_kind::ROOT,
                 };
                 let root = stacks.insert(managed).expect("room");
@@ -521,7 +521,7 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
         });
         node.expect("room")
     };
-    let root = insert(0, root_address(1, 0), node_kind::ROOT);
+    let root = insert(0, root_address(Upid(1), 0), node_kind::ROOT);
     let node = insert(root, 0x1500, node_kind::NATIVE);
     thread.sample(node_id(0, 1024, insert(node, 0x9000, node_kind::LEAF_PC)));
     thread.end();
@@ -535,9 +535,21 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     let now_ns = Snapshot::take(ClockSource::Monotonic).monotonic_ns;
     // What the recorder sees from outside may come a little later than the end.
     drainer.forget_the_ended(now_ns + 1_000_000_000, Keep::Nothing);
-    assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
+    assert!(
+        drainer
+            .lifecycle
+            .modules()
+            .at(Upid(1), Some(0), 0x1500)
+            .is_some()
+    );
     drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
-    assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_none());
+    assert!(
+        drainer
+            .lifecycle
+            .modules()
+            .at(Upid(1), Some(0), 0x1500)
+            .is_none()
+    );
     assert_eq!(drainer.lifecycle.pids().count(), 0);
     assert!(drainer.nodes.take_wanted(None).is_empty());
     let wanted = drainer.take_wanted();
@@ -547,7 +559,10 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
         build_id: Vec::new(),
     };
     assert_eq!(in_files, [(&file, 0x1100, v1::NodeKind::Native)]);
-    assert!(!wanted.has_elsewhere(1), "it has left no map of a compiler");
+    assert!(
+        !wanted.has_elsewhere(Upid(1)),
+        "it has left no map of a compiler"
+    );
 
     // What is seen still later of it is no reason to remember it for good.
     let late = || v1::Module {
@@ -559,9 +574,21 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     };
     for _ in 0..2 {
         drainer.lifecycle.add_module(late());
-        assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
+        assert!(
+            drainer
+                .lifecycle
+                .modules()
+                .at(Upid(1), Some(0), 0x1500)
+                .is_some()
+        );
         drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
-        assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_none());
+        assert!(
+            drainer
+                .lifecycle
+                .modules()
+                .at(Upid(1), Some(0), 0x1500)
+                .is_none()
+        );
     }
 }
 
@@ -581,10 +608,16 @@ fn a_module_that_is_seen_before_its_process_stays() {
         .expect("stored");
     let now_ns = Snapshot::take(ClockSource::Monotonic).monotonic_ns;
     drainer.forget_the_ended(now_ns + 11_000_000_000, Keep::Nothing);
-    assert!(drainer.lifecycle.modules().at(1, Some(0), 0x1500).is_some());
+    assert!(
+        drainer
+            .lifecycle
+            .modules()
+            .at(Upid(1), Some(0), 0x1500)
+            .is_some()
+    );
 }
 
-/// A look takes a while: a thread that is killed meanwhile may have captured since the look's clock was read.
+/// A pass takes a while: a thread that is killed meanwhile may have captured since the pass read its clock.
 #[test]
 fn a_killed_thread_ends_after_its_last_capture() {
     let world = World::new(8, Mode::Endless);

@@ -16,7 +16,7 @@ use super::procfs::{self, Identity, Watch};
 use super::record::{Subject, Teller, begin};
 use super::sharing::{Place, give};
 use super::transfers::Transfers;
-use super::{family, find_program};
+use super::{descendants, find_program};
 use crate::session::attach_error::AttachError;
 use crate::session::clocks::now_ns;
 use crate::session::error::{RecordError, Warning};
@@ -85,7 +85,7 @@ pub fn attach(
     };
     let descendants = attachment.descendants.then(|| {
         let session = place.inside(&setup.storage);
-        family::attach(
+        descendants::attach(
             target,
             attachment.allow_seccomp,
             &options.agent,
@@ -94,7 +94,7 @@ pub fn attach(
             &mut warn,
         )
     });
-    let left_out = family::descendants(pid).len();
+    let left_out = descendants::of(pid).len();
     if !attachment.descendants && options.follow_children && left_out > 0 {
         warn(Warning::DescendantsLeftOut { count: left_out });
     }
@@ -107,7 +107,7 @@ pub fn attach(
     let end = attachment.duration.map(|d| began + d);
     while !watch.has_ended() && end.is_none_or(|end| Instant::now() < end) {
         let left = end.map_or(POLL, |end| end.saturating_duration_since(Instant::now()));
-        if is_told_to_leave(&setup.signal_descriptor, left.min(POLL)) {
+        if is_asked_to_detach(&setup.signal_descriptor, left.min(POLL)) {
             break;
         }
         cpu_after = cpu_ns(pid).max(cpu_after);
@@ -146,7 +146,7 @@ pub fn attach(
             .map(|(after, before)| after.since(before).counters(now_ns()).collect()),
     };
     let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
-        is_told_to_leave(&setup.signal_descriptor, Duration::ZERO)
+        is_asked_to_detach(&setup.signal_descriptor, Duration::ZERO)
     });
     outcome.attach_session = Some(AttachSession {
         attach: arrival,
@@ -180,7 +180,7 @@ fn cpu_ns(pid: Pid) -> u64 {
 }
 
 /// Waits for a signal that asks us to end.
-fn is_told_to_leave(signals: &OwnedFd, timeout: Duration) -> bool {
+fn is_asked_to_detach(signals: &OwnedFd, timeout: Duration) -> bool {
     let mut polled = libc::pollfd {
         fd: signals.as_raw_fd(),
         events: libc::POLLIN,
@@ -225,8 +225,8 @@ fn settle(mapping: &Mapping) {
     }
 }
 
-/// Sends the agent away from the process and from the children that it has started meanwhile. Gives the
-/// visit to the process itself.
+/// Detaches the agent from the process and from the children that it has started meanwhile. Gives what that
+/// cost the process itself.
 fn leave(
     mapping: &Mapping,
     pid: Pid,

@@ -172,7 +172,7 @@ fn judge(
     Ok(judge_elf(path, &file, head, preload))
 }
 
-/// A script is seen as far as its interpreter is; `env` hands over to the program it is told.
+/// A script is seen as far as its interpreter is; `env` hands over to the program that it is given.
 fn judge_script(
     path: &Path,
     line: &[u8],

@@ -2,19 +2,19 @@
 //!
 //! - `procfs` and `system`: what /proc says, and what of it the drain asks; `find_program`, `spawn`, `group_sentinel`, `supervise`,
 //!   `death`: a program's start, life and end; `transfers`, `systrace`, `unix_peers`: single questions to the kernel;
-//! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `family`: the agent in processes that
+//! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `descendants`: the agent in processes that
 //!   run already;
-//! - `sampler`, `ticker`: when and how threads are interrupted; `off_cpu`, `locks`: threads that wait; `meter`:
+//! - `sampler`, `ticker`: when and how threads are interrupted; `off_cpu`, `lock_waits`: threads that wait; `meter`:
 //!   counters; `unrecorded`: processes without an agent;
 //! - `record`, `attached`: a recording from its begin to its end.
 
 pub(crate) mod attach;
 pub(crate) mod attached;
 pub(crate) mod death;
-mod family;
+mod descendants;
 mod find_program;
 mod group_sentinel;
-mod locks;
+mod lock_waits;
 mod meter;
 mod off_cpu;
 mod procfs;

@@ -384,7 +384,7 @@ fn parse_is_waiting(read: &str) -> Option<bool> {
     Some(waits && flags & NOT_THE_PROGRAMS == 0)
 }
 
-/// Whether a process has a thread with this tid; true when that cannot be told.
+/// Whether a process has a thread with this tid; true when that is not known.
 pub(super) fn has_thread(pid: Pid, tid: Tid) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
 }

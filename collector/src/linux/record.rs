@@ -21,9 +21,9 @@ use stackbeat_proto::columns::time_unit_ns;
 
 use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
-use super::locks::Locks;
+use super::lock_waits::LockWaits;
 use super::meter::Meter;
-use super::off_cpu::Watcher;
+use super::off_cpu::OffCpuSampler;
 use super::sampler::{Sampler, kernel_clock};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
@@ -198,7 +198,7 @@ pub(super) struct Setup {
 pub(super) struct Besides {
     server: Option<Server>,
     meter: Option<Meter>,
-    watcher: Option<Watcher>,
+    off_cpu_sampler: Option<OffCpuSampler>,
     tree: Option<TreeWatch>,
 }
 
@@ -208,8 +208,8 @@ impl Besides {
         if let Some(tree) = self.tree {
             tree.stop(program_cpu);
         }
-        if let Some(watcher) = self.watcher {
-            watcher.stop();
+        if let Some(off_cpu_sampler) = self.off_cpu_sampler {
+            off_cpu_sampler.stop();
         }
         if let Some(server) = self.server {
             server.stop();
@@ -316,7 +316,7 @@ pub(super) fn begin(
         symbol_cache: options.symbol_cache.clone(),
         source,
         start,
-        locks: |shared, mapping_name| Locks::new(Arc::clone(shared), mapping_name).reply(),
+        locks: |shared, mapping_name| LockWaits::new(Arc::clone(shared), mapping_name).reply(),
     });
     session.begin(!options.start_disabled);
     let server = match Server::start(Arc::clone(&session)) {
@@ -334,8 +334,8 @@ pub(super) fn begin(
         .map(Duration::from_nanos)
         .and_then(|period| Meter::start(Arc::clone(&shared), mapping_name, period).ok());
     // Without its thread, waits are seen when they have ended.
-    let watcher = (!options.count_calls)
-        .then(|| Watcher::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
+    let off_cpu_sampler = (!options.count_calls)
+        .then(|| OffCpuSampler::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
         .flatten();
     // Without its thread, what runs without an agent has no name.
     let started = subject.started.clone();
@@ -350,7 +350,7 @@ pub(super) fn begin(
         besides: Besides {
             server,
             meter,
-            watcher,
+            off_cpu_sampler,
             tree,
         },
         cpu_before,

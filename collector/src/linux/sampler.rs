@@ -5,7 +5,7 @@
 //! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
 //! are polled before the tick advances. Threads inside a published wait are left alone; of the others the
 //! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
-//! for one). A running one is told that a signal comes, if its gate is open, and then gets it. One that waits in a
+//! for one). To a running one a signal is announced, if its gate is open, and then sent. One that waits in a
 //! hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked outside
 //! hooks is polled at growing distances.
 
@@ -53,7 +53,7 @@ pub(super) const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long and does not pend will not come any more: the program took it by
 /// sigwait or signalfd. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
-/// Waits without a signal after which a thread's gate is made light: what they saved together by then is
+/// Waits without a signal after which a thread's gate gets an asymmetric barrier: what they saved together by then is
 /// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
 const ASYMMETRIC_AFTER_WAITS: u32 = 1_000;
 
@@ -122,7 +122,7 @@ struct Process {
     is_ours: bool,
     /// When a thread of it without an entry was last interrupted.
     meeting_ns: u64,
-    /// Its threads have been looked through for such.
+    /// Its threads have been searched for such.
     is_searched: bool,
     /// Registered threads that are not known to have ended.
     threads: u64,
@@ -170,11 +170,11 @@ pub(super) struct Sampler {
     next_untimed_poll_ns: u64,
     /// Threads have timers in this session.
     has_timers: bool,
-    /// `Control::announced` when the registry was looked at.
+    /// `Control::announced` when the registry was read.
     announced: u32,
     files: usize,
     interrupt: bool,
-    /// The kernel runs barriers for us, so that gates may be light.
+    /// The kernel runs barriers for us, so that gates may use asymmetric ones.
     has_barriers: bool,
     mapping_name: Vec<u8>,
     /// CPU time of the program when unregistered threads were last looked for.
@@ -578,7 +578,7 @@ fn live_entry<'a>(mapping: &'a Mapping, thread: &Thread) -> Option<&'a ThreadEnt
 fn use_asymmetric_barrier(mapping: &Mapping, thread: &Thread, entry: &ThreadEntry) {
     let process = mapping.process(entry.process.load(Ordering::Relaxed));
     if process.is_some_and(|p| p.barrier.load(Ordering::Relaxed) != 0) {
-        signal_gate::use_asymmetric_barrier(entry, thread.utid.0);
+        signal_gate::use_asymmetric_barrier(entry, thread.utid);
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) const HANDLED: [libc::c_int; 12] = [
     libc::SIGTTOU,
     libc::SIGCONT,
     libc::SIGCHLD,
-    // A limit on file sizes: the write fails, and that is told.
+    // A limit on file sizes: the write fails, and that is reported.
     libc::SIGXFSZ,
 ];
 

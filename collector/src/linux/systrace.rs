@@ -59,7 +59,7 @@ fn usual() -> PathBuf {
     PathBuf::from(USUAL.iter().find(is_there).unwrap_or(&USUAL[0]))
 }
 
-/// Why agents are not told to write to a file.
+/// Why agents do not write to a file.
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
     #[error("the path is too long")]

@@ -461,7 +461,7 @@ impl ProgramClock {
 }
 
 /// Gives hooks their time after a tick, or less when all who were waited for have come. Few polls: each
-/// takes a cache line away from the thread that is looked at.
+/// takes a cache line away from the thread that is polled.
 fn wait_for_hooks(tick_ns: u64, time_ns: u64, mut have_come: impl FnMut() -> bool) {
     for poll in 1..=HOOK_POLLS {
         while now_ns() < tick_ns + time_ns * poll / HOOK_POLLS {

@@ -35,12 +35,12 @@ const BYTES_READ_AT: usize = 2;
 pub(super) struct Transfers([u64; LINES.len()]);
 
 impl Transfers {
-    /// `None`: there is no such process, it may not be looked at (it has another user), or the kernel does not count.
+    /// `None`: there is no such process, it may not be read (it has another user), or the kernel does not count.
     pub(super) fn of_process(pid: Pid) -> Option<Transfers> {
         parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
     }
 
-    /// What came since an earlier look.
+    /// What came since an earlier reading.
     pub(super) fn since(self, before: Transfers) -> Transfers {
         let mut amounts = self.0;
         for (amount, before) in amounts.iter_mut().zip(before.0) {

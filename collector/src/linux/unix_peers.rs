@@ -33,7 +33,7 @@ pub(super) struct UnixPeers {
     socket: Option<io::Result<OwnedFd>>,
     /// Questions that there had been at the last poll.
     asked: u32,
-    /// When to look again, and the distance from the last poll, ns; 0: all is answered.
+    /// When to ask again, and the distance from the last poll, ns; 0: all is answered.
     next_ns: u64,
     distance_ns: u64,
 }
@@ -69,7 +69,7 @@ impl UnixPeers {
         self.next_ns = now_ns + self.distance_ns;
     }
 
-    /// When to look again if nobody asks before.
+    /// When to ask again if nobody asks before.
     pub(super) fn next_ns(&self) -> u64 {
         match self.distance_ns {
             0 => u64::MAX,

@@ -381,7 +381,7 @@ impl Tree {
         let has_agent = match found {
             Some(found) => !found.is_replaced && !found.is_off,
             None if member.is_elsewhere => {
-                // Of one that does not let us look nothing is said.
+                // One whose memory we may not read is not named.
                 match procfs::identify(pid, &self.session.mapping_name, program) {
                     _ if member.stretch.is_none() => true,
                     Identity::Foreign => {
@@ -605,7 +605,7 @@ impl Stretch {
         self.reason = Reason::NotKnown;
     }
 
-    /// Whether it is no program that ran unrecorded, as far as can be told.
+    /// Whether it is no program that ran unrecorded, as far as is known.
     fn is_passing(&self) -> bool {
         !self.is_start && self.reason == Reason::NotKnown && self.own_cpu_ns() < PASSING_NS
     }

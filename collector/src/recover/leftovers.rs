@@ -41,7 +41,7 @@ pub struct Leftovers {
     pub kept: Vec<Orphan>,
 }
 
-/// Looks through `folder` (/dev/shm), and removes what belongs to nobody. What cannot be looked at stays.
+/// Looks through `folder` (/dev/shm), and removes what belongs to nobody. What cannot be read stays.
 pub fn tidy(folder: &Path, youngest: Duration) -> Leftovers {
     let mut found = Leftovers::default();
     let Ok(items) = fs::read_dir(folder) else {
@@ -172,7 +172,7 @@ fn has_records(mapping: &Mapping) -> bool {
         .any(|b| b.committed.load(Ordering::Relaxed) != b.drained.load(Ordering::Relaxed))
 }
 
-/// Whether another process, one that we may look into, has this file mapped.
+/// Whether another process, one that we may read, has this file mapped.
 pub(super) fn is_mapped_by_anybody(path: &Path) -> bool {
     let Ok(items) = fs::read_dir("/proc") else {
         return true;

@@ -392,7 +392,7 @@ fn join(
     drainer.methods.seed(std::mem::take(&mut partial.methods));
     let sums = match &copy {
         Some(copy) => {
-            // Twice: an image that exec replaced is over only when all others were looked at.
+            // Twice: an image that exec replaced is over only when all others were read.
             drainer.pass(&copy.mapping, &mut writer, Keep::Nothing)?;
             drainer.pass(&copy.mapping, &mut writer, Keep::Nothing)?;
             drainer.conclude_living(&copy.mapping);
@@ -430,7 +430,7 @@ fn join(
     result.processes = drainer.lifecycle.processes_seen;
     result.threads = drainer.lifecycle.threads_seen;
     drainer.totals.samples += partial.samples;
-    // The recording ended with the last sign of life that was found.
+    // The recording ended with the last activity that was found.
     let end_ns = drainer.lifecycle.last_ns;
     let clocks = Snapshot::take(source);
     let summary = Summary {

@@ -153,13 +153,13 @@ pub enum AttachError {
         /// What it says.
         reason: String,
     },
-    /// The process ended before the visit was over.
+    /// The process ended before attaching or detaching was done.
     #[error("{pid}: ended while it was attached to")]
     Ended {
         /// The process.
         pid: Pid,
     },
-    /// A system call of the visit failed.
+    /// A system call for attaching or detaching failed.
     #[error("{pid}: {step}")]
     System {
         /// The process.
@@ -172,10 +172,10 @@ pub enum AttachError {
     },
 }
 
-/// A thread that was used for a visit and cannot be given back yet.
+/// A thread that makes our calls and cannot be given back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The process that is visited.
+    /// The process that is being attached to, or detached from.
     pub pid: Pid,
     /// The thread of it that makes our calls.
     pub tid: Tid,

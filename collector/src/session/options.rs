@@ -388,7 +388,7 @@ pub struct Outcome {
     pub attach_session: Option<AttachSession>,
 }
 
-/// What a visit to a process cost it.
+/// What attaching to a process, or detaching, cost it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttachStep {
     /// How long the thread that did the work was kept from its own.
@@ -401,10 +401,10 @@ pub struct AttachStep {
     pub slots: u64,
 }
 
-/// The two visits to a program that was running before.
+/// What attaching to a running program and detaching from it cost it.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachSession {
-    /// The visit that brought the agent in.
+    /// Attaching.
     pub attach: AttachStep,
     /// `None`: the program ended before.
     pub detach: Option<AttachStep>,
@@ -412,7 +412,7 @@ pub struct AttachSession {
     pub descendants: Option<Descendants>,
 }
 
-/// What visiting the descendants came to.
+/// What attaching to the descendants came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descendants {
     /// Processes that the agent was brought into.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Work;
 use stackbeat_core::clock;
+use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{ClockSource, Mode, SESSION_VARIABLE, node_id, node_kind};
@@ -94,7 +95,7 @@ fn writer() {
     let (process, upid) = add_process(
         mapping,
         &NewProcess {
-            pid: std::process::id(),
+            pid: Pid(std::process::id()),
             cycles: clock::now(ClockSource::Cycles),
             ..Default::default()
         },
@@ -129,7 +130,7 @@ fn managed(mapping: &Mapping, number: u64) -> u64 {
     managed_address(method.unwrap_or(0), 7)
 }
 
-fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, upid: u32) {
+fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, upid: Upid) {
     let source = match mapping.control().clock_source.load(Ordering::Relaxed) {
         0 => ClockSource::Cycles,
         _ => ClockSource::Monotonic,
@@ -138,7 +139,7 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, u
         mapping,
         &NewThread {
             // SAFETY: takes nothing and cannot fail.
-            tid: unsafe { libc::gettid() } as u32,
+            tid: Tid(unsafe { libc::gettid() } as u32),
             process,
             cycles: clock::now(source),
             ..Default::default()

@@ -50,7 +50,7 @@ fn own_row(mapping: &Mapping) -> Option<&CallRow> {
                 Ordering::Relaxed,
             );
             let row = row?;
-            row.upid.store(session::upid(), Ordering::Relaxed);
+            row.upid.store(session::upid().0, Ordering::Relaxed);
             row.utid
                 .store(entry.utid.load(Ordering::Relaxed), Ordering::Relaxed);
             Some(row)

@@ -94,7 +94,7 @@ impl Alarm {
     /// # Safety
     /// `info` and `context` are what the kernel passed to a handler with SA_SIGINFO.
     pub unsafe fn is(info: *const libc::siginfo_t, context: *mut core::ffi::c_void) -> bool {
-        // SAFETY: by contract; the value is meaningful for SI_TIMER, which is looked at first.
+        // SAFETY: by contract; the value is meaningful for SI_TIMER, which is checked first.
         let is_alarm = unsafe {
             (*info).si_code == libc::SI_TIMER
                 && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()

@@ -16,6 +16,7 @@ use super::scratch::{self, Scratch};
 use super::session;
 use super::stack;
 use super::tls::{self, Block};
+use crate::ids::Tid;
 use crate::platform;
 use crate::platform::rseq;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -421,7 +422,7 @@ impl Capture<'_> {
             arg: request.arg,
             usage,
             waker_tid: match request.more {
-                Some(More::Waited(waited)) if waited.waker_tid != 0 => Some(waited.waker_tid),
+                Some(More::Waited(waited)) if waited.waker_tid != Tid(0) => Some(waited.waker_tid),
                 _ => None,
             },
         };

@@ -71,7 +71,7 @@ pub(super) fn stop(entry: &ThreadEntry) {
 /// # Safety
 /// `info` is what the kernel passed to a handler with SA_SIGINFO.
 pub(super) unsafe fn is(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: by contract; the value is meaningful for SI_TIMER, which is looked at first.
+    // SAFETY: by contract; the value is meaningful for SI_TIMER, which is checked first.
     unsafe {
         (*info).si_code == libc::SI_TIMER
             && (*info).si_value().sival_ptr.addr() == (&raw const MARK).addr()

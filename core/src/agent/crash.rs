@@ -6,6 +6,7 @@ mod fatal_signal;
 
 use super::session;
 use crate::crash_signals;
+use crate::ids::Pid;
 use crate::platform;
 use crate::shm::layout::entry_state;
 use crate::shm::registry;
@@ -20,7 +21,7 @@ pub fn watches_crashes() -> bool {
 }
 
 /// A child has ended with this status of `wait`, which its entry says from now on, if it has not noted a signal itself.
-pub fn child_ended(pid: u32, status: i32) {
+pub fn child_ended(pid: Pid, status: i32) {
     let Some(signal) = crash_signals::end_of(status).filter(|_| watches_crashes()) else {
         return;
     };
@@ -29,14 +30,13 @@ pub fn child_ended(pid: u32, status: i32) {
     };
     let live = |pid| {
         registry::processes(mapping).filter(move |(_, entry)| {
-            entry.pid.load(Ordering::Relaxed) == pid
-                && entry.state.load(Ordering::Acquire) == entry_state::LIVE
+            entry.pid() == pid && entry.state.load(Ordering::Acquire) == entry_state::LIVE
         })
     };
     // In another pid namespace the same number is somebody else's child. Orphans end at a process that did not start them.
-    let own_pid = platform::process_id();
+    let own_pid = Pid(platform::process_id());
     let images = live(pid).filter(|(_, entry)| {
-        let parent = entry.parent_pid.load(Ordering::Relaxed);
+        let parent = Pid(entry.parent_pid.load(Ordering::Relaxed));
         parent == own_pid || live(parent).next().is_none()
     });
     if let Some((_, entry)) = images.max_by_key(|(_, entry)| entry.upid.load(Ordering::Relaxed)) {

@@ -3,6 +3,7 @@
 use super::session::{self, AGENT, origin, state};
 use super::tls::{self, flag};
 use super::{process_entry, registration, systrace, texts};
+use crate::ids::Pid;
 use crate::platform;
 use crate::shm::registry::NewProcess;
 use core::sync::atomic::Ordering;
@@ -60,7 +61,7 @@ pub fn fork_child() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::platform::sandbox::after_fork();
     let new = NewProcess {
-        pid: platform::forked_process_id(),
+        pid: Pid(platform::forked_process_id()),
         parent_pid,
         parent_upid,
         origin: origin::FORKED,

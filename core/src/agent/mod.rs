@@ -13,7 +13,7 @@
 //! - `main_stack`: where stacks lie that nobody announced; `rusage`, `capture_cost`: what is read and paid at a capture
 //! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
-//! - `call_timer`: a signal that a thread sends itself; `context`: what a handler is told; `signal_wait`: waiting for a signal of ours
+//! - `call_timer`: a signal that a thread sends itself; `context`: what a handler gets from the kernel; `signal_wait`: waiting for a signal of ours
 //! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `event_sampling`: when a number asks for a capture
 //! - `scratch`: a thread's private memory; `lent`: what of it an exec takes; `tls`: the thread-local block
 //! - `session`: the session that this process takes part in
@@ -202,7 +202,7 @@ pub fn count_call(probe: Probe, arg: u64) {
     hit(probe, arg);
 }
 
-/// A system call is made that is neither a wait ([`begin_wait`] counts those) nor told by `made`.
+/// A system call is made that is neither a wait ([`begin_wait`] counts those) nor counted by `made`.
 #[inline]
 pub fn count(call: SystemCall) {
     let entry = match registered(tls::block()) {

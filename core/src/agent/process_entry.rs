@@ -64,8 +64,8 @@ pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
         return false;
     };
     AGENT.index.store(index, Ordering::Relaxed);
-    AGENT.upid.store(upid, Ordering::Relaxed);
-    AGENT.pid.store(new.pid, Ordering::Relaxed);
+    AGENT.upid.store(upid.0, Ordering::Relaxed);
+    AGENT.pid.store(new.pid.0, Ordering::Relaxed);
     session::publish_signal(mapping);
     if let Some(process) = mapping.process(index) {
         let handles = super::HANDLES_SIGNAL.load(Ordering::SeqCst);

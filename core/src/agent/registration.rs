@@ -4,6 +4,7 @@ use super::capture::{self, Guard, Request};
 use super::scratch::scratch;
 use super::tls::{self, Block, flag};
 use super::{kernel_clock, main_stack, own_stack, session, signal_wait};
+use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::probe::Probe;
 use crate::shm::registry::{self, NewThread};
@@ -45,14 +46,14 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     let Some(mapping) = session::mapping() else {
         return false;
     };
-    let tid = platform::thread_id();
-    if tid == 0 {
+    let tid = Tid(platform::thread_id());
+    if tid == Tid(0) {
         // A filter keeps the number from us.
         block.set(flag::NO_MEMORY);
         misses_thread();
         return false;
     }
-    let is_main = tid == session::pid();
+    let is_main = tid == session::pid().main_thread();
     // SAFETY: the guard is held.
     let Some(scratch) = (unsafe { scratch(block) }) else {
         return false;
@@ -74,7 +75,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     scratch.usage.reset();
     scratch
         .event_sampling
-        .reset(block, session::now() ^ u64::from(tid) << 32);
+        .reset(block, session::now() ^ u64::from(tid.0) << 32);
     let new = NewThread {
         tid,
         process: session::index(),
@@ -106,8 +107,8 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
     if let Some(own) = mapping.process(session::index()) {
         let word = &own.unregistered;
-        signal_gate::introduce(word, tid, |attempt| {
-            signal_wait::await_meeting(word, tid, attempt)
+        signal_gate::introduce(word, tid.0, |attempt| {
+            signal_wait::await_meeting(word, tid.0, attempt)
         });
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -127,7 +128,7 @@ fn misses_thread() {
 /// Who creates a thread, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Creator {
-    pub(super) utid: u32,
+    pub(super) utid: Utid,
     pub(super) node: u32,
     /// It believes to block the session's first signal, and so will the new one.
     pub(super) blocks_signal: bool,
@@ -136,7 +137,7 @@ pub struct Creator {
 impl Creator {
     /// A thread of unknown origin.
     pub const UNKNOWN: Creator = Creator {
-        utid: 0,
+        utid: Utid(0),
         node: 0,
         blocks_signal: false,
     };

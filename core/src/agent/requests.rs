@@ -58,8 +58,7 @@ pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
     if lasted < asked {
         let is_met = entry.has_kernel_clock() && {
             let in_force = control.sampling_interval_cycles(entry);
-            let utid = entry.utid.load(Ordering::Relaxed);
-            throttle::has_moment(utid, in_force, begin..begin.saturating_add(lasted))
+            throttle::has_moment(entry.utid(), in_force, begin..begin.saturating_add(lasted))
         };
         return match is_met {
             true => Length::Met,

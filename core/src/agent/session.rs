@@ -5,6 +5,7 @@
 use super::registered;
 use super::tls::{self, Block};
 use crate::clock;
+use crate::ids::{Pid, Upid};
 use crate::native::own_modules;
 use crate::platform;
 use crate::probe::Category;
@@ -126,12 +127,12 @@ pub(super) fn index() -> u32 {
     AGENT.index.load(Ordering::Relaxed)
 }
 
-pub(super) fn upid() -> u32 {
-    AGENT.upid.load(Ordering::Relaxed)
+pub(super) fn upid() -> Upid {
+    Upid(AGENT.upid.load(Ordering::Relaxed))
 }
 
-pub(super) fn pid() -> u32 {
-    AGENT.pid.load(Ordering::Relaxed)
+pub(super) fn pid() -> Pid {
+    Pid(AGENT.pid.load(Ordering::Relaxed))
 }
 
 /// Whose signals are the session's.
@@ -321,7 +322,7 @@ pub fn owns_memory() -> bool {
 
 /// In a child on its parent's memory that nobody announced (a raw clone): it is not the process that takes part.
 pub(super) fn is_another() -> bool {
-    platform::process_id() != pid()
+    platform::process_id() != pid().0
 }
 
 /// One more of what is dropped for this cause (`layout::drops`).

@@ -40,7 +40,7 @@ pub(super) unsafe fn on_signal(
     if !session::is_active() {
         return false;
     }
-    // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is looked at first.
+    // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is checked first.
     let is_sent = unsafe {
         (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == session::collector_pid()
     };

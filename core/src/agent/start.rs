@@ -7,6 +7,7 @@ use super::{alternate, registered, tls};
 use super::{registration, systrace, texts};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::clock;
+use crate::ids::{Pid, Upid};
 use crate::native::own_modules;
 use crate::platform;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -57,20 +58,20 @@ pub fn init(path: &CStr) -> bool {
     prepare();
     make_own_page();
 
-    let pid = platform::process_id();
+    let pid = Pid(platform::process_id());
     // Of several images of a process the last one; entries are given back only when the collector comes by.
     let newest = |pid, state| {
         registry::processes(mapping)
             .map(|(_, e)| e)
-            .filter(|e| e.pid.load(Ordering::Relaxed) == pid)
+            .filter(|e| e.pid() == pid)
             .filter(|e| e.state.load(Ordering::Acquire) == state)
-            .map(|e| e.upid.load(Ordering::Relaxed))
+            .map(|e| e.upid())
             .max()
     };
     let mut new = NewProcess {
         pid,
-        parent_pid: platform::parent_process_id(),
-        parent_upid: 0,
+        parent_pid: Pid(platform::parent_process_id()),
+        parent_upid: Upid(0),
         origin: origin::STARTED,
         cycles: session::now(),
     };
@@ -101,9 +102,9 @@ fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
     }
     let status = image.status().unwrap_or_default();
     let new = NewProcess {
-        pid: status.pid,
-        parent_pid: status.parent_pid,
-        parent_upid: 0,
+        pid: Pid(status.pid),
+        parent_pid: Pid(status.parent_pid),
+        parent_upid: Upid(0),
         origin: origin::STARTED,
         cycles: mapping_now(mapping),
     };
@@ -174,9 +175,9 @@ pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
     mark_own_page();
     own_modules::begin_anew();
     let new = NewProcess {
-        pid: platform::process_id(),
-        parent_pid: platform::parent_process_id(),
-        parent_upid: 0,
+        pid: Pid(platform::process_id()),
+        parent_pid: Pid(platform::parent_process_id()),
+        parent_upid: Upid(0),
         origin: origin::ATTACHED,
         cycles: session::now(),
     };

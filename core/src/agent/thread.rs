@@ -4,6 +4,7 @@ use super::capture::{self, More, Request};
 use super::registration::{self, Creator, has_memory, may_register, register_as};
 use super::tls::{self, Block, flag};
 use super::{fork, kernel_clock, own_stack, requests, session, signal_wait, wakers};
+use crate::ids::Utid;
 use crate::platform;
 use crate::probe::Probe;
 use crate::shm::registry;
@@ -44,7 +45,7 @@ pub fn creating_thread() -> Creator {
         spare: true,
         ..Request::point(Probe::ThreadCreate)
     });
-    let utid = super::registered(block).map_or(0, |(e, _)| e.utid.load(Ordering::Relaxed));
+    let utid = super::registered(block).map_or(Utid(0), |(e, _)| e.utid());
     Creator {
         utid,
         node,

@@ -9,6 +9,7 @@ use super::{
     Wait, begin_wait, begin_wait_from, is_enabled, kernel_clock, registered, requests, session,
     thread,
 };
+use crate::ids::{Pid, Tid};
 use crate::probe::{Cause, Probe};
 use crate::shm::layout::{ThreadEntry, drops};
 use crate::shm::record_format::Woke;
@@ -24,7 +25,7 @@ pub struct Awaited {
     /// The same address is the same thing in other processes.
     pub is_shared: bool,
     /// Tid of the thread that holds it, 0: not known.
-    pub owner_tid: u32,
+    pub owner_tid: Tid,
     /// How it will be let go of.
     pub how: How,
 }
@@ -43,10 +44,10 @@ pub fn end_of_child(pid: i32) -> Awaited {
     Awaited {
         id: match u32::try_from(pid) {
             Ok(pid) if pid != 0 => waiters::child(pid),
-            _ => waiters::any_child(session::pid()),
+            _ => waiters::any_child(session::pid().0),
         },
         is_shared: true,
-        owner_tid: 0,
+        owner_tid: Tid(0),
         how: How::Wake(1),
     }
 }
@@ -116,7 +117,7 @@ pub fn written(object: u64) -> Awaited {
     Awaited {
         id: object,
         is_shared: true,
-        owner_tid: 0,
+        owner_tid: Tid(0),
         how: How::Wake(1),
     }
 }
@@ -184,7 +185,7 @@ pub fn unix_peer(inode: u64) -> u64 {
 /// A number that no thing behind a descriptor has got before.
 pub fn new_number() -> u64 {
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
-    u64::from(session::upid()) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
+    u64::from(session::upid().0) << 32 | u64::from(NUMBERS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// As [`announce`], for what stands for something behind a descriptor.
@@ -204,34 +205,34 @@ pub fn announce_descriptor(object: u64, how: How) -> Wake {
 
 /// What stands for the signals of the calling process: what comes out of its signalfds.
 pub fn signals() -> u64 {
-    descriptor(Described::Signals, session::pid().into())
+    descriptor(Described::Signals, session::pid().0.into())
 }
 
 /// The pid of the calling process, as the session knows it.
 pub fn own_pid() -> i32 {
-    session::pid() as i32
+    session::pid().0 as i32
 }
 
 /// Whether this is the calling thread's tid.
-pub fn is_own_tid(tid: u32) -> bool {
+pub fn is_own_tid(tid: Tid) -> bool {
     let entry = registered(tls::block());
-    entry.is_some_and(|(entry, _)| entry.tid.load(Ordering::Relaxed) == tid)
+    entry.is_some_and(|(entry, _)| entry.tid() == tid)
 }
 
 /// The calling thread is about to send a signal to a process, or to its thread `tid` if that is not 0.
 #[cold]
 #[inline(never)]
-pub fn sends_signal(pid: u32, tid: u32) -> Wake {
+pub fn sends_signal(pid: Pid, tid: Tid) -> Wake {
     Wake {
         long: try_send(pid, tid),
     }
 }
 
-fn try_send(pid: u32, tid: u32) -> Option<Woke> {
+fn try_send(pid: Pid, tid: Tid) -> Option<Woke> {
     let (entry, _) = registered(tls::block())?;
     let (mapping, me) = me(entry)?;
     let (long, now) = (long_cycles(mapping), session::now());
-    let target = descriptor(Described::Signals, pid.into());
+    let target = descriptor(Described::Signals, pid.0.into());
     let (ids, count, _) = with_watchers(target);
     let announced = waiters::announce_signal(
         mapping,
@@ -308,7 +309,7 @@ fn conclude(
     };
     Some(Long {
         end_cycles,
-        owner_tid: entry.wait_owner.load(Ordering::Relaxed),
+        owner_tid: Tid(entry.wait_owner.load(Ordering::Relaxed)),
         waker,
     })
 }
@@ -344,7 +345,7 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
     let waker = waiters::signalled(mapping, entry, wait.begin)?;
     Some(Long {
         end_cycles,
-        owner_tid: 0,
+        owner_tid: Tid(0),
         waker: Some(waker),
     })
 }
@@ -357,7 +358,7 @@ pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Opti
     let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
     (is_long && wait.signal_gate_before == 0 && is_enabled(wait.probe)).then_some(Long {
         end_cycles,
-        owner_tid: 0,
+        owner_tid: Tid(0),
         waker: None,
     })
 }
@@ -370,7 +371,7 @@ pub struct Wake {
     long: Option<Woke>,
 }
 
-/// The calling thread is about to let go of these (addresses) in this way: leaves word for those that wait.
+/// The calling thread is about to let go of these (addresses) in this way: notes it for those that wait.
 /// `is_shared`: the addresses mean the same in other processes.
 #[cold]
 #[inline(never)]

@@ -1,7 +1,8 @@
-//! Who waits for what, as this process sees it: the session's tables of waiters and of watches, and leaving word in them.
+//! Who waits for what, as this process sees it: the session's tables of waiters and of watches, and how a waker notes itself there.
 
 use super::tls;
 use super::{Wait, registered, session};
+use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::shm::layout::{ThreadEntry, Watch};
 use crate::shm::mapping::Mapping;
@@ -96,7 +97,7 @@ pub(super) fn announce_end_of_thread(id: u64) -> Option<Woke> {
         .flatten()
 }
 
-/// Leaves word as a thread that takes part. Gives what to write down when a thread has waited for long, or in any case.
+/// Notes the waker as a thread that takes part. Gives what to write down when a thread has waited for long, or in any case.
 pub(super) fn try_announce(
     ids: &[u64],
     is_shared: bool,
@@ -118,7 +119,7 @@ pub(super) fn try_announce(
 /// The process ends: what its parent's threads may wait for.
 pub(super) fn announce_end_of_process() -> Option<Woke> {
     let ids = [
-        waiters::child(session::pid()),
+        waiters::child(session::pid().0),
         waiters::any_child(platform::parent_process_id()),
     ];
     let is_awaited = ids.iter().any(|id| is_awaited(*id));
@@ -142,7 +143,7 @@ pub(super) fn long_cycles(mapping: &Mapping) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
     pub(super) end_cycles: u64,
-    pub(super) owner_tid: u32,
+    pub(super) owner_tid: Tid,
     pub(super) waker: Option<Waker>,
 }
 
@@ -150,7 +151,7 @@ impl Long {
     /// What to write down of it.
     pub(super) fn waited(&self, wait: &Wait, result: i64) -> Waited {
         let thread = || self.waker?.thread(session::mapping()?);
-        let (waker_utid, waker_tid) = thread().unwrap_or((0, 0));
+        let (waker_utid, waker_tid) = thread().unwrap_or_default();
         Waited {
             probe: wait.probe as u8,
             begin_cycles: wait.begin,
@@ -160,7 +161,7 @@ impl Long {
             waker_tid,
             waker_utid,
             wake_number: match waker_utid {
-                0 => 0,
+                Utid(0) => 0,
                 _ => self.waker.map_or(0, Waker::number),
             },
             result,

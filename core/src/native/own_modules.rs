@@ -111,7 +111,7 @@ impl Place {
         unsafe { self.module.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether its module has gone and everybody was told.
+    /// Whether its module has gone and the epoch says so.
     fn is_reusable(&self) -> bool {
         self.end.load(Ordering::Relaxed) == 0
             && self.module().is_some_and(|module| {

@@ -27,7 +27,7 @@
 //! | `wait []` | may block: begin, the original, end |
 //! | `wait [ended by handlers]` | the same; ends after any signal handler, whatever SA_RESTART says |
 //! | `wait [for OBJECT]` | waits for something that another thread lets go of |
-//! | `wait [for OBJECT, releases OBJECT]` | the same; the original lets go of another object first: who waits for that is told before |
+//! | `wait [for OBJECT, releases OBJECT]` | the same; the original lets go of another object first: who waits for that is noted before |
 //! | `wait [for OBJECT, tells RESULT(ARGUMENT)]` | the same; the function gets the result and an argument |
 //! | `wait [reads FILE if CONDITION]` | waits until somebody writes to what is behind the descriptor |
 //! | `wait [writes FILE]`, `[closes FILE]` | tells those that wait for what is written, or for the end |

@@ -3,6 +3,7 @@
 //! Each function gets the result, and most of them one argument of the call.
 
 use crate::agent;
+use crate::ids::Pid;
 use core::ffi::c_int;
 use libc::{MSG_PEEK, pid_t, siginfo_t, size_t, ssize_t};
 
@@ -95,7 +96,7 @@ pub unsafe fn child_ended(pid: pid_t, status: *const c_int) {
     // SAFETY: null, or filled in where there is a child.
     let status = unsafe { status.as_ref() };
     if let Some(status) = status.filter(|_| pid > 0) {
-        agent::child_ended(pid as u32, *status);
+        agent::child_ended(Pid(pid as u32), *status);
     }
 }
 
@@ -111,10 +112,10 @@ pub unsafe fn child_changed(result: c_int, info: *const siginfo_t) {
     };
     match child {
         Some((pid, libc::CLD_EXITED, code)) if pid > 0 => {
-            agent::child_ended(pid as u32, (code & 0xff) << 8);
+            agent::child_ended(Pid(pid as u32), (code & 0xff) << 8);
         }
         Some((pid, libc::CLD_KILLED | libc::CLD_DUMPED, signal)) if pid > 0 => {
-            agent::child_ended(pid as u32, signal);
+            agent::child_ended(Pid(pid as u32), signal);
         }
         _ => {}
     }

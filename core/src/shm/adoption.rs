@@ -7,6 +7,7 @@
 //! least one of them sees the other. How far a side has to look is read behind the fence, too. Offers are taken, kept and taken back by compare-and-swap: if both
 //! see each other, one gives way.
 
+use crate::ids::Tid;
 use crate::shm::layout::{ThreadEntry, entry_state as state};
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -41,7 +42,7 @@ pub fn take_back(entry: &ThreadEntry) -> bool {
 pub fn take<'a, I: Iterator<Item = (u32, &'a ThreadEntry)>>(
     adopted: &AtomicU32,
     entries: impl FnOnce() -> I,
-    of: (u32, u32),
+    of: (u32, Tid),
 ) -> Option<(u32, &'a ThreadEntry)> {
     fence(Ordering::SeqCst);
     if adopted.load(Ordering::Relaxed) == 0 {
@@ -52,13 +53,13 @@ pub fn take<'a, I: Iterator<Item = (u32, &'a ThreadEntry)>>(
     Some(taken)
 }
 
-fn is_taken(entry: &ThreadEntry, (process, tid): (u32, u32)) -> bool {
+fn is_taken(entry: &ThreadEntry, (process, tid): (u32, Tid)) -> bool {
     let is_for_somebody = matches!(
         entry.state.load(Ordering::Acquire),
         state::OFFERED | state::ADOPTED
     );
     is_for_somebody
-        && entry.tid.load(Ordering::Relaxed) == tid
+        && entry.tid() == tid
         && entry.process.load(Ordering::Relaxed) == process
         // It may be kept in between.
         && (change(entry, state::OFFERED, state::LIVE) || change(entry, state::ADOPTED, state::LIVE))

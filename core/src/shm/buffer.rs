@@ -44,10 +44,10 @@ pub trait Pool {
     fn want_drain(&self) {}
 }
 
-/// How many sub-buffers a thread that takes one looks at to see how full the pool is, and of how many
+/// How many sub-buffers a thread that takes one reads to see how full the pool is, and of how many
 /// that are taken on it asks for a drain. Threads that start at once fill the pool faster than the
-/// collector looks at it.
-const FILL_LOOKS: u32 = 8;
+/// collector reads it.
+const FILL_SAMPLE: u32 = 8;
 const FILL_WANTED: usize = 5;
 
 #[cfg(not(loom))]
@@ -71,7 +71,7 @@ impl Pool for crate::shm::mapping::Mapping {
 
 /// Owner: begins a capture that uses a generation of the CallstackTable. From here until
 /// [`end_capture`] the collector neither takes the thread's sub-buffer nor recycles that generation,
-/// unless it had done so before: look at both again after this.
+/// unless it had done so before: read both again after this.
 #[inline(always)]
 pub fn begin_capture(entry: &ThreadEntry, generation: u32) {
     entry
@@ -96,7 +96,7 @@ pub struct Writer<'a, P: Pool> {
     /// Index of the entry.
     pub index: u32,
     /// The thread's process.
-    pub upid: u32,
+    pub upid: Upid,
     /// What happens when no sub-buffer is free.
     pub mode: Mode,
     /// Generation of the CallstackTable that the records' nodes belong to.
@@ -189,12 +189,12 @@ impl<P: Pool> Writer<'_, P> {
 
     /// More than half of the pool is taken, by a few polls.
     fn is_tight(&self, start: u32, count: u32) -> bool {
-        let is_taken = |look: u32| {
-            let i = start.wrapping_add(look * ((count / FILL_LOOKS) | 1)) % count.max(1);
+        let is_taken = |at: u32| {
+            let i = start.wrapping_add(at * ((count / FILL_SAMPLE) | 1)) % count.max(1);
             let header = self.pool.header(i);
             header.is_some_and(|h| h.state.load(Ordering::Relaxed) as u32 != state::FREE)
         };
-        (0..FILL_LOOKS).filter(|look| is_taken(*look)).count() >= FILL_WANTED
+        (0..FILL_SAMPLE).filter(|at| is_taken(*at)).count() >= FILL_WANTED
     }
 
     fn claim(&self, header: &BufferHeader, seen: u64) -> bool {
@@ -253,7 +253,7 @@ impl<P: Pool> Writer<'_, P> {
         header
             .utid
             .store(self.entry.utid.load(Ordering::Relaxed), Ordering::Relaxed);
-        header.upid.store(self.upid, Ordering::Relaxed);
+        header.upid.store(self.upid.0, Ordering::Relaxed);
         header.first_record.store(first_record, Ordering::Relaxed);
         header.taken_cycles.store(now_cycles, Ordering::Relaxed);
         header.generation.store(self.generation, Ordering::Relaxed);
@@ -389,7 +389,7 @@ pub fn revoke<P: Pool>(pool: &P, i: u32) -> bool {
 }
 
 /// Collector: makes a revoked sub-buffer complete if its owner is outside of a capture, or is known
-/// to be dead. The owner sets `capturing` before it looks at the state (both sequentially
+/// to be dead. The owner sets `capturing` before it reads the state (both sequentially
 /// consistent), so one that is seen outside cannot be writing.
 pub fn settle<P: Pool>(pool: &P, i: u32, owner: Option<&ThreadEntry>) -> bool {
     let Some(header) = pool.header(i) else {

@@ -11,7 +11,7 @@ fn writer(mapping: &Mapping, index: u32, mode: Mode) -> Writer<'_, Mapping> {
         pool: mapping,
         entry,
         index,
-        upid: 1,
+        upid: Upid(1),
         mode,
         generation: 0,
     }

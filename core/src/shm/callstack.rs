@@ -5,6 +5,7 @@
 //! Who dies in between leaves a hole: parent and address 0. Nothing is ever removed; a full
 //! generation is replaced by the next one as a whole.
 
+use crate::ids::Upid;
 use crate::shm::layout::{GenerationHeader, Node, node_kind};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -38,8 +39,13 @@ pub struct NodeValue {
 }
 
 /// The address field of a root node.
-pub const fn root_address(upid: u32, epoch: u32) -> u64 {
-    (upid as u64) << 32 | epoch as u64
+pub const fn root_address(upid: Upid, epoch: u32) -> u64 {
+    (upid.0 as u64) << 32 | epoch as u64
+}
+
+/// The process and its module epoch of a root node's address field.
+pub const fn process_of_root(address: u64) -> (Upid, u32) {
+    (Upid((address >> 32) as u32), address as u32)
 }
 
 /// Multiplies into 128 bits and folds: every input bit reaches every output bit used.
@@ -103,7 +109,7 @@ impl<'a> Table<'a> {
             .nodes_limit
             .load(Ordering::Acquire)
             .min(self.nodes.len() as u32);
-        // Looked at first, so that a full table's counter does not run on and wrap.
+        // Read first, so that a full table's counter does not run on and wrap.
         if self.header.nodes_used.load(Ordering::Relaxed) >= limit {
             return Err(Full);
         }
@@ -184,7 +190,7 @@ mod tests {
         table
             .insert(NodeValue {
                 parent: 0,
-                address: root_address(1, 0),
+                address: root_address(Upid(1), 0),
                 kind: node_kind::ROOT,
             })
             .expect("an empty table has room")

@@ -299,7 +299,7 @@ pub enum ClockSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SamplingClock {
-    /// The collector advances tick words, which hooks look at, and interrupts the threads whose hooks would come too late.
+    /// The collector advances tick words, which hooks read, and interrupts the threads whose hooks would come too late.
     #[default]
     Tick = 0,
     /// The kernel interrupts each thread when it has computed for an interval; its tick word stands still.
@@ -364,7 +364,7 @@ pub struct Control {
     pub interval_cycles: [AtomicU64; CLASSES],
     /// Tick words by class and phase. A thread compares its last tick with one of them.
     pub ticks: [[Tick; PHASES]; CLASSES],
-    /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them look at their tick index.
+    /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them read their tick index.
     pub still: Tick,
     /// 1 until somebody wants the sub-buffers drained soon (futex word): agents that see few free ones,
     /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
@@ -523,7 +523,7 @@ pub struct ProcessEntry {
     /// When it ended, in cycles; 0: it has not, or nobody knows when.
     pub end_cycles: AtomicU64,
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
-    /// may be light (`crate::shm::signal_gate`).
+    /// may use asymmetric barriers (`crate::shm::signal_gate`).
     pub barrier: AtomicU32,
     /// Collector: the thread without an entry to which a signal is on its way, and how far that has got; 0: none.
     /// See `crate::shm::signal_gate`.

@@ -314,7 +314,7 @@ impl<'a> Methods<'a> {
 
 /// Takes `count` of what has this counter; `None`: fewer are left.
 fn take(counter: &AtomicU32, count: u32, limit: u32) -> Option<u32> {
-    // Looked at first, so that a full table's counter does not run on and wrap.
+    // Read first, so that a full table's counter does not run on and wrap.
     let has_room = |used: u32| used.checked_add(count).is_some_and(|end| end <= limit);
     if !has_room(counter.load(Ordering::Relaxed)) {
         return None;

@@ -30,6 +30,8 @@
 //!
 //! Every record counts one in the thread's sequence of records, whatever its kind.
 
+use crate::ids::{Tid, Utid};
+
 /// Kind of a record (bits 0..8 of its header word).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -142,7 +144,7 @@ pub struct Sample {
     /// Faults and switches of the thread so far; `None`: not read.
     pub usage: Option<crate::platform::Usage>,
     /// Thread that ended the wait; `None`: not known.
-    pub waker_tid: Option<u32>,
+    pub waker_tid: Option<Tid>,
 }
 
 /// Memory that a record is put together in.
@@ -211,7 +213,7 @@ pub fn write_sample(s: &Sample, to: &mut RecordBuffer) -> usize {
     }
     if let Some(tid) = s.waker_tid {
         bits |= flags::HAS_WAKER;
-        w.push(tid as u64);
+        w.push(tid.0 as u64);
     }
     w.finish(RecordKind::Sample, s.probe, bits, s.node)
 }
@@ -241,7 +243,7 @@ pub fn read_sample(header: u64, body: &[u64]) -> Option<Sample> {
             involuntary_switches,
         }
     });
-    let waker_tid = take(flags::HAS_WAKER, 1)?.map(|w| w[0] as u32);
+    let waker_tid = take(flags::HAS_WAKER, 1)?.map(|w| Tid(w[0] as u32));
     Some(Sample {
         probe: (header >> 16) as u8,
         flags: bits & !(flags::HAS_ARG | flags::HAS_RUSAGE | flags::HAS_WAKER),
@@ -293,11 +295,11 @@ pub struct Waited {
     /// What was waited for: an address, or what stands for a descriptor (`shm::waiters::Object`).
     pub object: u64,
     /// 0: not known; so the other three.
-    pub owner_tid: u32,
+    pub owner_tid: Tid,
     /// Thread that ended the wait.
-    pub waker_tid: u32,
+    pub waker_tid: Tid,
     /// Our number of that thread.
-    pub waker_utid: u32,
+    pub waker_utid: Utid,
     /// Number of its [`Woke`] record.
     pub wake_number: u32,
     /// What the call returned.
@@ -311,8 +313,8 @@ pub fn write_wait(wait: &Waited, to: &mut RecordBuffer) -> usize {
         wait.begin_cycles,
         wait.end_cycles,
         wait.object,
-        wait.owner_tid as u64 | (wait.waker_tid as u64) << 32,
-        wait.waker_utid as u64 | (wait.wake_number as u64) << 32,
+        wait.owner_tid.0 as u64 | (wait.waker_tid.0 as u64) << 32,
+        wait.waker_utid.0 as u64 | (wait.wake_number as u64) << 32,
         wait.result as u64,
     ] {
         w.push(word);
@@ -331,9 +333,9 @@ pub fn read_wait(header: u64, body: &[u64]) -> Option<Waited> {
         begin_cycles,
         end_cycles,
         object,
-        owner_tid: tids as u32,
-        waker_tid: (tids >> 32) as u32,
-        waker_utid: wake as u32,
+        owner_tid: Tid(tids as u32),
+        waker_tid: Tid((tids >> 32) as u32),
+        waker_utid: Utid(wake as u32),
         wake_number: (wake >> 32) as u32,
         result: result as i64,
     })

@@ -6,6 +6,7 @@
 
 pub mod adopted;
 
+use crate::ids::{Pid, Tid, Upid, Utid};
 use crate::platform;
 use crate::shm::adoption;
 use crate::shm::layout::{
@@ -20,11 +21,11 @@ use crate::sync::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewProcess {
     /// The kernel's number of the process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The kernel's number of its parent.
-    pub parent_pid: u32,
+    pub parent_pid: Pid,
     /// The parent's upid; 0: not recorded.
-    pub parent_upid: u32,
+    pub parent_upid: Upid,
     /// `proto::v1::process::Origin`.
     pub origin: u32,
     /// When it began, in cycles.
@@ -35,13 +36,13 @@ pub struct NewProcess {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewThread {
     /// The kernel's number of the thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// Index of its process' entry.
     pub process: u32,
     /// The first thread of its process.
     pub is_main: bool,
     /// Thread that created it; 0: not known.
-    pub creator_utid: u32,
+    pub creator_utid: Utid,
     /// Node of the stack that created it; 0: not known.
     pub creator_node: u32,
     /// Lowest address of its stack and first address above; 0: not known.
@@ -62,8 +63,8 @@ fn claim(word: &AtomicU32) -> bool {
             .is_ok()
 }
 
-/// Agent: takes an entry for this process. `None` (counted) when there is none.
-pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
+/// Agent: takes an entry for this process; gives its index and the process' number. `None` (counted) when there is none.
+pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, Upid)> {
     let control = mapping.control();
     let count = mapping.layout().capacity.processes;
     let found = (0..count).find_map(|i| {
@@ -76,14 +77,16 @@ pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, u32)> {
         control.processes_refused.fetch_add(1, Ordering::Relaxed);
         return None;
     };
-    let upid = control.next_upid.fetch_add(1, Ordering::Relaxed);
+    let upid = Upid(control.next_upid.fetch_add(1, Ordering::Relaxed));
     clear_process(entry);
     let on_ticks = control.begins_on_ticks.load(Ordering::Relaxed);
     entry.on_ticks.store(on_ticks, Ordering::Relaxed);
-    entry.upid.store(upid, Ordering::Relaxed);
-    entry.pid.store(new.pid, Ordering::Relaxed);
-    entry.parent_pid.store(new.parent_pid, Ordering::Relaxed);
-    entry.parent_upid.store(new.parent_upid, Ordering::Relaxed);
+    entry.upid.store(upid.0, Ordering::Relaxed);
+    entry.pid.store(new.pid.0, Ordering::Relaxed);
+    entry.parent_pid.store(new.parent_pid.0, Ordering::Relaxed);
+    entry
+        .parent_upid
+        .store(new.parent_upid.0, Ordering::Relaxed);
     entry.origin.store(new.origin, Ordering::Relaxed);
     entry.start_cycles.store(new.cycles, Ordering::Relaxed);
     entry.state.store(state::LIVE, Ordering::Release);
@@ -137,9 +140,9 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
         }
         entry.stack_low.store(new.stack.0, Ordering::Relaxed);
         entry.stack_high.store(new.stack.1, Ordering::Relaxed);
-        if new.creator_utid != 0 {
+        if new.creator_utid != Utid(0) {
             let creator = (&entry.creator_utid, &entry.creator_node);
-            creator.0.store(new.creator_utid, Ordering::Relaxed);
+            creator.0.store(new.creator_utid.0, Ordering::Relaxed);
             creator.1.store(new.creator_node, Ordering::Relaxed);
         }
         // It runs at this moment: a wait that is found later cannot have begun before.
@@ -182,7 +185,7 @@ fn claim_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a T
         let _ = hint.compare_exchange(begin, limit, Ordering::Relaxed, Ordering::Relaxed);
         return None;
     };
-    entry.tid.store(new.tid, Ordering::Relaxed);
+    entry.tid.store(new.tid.0, Ordering::Relaxed);
     entry.process.store(new.process, Ordering::Relaxed);
     control.threads_hint.store(i + 1, Ordering::Relaxed);
     control.threads_used.fetch_max(i + 1, Ordering::Release);
@@ -204,7 +207,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
     entry.utid.store(utid, Ordering::Relaxed);
     entry
         .creator_utid
-        .store(new.creator_utid, Ordering::Relaxed);
+        .store(new.creator_utid.0, Ordering::Relaxed);
     entry
         .creator_node
         .store(new.creator_node, Ordering::Relaxed);
@@ -224,7 +227,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
     let index = match is_clocked {
         true if control.has_timers() => TIMED,
         true => STILL,
-        false => tick_index(class as u32, utid),
+        false => tick_index(class as u32, Utid(utid)),
     };
     entry.tick_index.store(index, Ordering::Relaxed);
 }
@@ -233,7 +236,7 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
 /// ([`crate::shm::throttle::Ticker::move_still`]).
 pub fn put_on_ticks(entry: &ThreadEntry) {
     let class = entry.class.load(Ordering::Relaxed).min(CLASSES as u32 - 1);
-    let index = tick_index(class, entry.utid.load(Ordering::Relaxed));
+    let index = tick_index(class, entry.utid());
     entry.tick_index.store(index, Ordering::Relaxed);
 }
 
@@ -279,8 +282,8 @@ pub fn take_activity(mapping: &Mapping, word: usize) -> u64 {
 }
 
 /// The tick word of a thread: its class', and of those in turn by its utid.
-fn tick_index(class: u32, utid: u32) -> u32 {
-    class * PHASES as u32 + utid % PHASES as u32
+fn tick_index(class: u32, utid: Utid) -> u32 {
+    class * PHASES as u32 + utid.0 % PHASES as u32
 }
 
 fn clear_thread(e: &ThreadEntry) {
@@ -408,7 +411,7 @@ mod tests {
     fn entries_are_reused_and_utids_are_not() {
         let mapping = small();
         let (p, upid) = add_process(&mapping, &NewProcess::default()).expect("room");
-        assert_eq!((p, upid), (0, 1));
+        assert_eq!((p, upid), (0, Upid(1)));
         let mut last = 0;
         for round in 0..100 {
             let (i, entry) = add_thread(&mapping, &NewThread::default()).expect("room");

@@ -1,17 +1,17 @@
 //! The signal gate: none of our signals arrives inside a call that would be disturbed by it.
 //!
 //! A call that can return EINTR or a short count (read, poll, nanosleep, …) closes the gate before it
-//! begins. Dekker's scheme: the thread stores `closed` and then looks at `in_flight`; the sampler
-//! stores `in_flight` and then looks at `closed`. Both orders are sequentially consistent, so at
+//! begins. Dekker's scheme: the thread stores `closed` and then reads `in_flight`; the sampler
+//! stores `in_flight` and then reads `closed`. Both orders are sequentially consistent, so at
 //! least one side sees the other: either the sampler does not send, or the thread waits here until
 //! the signal has been handled.
 //!
 //! The thread's half of that order costs more than everything else in a hook. A thread that closes its
-//! gate often and is hardly ever interrupted gets a *light* gate ([`use_asymmetric_barrier`]), which leaves it out. The
-//! sampler takes that back with the next signal: it clears `asymmetric_barrier` and has the kernel run a full barrier
-//! on every processor that runs the program (`membarrier`). A thread that passed its look at `asymmetric_barrier`
-//! before this barrier had stored `closed` before that look, so the sampler sees it; one that looks
-//! later finds the gate as heavy as ever.
+//! gate often and is hardly ever interrupted gets an asymmetric barrier ([`use_asymmetric_barrier`]): it leaves
+//! its fence out. The sampler takes that back with the next signal: it clears `asymmetric_barrier` and has the kernel run a full barrier
+//! on every processor that runs the program (`membarrier`). A thread that read `asymmetric_barrier`
+//! before this barrier had stored `closed` before that, so the sampler sees it; one that reads it later runs its
+//! fence again.
 //!
 //! A thread does not wait for ever: a signal may be lost (fetched by the program, or ignored). Before it goes on it
 //! takes the announcement back, and the sampler sends only what it could [`commit`] to. Between that and the end of
@@ -23,6 +23,7 @@
 //! that has just got its entry looks for its own tid, and waits until the signal has been handled or the
 //! announcement is taken back, by the sampler or, as above, by itself.
 
+use crate::ids::Utid;
 use crate::shm::layout::ThreadEntry;
 use crate::sync::{AtomicU32, Ordering, between_sequential, fence, fence_by_others};
 
@@ -130,14 +131,14 @@ pub fn arrived(entry: &ThreadEntry) {
     entry.in_flight.store(0, Ordering::SeqCst);
 }
 
-/// Sampler: makes the gate of the thread with this utid light. Only for threads of processes that the
+/// Sampler: has the thread with this utid leave its fence out. Only for threads of processes that the
 /// kernel knows for `membarrier`, and only the sampler that calls [`try_send`] may do it.
-pub fn use_asymmetric_barrier(entry: &ThreadEntry, utid: u32) {
-    entry.asymmetric_barrier.store(utid, Ordering::Relaxed);
+pub fn use_asymmetric_barrier(entry: &ThreadEntry, utid: Utid) {
+    entry.asymmetric_barrier.store(utid.0, Ordering::Relaxed);
 }
 
 /// Sampler: asks to send a signal. When true, [`commit`] to it, then send it. `barrier`
-/// is called when the gate was light: a full barrier on every processor that runs the thread's process;
+/// is called when the thread leaves its fence out: a full barrier on every processor that runs the thread's process;
 /// false where that failed.
 pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
     let keeps_away = [&entry.in_flight, &entry.closed];

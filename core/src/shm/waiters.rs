@@ -2,11 +2,11 @@
 //! and the threads that wait for it find each other.
 //!
 //! A thread that is about to block enters itself into the bucket of what it waits for; who releases,
-//! signals or posts looks at that bucket's count first, and only if somebody is there does it
-//! leave word of itself. Nothing here waits, allocates or takes a lock; who finds no place is not in
+//! signals or posts reads that bucket's count first, and only if somebody is there does it
+//! note itself there. Nothing here waits, allocates or takes a lock; who finds no place is not in
 //! the table and will not know its waker.
 //!
-//! There are three ways to leave word, before the call that ends the wait:
+//! There are three ways to note a waker, before the call that ends the wait:
 //!
 //! - [`How::Release`], for locks: the last that let go of a lock before a thread got it is the one that
 //!   gave it. So releases overwrite each other in the bucket, and who got the lock reads there: while it
@@ -22,11 +22,12 @@
 //!
 //! A claim holds while the word `woken_by` of the waiter still has the number of its wait, so one that
 //! comes late does not get into the next wait. Entries of killed threads are cleared when they are used
-//! again; until then they cost a look.
+//! again; until then they cost a comparison.
 
 mod object;
 mod signal_wakers;
 
+use crate::ids::{Tid, Utid};
 use crate::shm::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES};
 use crate::shm::mapping::Mapping;
 use crate::sync::Ordering;
@@ -37,7 +38,7 @@ pub use signal_wakers::{announce_signal, signalled};
 
 /// Buckets in which a thread may stand: its object's and those behind.
 const REACH: usize = 8;
-/// Waiters of a lock whose time is looked at when it is released.
+/// Waiters of a lock whose time is read when it is released.
 const LOOKED_AT: usize = 8;
 /// Threads that one call may wake and that are claimed.
 pub const MOST_WOKEN: u32 = 64;
@@ -58,11 +59,11 @@ const UTIDS: u32 = (1 << 20) - 1;
 const INDICES: u32 = (1 << 22) - 1;
 
 impl Waker {
-    fn new(index: u32, utid: u32, number: u32) -> Waker {
+    fn new(index: u32, utid: Utid, number: u32) -> Waker {
         Waker(
             WAKER
                 | u64::from(number & NUMBERS) << 42
-                | u64::from(utid & UTIDS) << 22
+                | u64::from(utid.0 & UTIDS) << 22
                 | u64::from(index & INDICES),
         )
     }
@@ -73,11 +74,7 @@ impl Waker {
 
     /// Whether it is this thread.
     pub fn is(self, me: Me) -> bool {
-        let own = Waker::new(
-            me.index,
-            me.entry.utid.load(Ordering::Relaxed),
-            self.number(),
-        );
+        let own = Waker::new(me.index, me.entry.utid(), self.number());
         self == own
     }
 
@@ -87,11 +84,10 @@ impl Waker {
     }
 
     /// The thread's utid and tid; `None` when another one has its entry by now.
-    pub fn thread(self, mapping: &Mapping) -> Option<(u32, u32)> {
+    pub fn thread(self, mapping: &Mapping) -> Option<(Utid, Tid)> {
         let entry = mapping.thread(self.0 as u32 & INDICES)?;
-        let utid = entry.utid.load(Ordering::Relaxed);
-        (utid & UTIDS == (self.0 >> 22) as u32 & UTIDS)
-            .then(|| (utid, entry.tid.load(Ordering::Relaxed)))
+        let utid = entry.utid();
+        (utid.0 & UTIDS == (self.0 >> 22) as u32 & UTIDS).then(|| (utid, entry.tid()))
     }
 }
 
@@ -106,7 +102,7 @@ pub struct Me<'a> {
 
 /// Waiter: enters itself, before it blocks. `owner_tid`: who holds the lock, 0 unknown. Gives the wait's
 /// number, and what the bucket said before; `None` where there is no place.
-pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Option<Entered> {
+pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: Tid) -> Option<Entered> {
     let Me { index, entry } = me;
     leave(mapping, index, entry);
     let number = match entry.wait_number.load(Ordering::Relaxed).wrapping_add(1) {
@@ -116,7 +112,7 @@ pub fn enter(mapping: &Mapping, me: Me, object: Object, owner_tid: u32) -> Optio
     entry.wait_number.store(number, Ordering::Relaxed);
     entry.wait_object.store(object.id, Ordering::Relaxed);
     entry.wait_scope.store(object.scope, Ordering::Relaxed);
-    entry.wait_owner.store(owner_tid, Ordering::Relaxed);
+    entry.wait_owner.store(owner_tid.0, Ordering::Relaxed);
     entry.closed_by.store(0, Ordering::Relaxed);
     entry.woken_by.store(u64::from(number), Ordering::Relaxed);
     let home = bucket_of(object.id);
@@ -153,7 +149,7 @@ pub struct Entered {
     before: u64,
 }
 
-/// How a call that ends waits leaves word.
+/// How a call that ends waits notes its thread as the waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// It lets go of a lock.
@@ -166,10 +162,10 @@ pub enum How {
     /// It closes one of the ends of something.
     Close,
     /// It sends a signal to the thread with this tid, or to a process; 0: then one of its threads takes it.
-    Signal(u32),
+    Signal(Tid),
 }
 
-/// Waker: leaves word, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
+/// Waker: notes itself, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
 /// whether somebody has waited since `long_since` (cycles) or longer; `None` when nobody waits.
 ///
 /// Each way of letting go is a function apart that is not inlined: hooks have little of the program's stack.
@@ -182,7 +178,7 @@ pub fn announce(
 ) -> Option<Announced> {
     let cause = *ids.first()?;
     let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
-    let waker = Waker::new(me.index, me.entry.utid.load(Ordering::Relaxed), number);
+    let waker = Waker::new(me.index, me.entry.utid(), number);
     let mut first: Option<u64> = None;
     for id in ids {
         let object = Object { id: *id, scope };
@@ -380,10 +376,10 @@ fn claim_of_thread(
     object: Object,
     cause: u64,
     waker: Waker,
-    tid: u32,
+    tid: Tid,
 ) -> Option<u64> {
     claim_one(mapping, object, cause, waker, |entry| {
-        tid == 0 || entry.tid.load(Ordering::Relaxed) == tid
+        tid == Tid(0) || entry.tid() == tid
     })
 }
 

@@ -98,7 +98,7 @@ fn is_elf64(header: &[u8]) -> bool {
 
 /// Program headers read at once: reading may be a system call.
 const HEADERS_AT_ONCE: usize = 14;
-/// Most loaded segments that are looked at for the one with the tables.
+/// Most loaded segments that are searched for the one with the tables.
 const MAX_SEGMENTS: usize = 8;
 
 /// Reads the program headers at `address`. `None`: unreadable, or no code in it.
@@ -196,7 +196,7 @@ pub fn build_id(
 }
 
 /// Finds a defined symbol by its name through `DT_GNU_HASH`; the result is its address in the
-/// process. Versions are not looked at.
+/// process. Versions are not compared.
 pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8]) -> Option<u64> {
     const DT_STRTAB: u64 = 5;
     const DT_SYMTAB: u64 = 6;

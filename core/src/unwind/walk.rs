@@ -279,7 +279,7 @@ impl Stack {
         // The frame of the last walk to compare with next.
         let mut candidate = reusable;
         let mut candidate_sp = self.sp_of(candidate);
-        // How many of the last walk's words are unchanged: looked at once, when first needed. Frames
+        // How many of the last walk's words are unchanged: compared once, when first needed. Frames
         // found later lie outward, so they need fewer.
         let mut intact = None;
         loop {

@@ -6,6 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::*;
 use stackbeat_core::agent::{self, Awaited, Wake};
+use stackbeat_core::ids::Tid;
 use stackbeat_core::posix::{Descriptor, Object, Objects, results};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
@@ -51,7 +52,7 @@ impl Object for Address {
         Awaited {
             id: self.0,
             is_shared: false,
-            owner_tid: 0,
+            owner_tid: Tid(0),
             how: self.1,
         }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use libc::{pthread_mutex_t, pthread_t, size_t, ssize_t, timespec};
 use stackbeat_core::agent;
 use stackbeat_core::clock;
+use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::Capacity;
@@ -230,7 +231,7 @@ fn a_table_of_functions_tells_what_is_called() {
     assert_eq!(long.len(), 1, "{all:?}");
     assert!(long[0].duration_cycles >= waited, "{all:?}");
     assert_eq!(long[0].arg.map(|(object, _)| object), Some(lock as u64));
-    assert_eq!(long[0].waker_tid, Some(platform::thread_id()));
+    assert_eq!(long[0].waker_tid, Some(Tid(platform::thread_id())));
     // The other one, which ended the wait, is a record of a wake.
     assert_eq!(seen(&all, Probe::MutexUnlock).len(), 1, "{all:?}");
 
@@ -249,15 +250,17 @@ fn a_table_of_functions_tells_what_is_called() {
     assert!((1..=took).contains(&sleeps[0].duration_cycles), "{all:?}");
 
     // The end of a thread.
-    extern "C" fn nothing(_: *mut c_void) -> *mut c_void {
+    extern "C" fn until_it_is_awaited(joiner: *mut c_void) -> *mut c_void {
+        while_it_sleeps(joiner.addr() as u32);
         std::ptr::null_mut()
     }
+    let own = std::ptr::without_provenance_mut(platform::thread_id() as usize);
     let mut thread = 0;
-    // SAFETY: a thread that does nothing, joined once.
+    // SAFETY: a thread that uses no memory of others, joined once.
     unsafe {
         let (none, result) = (std::ptr::null(), std::ptr::null_mut());
         assert_eq!(
-            libc::pthread_create(&mut thread, none, nothing, std::ptr::null_mut()),
+            libc::pthread_create(&mut thread, none, until_it_is_awaited, own),
             0
         );
         assert_eq!((bound.join)(thread, result), 0);

@@ -11,7 +11,7 @@ use crate::comparable_names::is_like;
 use crate::compare::Answer;
 use crate::explain::cause::Cause;
 use crate::explain::{self, Explanation};
-use crate::run_table::Table;
+use crate::run_table::RunTable;
 
 impl Judge<'_> {
     /// All findings, the first being the one to look at, and what is only a notice. `worse` are the costs of the whole run that
@@ -40,7 +40,7 @@ impl Judge<'_> {
             }
         }
         findings.retain(|finding| !self.is_ignored(finding));
-        // What else runs on the machine takes the CPU away, too: that is looked at when nothing of the program is found.
+        // What else runs on the machine takes the CPU away, too: that is checked when nothing of the program is found.
         findings.sort_by_key(|finding| finding.explanation.cause == Cause::Scheduling);
 
         // Who reads and writes is known of system calls only, so these come before.
@@ -185,13 +185,13 @@ fn finding(row: &Row, way: Way, explanation: Explanation) -> Finding {
 }
 
 /// Adds what became worse to the finding with the same cause, or as a new one.
-fn take(findings: &mut Vec<Finding>, new: Finding, table: &Table) {
+fn take(findings: &mut Vec<Finding>, new: Finding, table: &RunTable) {
     let new = merge(findings, new, table);
     findings.extend(new);
 }
 
 /// Adds what became worse to the finding with the same cause; gives it back where there is none.
-fn merge(findings: &mut [Finding], new: Finding, table: &Table) -> Option<Finding> {
+fn merge(findings: &mut [Finding], new: Finding, table: &RunTable) -> Option<Finding> {
     let Some(finding) = findings.iter_mut().find(|known| is_of(&new, known)) else {
         return Some(new);
     };
@@ -256,7 +256,7 @@ fn first_felt(mut rows: Vec<&Row>) -> Vec<&Row> {
 
 /// Whether allocations lead to a function that a time, put down to allocation, did not lead to. Who allocates is
 /// sampled by counting, so it is known where few samples of time leave the place in doubt.
-fn says_more(allocations: &Explanation, known: &Explanation, table: &Table) -> bool {
+fn says_more(allocations: &Explanation, known: &Explanation, table: &RunTable) -> bool {
     let is_allocation = matches!(
         allocations.metric,
         Metric::Allocations | Metric::AllocatedBytes

@@ -1,4 +1,4 @@
-//! Parts of the run, which are looked at where the whole is worse: processes and roles of threads.
+//! Parts of the run, which are compared where the whole is worse: processes and roles of threads.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use stackbeat_model::metric::Metric;
 
 use super::{Judge, Row};
 use crate::run::RoleId;
-use crate::run_table::Column;
+use crate::run_table::PerRun;
 use crate::stats::median;
 
 /// A metric of all threads of the processes with one name.
@@ -54,7 +54,7 @@ impl Judge<'_> {
         let rows = self.below(worse, &processes, &|(_, roles), metric| {
             let columns = roles.iter().map(|role| self.table.role(*role, metric));
             let add =
-                |sum: Column, more: Column| sum.iter().zip(more).map(|(a, b)| a + b).collect();
+                |sum: PerRun, more: PerRun| sum.iter().zip(more).map(|(a, b)| a + b).collect();
             columns.reduce(add).unwrap_or_default()
         });
         rows.into_iter()
@@ -70,11 +70,11 @@ impl Judge<'_> {
         &self,
         worse: &[Metric],
         parts: &'p [P],
-        of: &dyn Fn(&P, Metric) -> Column,
+        of: &dyn Fn(&P, Metric) -> PerRun,
     ) -> Vec<(&'p P, Row)> {
         let mut rows = Vec::new();
         for metric in worse {
-            let columns: Vec<(&P, Column)> = parts
+            let columns: Vec<(&P, PerRun)> = parts
                 .iter()
                 .map(|part| (part, of(part, *metric)))
                 .filter(|(_, column)| {
@@ -107,7 +107,7 @@ mod tests {
     use crate::random::Random;
     use crate::rules::Rules;
     use crate::run::{About, Builder, Names, Role, Run, Side};
-    use crate::run_table::Table;
+    use crate::run_table::RunTable;
 
     /// Runs of threads that compute so long, by process and thread: ms in the baseline and in the candidate, and how many
     /// runs these have. 0: there is no such thread.
@@ -148,7 +148,7 @@ mod tests {
             runs.collect::<Vec<Run>>()
         });
         let runs = runs.into_iter().flatten().collect();
-        judge(&Table::new(runs, names), &Rules::default()).processes
+        judge(&RunTable::new(runs, names), &Rules::default()).processes
     }
 
     #[test]

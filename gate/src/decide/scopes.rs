@@ -8,7 +8,7 @@ use super::{Judge, Row};
 use crate::compare::Answer;
 use crate::explain::Part;
 use crate::run::ScopeSum;
-use crate::run_table::Column;
+use crate::run_table::PerRun;
 use crate::stats::median;
 
 /// What scopes are compared by.
@@ -54,7 +54,7 @@ impl Judge<'_> {
             .iter()
             .flat_map(|run| run.scopes.iter().map(|s| s.name.as_str()))
             .collect();
-        let column = |name: &str, of: &dyn Fn(&ScopeSum) -> u64| -> Column {
+        let column = |name: &str, of: &dyn Fn(&ScopeSum) -> u64| -> PerRun {
             let of_run = runs.iter().map(|run| {
                 let found = run.scopes.iter().find(|s| s.name == name);
                 found.map_or(0.0, |scope| of(scope) as f64)
@@ -62,11 +62,11 @@ impl Judge<'_> {
             of_run.collect()
         };
         let of = |name: &str, metric| column(name, &|scope| scope.values.get(metric));
-        let is_worth = |metric, column: &Column| {
+        let is_worth = |metric, column: &PerRun| {
             let (baseline, candidate) = self.table.split(column);
             median(baseline).max(median(candidate)) >= self.floor(metric)
         };
-        let members: Vec<(&str, Metric, Column)> = names
+        let members: Vec<(&str, Metric, PerRun)> = names
             .iter()
             .filter(|name| is_worth(Metric::Wall, &of(name, Metric::Wall)))
             .flat_map(|name| COMPARED.map(|metric| (*name, metric, of(name, metric))))
@@ -111,7 +111,7 @@ impl Judge<'_> {
 
     /// Kinds of system calls of which there are more or fewer inside of a scope. They are known by samples, so that small
     /// changes say nothing.
-    fn calls_inside(&self, of_kind: &dyn Fn(Metric) -> Column) -> Vec<Part> {
+    fn calls_inside(&self, of_kind: &dyn Fn(Metric) -> PerRun) -> Vec<Part> {
         const SHARE: f64 = 0.2;
         const CALLS: f64 = 16.0;
         const BYTES: f64 = 16384.0;

@@ -4,7 +4,7 @@ use stackbeat_model::metric::Metric;
 
 use super::Judge;
 use crate::run::{Run, Side};
-use crate::run_table::Table;
+use crate::run_table::RunTable;
 use crate::stats::{median, quantile};
 
 /// Where less of wall times is a run's own, it is said.
@@ -187,7 +187,7 @@ fn once(runs: &[Run], is_one: &dyn Fn(&Run) -> bool, what: &str) -> Option<Strin
 }
 
 /// How much slower or faster the calibration loop was on one side, relative; 0 when it was not run.
-pub(super) fn drift(table: &Table) -> f64 {
+pub(super) fn drift(table: &RunTable) -> f64 {
     let of_side = |side| -> Vec<f64> {
         let runs = table.runs.iter().filter(|r| r.side == side);
         runs.filter_map(|r| r.about.calibration_ns)

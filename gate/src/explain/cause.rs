@@ -7,7 +7,7 @@ use stackbeat_model::metric::Metric;
 use crate::comparable_names::{self, Form};
 use crate::explain::{Explanation, change};
 use crate::run::{Label, Leaf, ROOT};
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::mean;
 
 /// What kind of change it is.
@@ -123,7 +123,7 @@ impl Cause {
 /// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes the call, when it
 /// computes longer itself and its calls take longer by a fair share of `grown_ns`, the growth that is explained: the kernel's
 /// part of a call is seen in its caller. A call takes as long as it waits and then is ready to run.
-pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause> {
+pub(crate) fn of_call(table: &RunTable, place: u32, grown_ns: f64) -> Option<Cause> {
     const WAITS: [Metric; 5] = [
         Metric::Io,
         Metric::Net,
@@ -133,7 +133,7 @@ pub(crate) fn of_call(table: &Table, place: u32, grown_ns: f64) -> Option<Cause>
     ];
     let places = table.tree.places();
     let is_call = |at: usize| matches!(places[at].label, Label::Leaf(Leaf::Blocking(_)));
-    let longest = |waited: &dyn Fn(&[Column]) -> f64| {
+    let longest = |waited: &dyn Fn(&[PerRun]) -> f64| {
         WAITS
             .into_iter()
             .map(|metric| (metric, waited(&table.own_places(metric))))
@@ -194,7 +194,7 @@ const THREAD_BYTES: f64 = 1024.0;
 const THREAD_FAULTS: f64 = 16.0;
 
 /// Whether threads that were not started before account for the growth of a metric.
-pub(crate) fn starts_threads(table: &Table, metric: Metric, grown: f64) -> bool {
+pub(crate) fn starts_threads(table: &RunTable, metric: Metric, grown: f64) -> bool {
     let cost = match metric {
         Metric::Cpu | Metric::Ready | Metric::Wait | Metric::Join | Metric::Gap => THREAD_NS,
         Metric::Allocations | Metric::Frees => THREAD_ALLOCATIONS,
@@ -245,7 +245,7 @@ fn may_allocate(name: &str) -> bool {
 
 /// How much more CPU time was seen, in ns, inside of functions that manage memory, and in these and all that lead to more
 /// allocations: what a malloc costs is seen in part in the function that called it, and with few samples in its callers.
-fn seen_allocating(table: &Table) -> (f64, f64) {
+fn seen_allocating(table: &RunTable) -> (f64, f64) {
     let cpu = table.own_places(Metric::Cpu);
     let allocations = [Metric::Allocations, Metric::AllocatedBytes].map(|metric| {
         let grown = table.places(metric);
@@ -276,7 +276,7 @@ fn seen_allocating(table: &Table) -> (f64, f64) {
 
 /// More CPU time is put down to what grew at least as much, relatively, and can account for it. Memory that nobody touches costs
 /// nothing: so the time has to have been seen where memory is managed or allocated, too.
-pub(crate) fn of_cpu(table: &Table, explanation: &Explanation, grown_ns: f64) -> Cause {
+pub(crate) fn of_cpu(table: &RunTable, explanation: &Explanation, grown_ns: f64) -> Cause {
     // Of the whole run: there they are exact.
     let grown = |metric: Metric| -> (f64, f64) {
         let column = table.whole(metric);

@@ -6,11 +6,11 @@ use stackbeat_model::metric::Metric;
 
 use super::{CallChange, Part};
 use crate::run::{Label, Leaf, NameId, RoleId};
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::mean;
 
 /// What a function's change is made of, by metric, callees included.
-pub(super) fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {
+pub(super) fn parts(table: &RunTable, role: RoleId, name: NameId) -> Vec<Part> {
     let inside: HashSet<u32> = (0..table.tree.places().len() as u32)
         .filter(|place| {
             let mut labels = table.tree.labels(*place);
@@ -53,9 +53,9 @@ pub(super) fn parts(table: &Table, role: RoleId, name: NameId) -> Vec<Part> {
 }
 
 /// Callers within a function whose waiting calls became more or fewer.
-pub(super) fn calls(table: &Table, role: RoleId, name: NameId) -> Vec<CallChange> {
+pub(super) fn calls(table: &RunTable, role: RoleId, name: NameId) -> Vec<CallChange> {
     const SHOWN: usize = 3;
-    let mut changes: HashMap<(NameId, NameId), Column> = HashMap::new();
+    let mut changes: HashMap<(NameId, NameId), PerRun> = HashMap::new();
     let columns = table.own_places(Metric::Calls);
     for (at, place) in table.tree.places().iter().enumerate() {
         let Label::Leaf(Leaf::Blocking(call)) = place.label else {

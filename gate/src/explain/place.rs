@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::change;
 use crate::run::{Label, NameId, RoleId};
-use crate::run_table::{Column, Table};
+use crate::run_table::{PerRun, RunTable};
 use crate::stats::{mean, rank};
 
 /// A function explains a change when it has at least this share of it, callees included.
@@ -35,7 +35,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn new(places: &Places<'_>, key: Key, column: &Column) -> Candidate {
+    fn new(places: &Places<'_>, key: Key, column: &PerRun) -> Candidate {
         let table = places.table;
         let (baseline, candidate) = table.split(column);
         Candidate {
@@ -56,17 +56,17 @@ impl Candidate {
 /// A metric by place, callees included.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
-    pub table: &'a Table,
-    pub columns: &'a [Column],
+    pub table: &'a RunTable,
+    pub columns: &'a [PerRun],
     /// How much each changed.
     pub changes: &'a [f64],
 }
 
 impl Places<'_> {
     /// How much the rest of a place became lighter, beside this part of it; 0 when it may not have.
-    fn lost_beside(&self, place: u32, part: &Column) -> f64 {
+    fn lost_beside(&self, place: u32, part: &PerRun) -> f64 {
         let all = &self.columns[place as usize];
-        let rest: Column = all.iter().zip(part).map(|(all, part)| all - part).collect();
+        let rest: PerRun = all.iter().zip(part).map(|(all, part)| all - part).collect();
         let (baseline, candidate) = self.table.split(&rest);
         match rank::rank_sum_tails(baseline, candidate).1 <= LEAST_P {
             true => -change(self.table, &rest).min(0.0),
@@ -111,7 +111,7 @@ impl Places<'_> {
 /// noise of all the rest looks like a part of the change, one below it that is hardly anything but change.
 pub(super) fn most_specific(
     places: &Places<'_>,
-    totals: &HashMap<Key, Column>,
+    totals: &HashMap<Key, PerRun>,
     whole: f64,
 ) -> Option<Key> {
     let Places { table, changes, .. } = *places;
@@ -170,13 +170,16 @@ pub(super) fn most_specific(
 }
 
 /// Functions summed over roles, each with the role in which it grew most.
-fn over_roles(table: &Table, totals: &HashMap<Key, Column>) -> HashMap<NameId, (RoleId, Column)> {
+fn over_roles(
+    table: &RunTable,
+    totals: &HashMap<Key, PerRun>,
+) -> HashMap<NameId, (RoleId, PerRun)> {
     let mut keys: Vec<_> = totals.keys().collect();
     keys.sort_by(|a, b| {
         let grown = |key| change(table, &totals[key]);
         grown(*b).total_cmp(&grown(*a)).then(a.cmp(b))
     });
-    let mut sums: HashMap<NameId, (RoleId, Column)> = HashMap::new();
+    let mut sums: HashMap<NameId, (RoleId, PerRun)> = HashMap::new();
     for (role, name) in keys {
         let (_, sum) = sums
             .entry(*name)
@@ -190,7 +193,7 @@ fn over_roles(table: &Table, totals: &HashMap<Key, Column>) -> HashMap<NameId, (
 
 /// Where a function changed most.
 pub(super) fn heaviest_place(
-    table: &Table,
+    table: &RunTable,
     changes: &[f64],
     role: RoleId,
     name: NameId,
@@ -204,7 +207,7 @@ pub(super) fn heaviest_place(
 }
 
 /// Goes on into the callee that has most of the change, as long as there is one.
-pub(super) fn follow(table: &Table, changes: &[f64], start: u32) -> u32 {
+pub(super) fn follow(table: &RunTable, changes: &[f64], start: u32) -> u32 {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for (at, place) in table.tree.places().iter().enumerate().skip(1) {
         if place.label != Label::Small {

@@ -7,7 +7,7 @@ use stackbeat_model::metric::Metric;
 use super::{Explanation, change, explain_sum};
 use crate::rules::Pairing;
 use crate::run::{Label, Leaf, RoleId};
-use crate::run_table::Table;
+use crate::run_table::RunTable;
 use crate::stats::mean;
 use crate::wait_partners::{self, Answering};
 
@@ -41,7 +41,7 @@ const ANSWERS_UNSEEN: f64 = 0.7;
 
 /// Wall time is no sum over threads. The main thread's time is: what of it grew? If it waited for others
 /// longer, what they did longer is the reason.
-pub(super) fn explain(table: &Table, pairing: Pairing) -> Explanation {
+pub(super) fn explain(table: &RunTable, pairing: Pairing) -> Explanation {
     let threads = Threads { table, pairing };
     let is_root = |role: &RoleId| table.names.roles()[role.0 as usize].is_root;
     let (main, others): (Vec<RoleId>, Vec<RoleId>) = table.roles().into_iter().partition(is_root);
@@ -87,7 +87,7 @@ fn most(all: impl Iterator<Item = Grown>) -> Option<Grown> {
 /// The threads of both sides.
 #[derive(Clone, Copy)]
 struct Threads<'a> {
-    table: &'a Table,
+    table: &'a RunTable,
     pairing: Pairing,
 }
 
@@ -212,7 +212,7 @@ impl Threads<'_> {
 }
 
 /// What each role's threads spent before, of this kind of time, in calls that wait for a file system. In ns.
-fn spent_in_files(table: &Table, metric: Metric) -> BTreeMap<RoleId, f64> {
+fn spent_in_files(table: &RunTable, metric: Metric) -> BTreeMap<RoleId, f64> {
     const OF_FILES: [&str; 3] = ["fsync", "open", "stat"];
     let mut spent = BTreeMap::new();
     let columns = table.own_places(metric);
@@ -232,7 +232,7 @@ fn spent_in_files(table: &Table, metric: Metric) -> BTreeMap<RoleId, f64> {
 
 /// How much longer threads spent with this because they lived longer: their share of it before, of what their lives grew by. In
 /// ns. Nobody idles in calls that wait for a file system, where they spent `in_files`.
-fn idled(table: &Table, role: RoleId, metric: Metric, in_files: f64) -> f64 {
+fn idled(table: &RunTable, role: RoleId, metric: Metric, in_files: f64) -> f64 {
     let before = |column: &[f64]| mean(table.split(column).0);
     let lives = table.role(role, Metric::Wall);
     let unseen = match waits(table, role).0 == Some(metric) {
@@ -246,7 +246,7 @@ fn idled(table: &Table, role: RoleId, metric: Metric, in_files: f64) -> f64 {
 
 /// Time without a CPU that comes with computing longer: on a busy machine a thread is pushed out as often, for what it
 /// computes, as it was before. In ns; 0 when the role computes no longer.
-fn pushed_out(table: &Table, role: RoleId) -> f64 {
+fn pushed_out(table: &RunTable, role: RoleId) -> f64 {
     let (cpu, ready) = (
         table.role(role, Metric::Cpu),
         table.role(role, Metric::Ready),
@@ -260,7 +260,7 @@ fn pushed_out(table: &Table, role: RoleId) -> f64 {
 /// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without a
 /// CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen: the
 /// kind that grew most, and its growth with this time.
-fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
+fn waits(table: &RunTable, role: RoleId) -> (Option<Metric>, f64) {
     const WAITS: [Metric; 6] = [
         Metric::Sleep,
         Metric::Io,
@@ -286,7 +286,7 @@ fn waits(table: &Table, role: RoleId) -> (Option<Metric>, f64) {
 }
 
 /// Whether a role's threads gave the CPU up more often, and not only had it taken away.
-fn waits_more(table: &Table, role: RoleId) -> bool {
+fn waits_more(table: &RunTable, role: RoleId) -> bool {
     let grown = |metric| change(table, &table.role(role, metric));
     let voluntary = grown(Metric::VoluntarySwitches);
     voluntary > 1.0 && voluntary > grown(Metric::InvoluntarySwitches)

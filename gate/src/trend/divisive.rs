@@ -7,7 +7,7 @@
 
 use crate::stats::{mean, student};
 
-/// Values looked at together, as in Otava. Half of them are new in each step.
+/// Values analysed together, as in Otava. Half of them are new in each step.
 const WINDOW: usize = 50;
 /// How much weaker than asked for a split may be at first.
 const WEAK: f64 = 10.0;

@@ -67,7 +67,7 @@ pub struct Levels {
     pub smallest_seen: Option<(f64, usize)>,
 }
 
-/// What is looked at.
+/// What is tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The runs' values, by commit.

@@ -9,7 +9,7 @@ use stackbeat_core::shm::waiters::{Described, descriptor as object_of};
 
 use super::{APART, Found, known, slot, state};
 
-/// Descriptors of one `poll` or `select` that are looked at.
+/// Descriptors of one `poll` or `select` that are read.
 const POLLED: usize = 32;
 
 /// What stands for an epoll instance.

@@ -1,5 +1,5 @@
-//! Loading and unloading of libraries (`dlopen`, `dlmopen`, `dlclose`). Each load is the sign for [`super`] to look for
-//! new modules; in a process that was attached to, `dlsym` and `dlvsym` are one too.
+//! Loading and unloading of libraries (`dlopen`, `dlmopen`, `dlclose`). After each load [`super`] looks for
+//! new modules; in a process that was attached to, after `dlsym` and `dlvsym` too.
 //!
 //! `dlopen` searches the RUNPATH of whoever called it, which it knows by its return address: the hook
 //! must not be that caller. So it is a jump that leaves the return address in place.
@@ -84,7 +84,7 @@ jump_after! { loading:
 }
 
 // These look at their caller too (RTLD_NEXT). Hooked only in a process that was attached to: the first use
-// of a library is the sign that it has been loaded and has slots to be patched.
+// of a library means that it has been loaded and has slots to be patched.
 original!(fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void);
 original!(fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void);
 

@@ -93,7 +93,7 @@ fn a_thread_that_only_drops_name_has_no_time() {
     builder.thread(1, 1, 10, "lost", start_ns);
     builder.drops(7, 1, 3);
     let trace = open(builder.finish(start_ns + 5_000_000, 0));
-    let named: Vec<_> = trace.threads().iter().filter(|t| t.utid == 7).collect();
+    let named: Vec<_> = trace.threads().iter().filter(|t| t.utid.0 == 7).collect();
     assert_eq!(named.len(), 1);
     assert_eq!(named[0].start_ns, named[0].end_ns);
     let latest = trace.threads().iter().map(|t| t.end_ns).max();

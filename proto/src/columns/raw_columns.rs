@@ -59,7 +59,7 @@ pub(super) fn name(column: usize) -> &'static str {
     }
 }
 
-/// Numbers of fields below this are looked at, others skipped.
+/// Numbers of fields below this are read, others skipped.
 const FIELDS: usize = 32;
 
 /// The columns of a batch, still encoded.

@@ -1,7 +1,7 @@
 //! `stackbeat attach`: programs that were running before are recorded, notice nothing, and are left as they were.
 
 mod attached_servers;
-mod family;
+mod descendants;
 mod faults;
 mod running_program;
 mod starved;

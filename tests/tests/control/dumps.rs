@@ -132,7 +132,7 @@ fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
     let untested = ["--crash-memcheck-enabled", "no"];
     let quiet = [&["--save", "", "--logfile", &log][..], &untested].concat();
     let server = [&server[..], &quiet, &["--enable-debug-command", "yes"]].concat();
-    let dumps = ["--dump-on-slow-turn", "400ms", "--dump-on-crash"];
+    let dumps = ["--dump-on-slow-iteration", "400ms", "--dump-on-crash"];
     let options = [&["-q"], &dumps[..], &["--dump-every", "1ms"]].concat();
     let mut recording = Recording::of(folder, &options, &server);
     let began = Instant::now();
@@ -167,7 +167,11 @@ fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
         let notes = events.filter(|e| e["kind"] == "note");
         notes.map(|e| e["text"].to_string()).collect::<String>()
     };
-    assert!(notes(&first).contains("in one turn"), "{}", notes(&first));
+    assert!(
+        notes(&first).contains("in one iteration"),
+        "{}",
+        notes(&first)
+    );
     let own = notes(&recording.path("t.beat"));
     assert!(own.contains("died of SIGSEGV"), "{own}");
     let mut dumped = (2..20).map(|n| recording.path(&format!("t.dump-{n}.beat")));

@@ -73,14 +73,14 @@ fn pipe(server: &Server, name: &str) -> String {
 
 #[test]
 fn a_slow_iteration_of_node_is_dumped() {
-    let slow_iterations = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
+    let slow_iterations = ["--dump-on-slow-iteration", "600ms", "--dump-every", "1ms"];
     let options = [&slow_iterations[..], &["--dump-last", "3s"]].concat();
     let server = Server::recorded(Kind::Node, &options);
     server.address().ask();
     let main = server.pid();
     server.address().get("/slow");
     let of_main = format!("thread {main} (");
-    let is_iteration = |text: &str| text.starts_with(&of_main) && text.contains("turn");
+    let is_iteration = |text: &str| text.starts_with(&of_main) && text.contains("iteration");
     let (dump, note) = dump_about(&server, is_iteration);
     let thread = thread_of(&dump, &note);
     assert_eq!(thread["is_main"], true, "{thread}");
@@ -94,7 +94,7 @@ fn a_slow_iteration_of_node_is_dumped() {
 /// The log is a pipe that nobody empties: the iteration in which the worker writes to it lasts until somebody does.
 #[test]
 fn an_iteration_of_nginx_that_waits_for_its_log_is_dumped() {
-    let options = ["--dump-on-slow-turn", "600ms", "--dump-every", "1ms"];
+    let options = ["--dump-on-slow-iteration", "600ms", "--dump-every", "1ms"];
     let server = Server::recorded(Kind::Nginx, &options);
     let log = pipe(&server, "access.pipe");
     let mut log = File::options()
@@ -119,7 +119,7 @@ fn an_iteration_of_nginx_that_waits_for_its_log_is_dumped() {
     let address = server.address();
     let client = std::thread::spawn(move || address.get("/"));
     let of_worker = format!("thread {worker} (");
-    let is_iteration = |text: &str| text.starts_with(&of_worker) && text.contains("turn");
+    let is_iteration = |text: &str| text.starts_with(&of_worker) && text.contains("iteration");
     let (dump, note) = dump_about(&server, is_iteration);
     let thread = thread_of(&dump, &note);
     assert_eq!(number(thread, "pid"), u64::from(worker));

@@ -192,7 +192,7 @@ fn missing(report: &Report, functions: &[String]) -> Result<(), String> {
     }
 }
 
-/// Every signal is blocked in this program, so nothing but looks from outside can tell where its threads are.
+/// Every signal is blocked in this program, so nothing but the off-CPU sampler can say where its threads are.
 #[test]
 fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
     let program = Recorded::start("blocked.c", &["-O2"], &[], "");
@@ -365,12 +365,12 @@ fn a_long_wait_for_a_lock_is_dumped_while_it_lasts() {
 
 #[test]
 fn a_slow_iteration_is_dumped_while_it_lasts() {
-    let flags = ["--mode", "ring", "--dump-on-slow-turn", "100ms"];
+    let flags = ["--mode", "ring", "--dump-on-slow-iteration", "100ms"];
     let mut program = Recorded::start("dumps.c", &["-O2"], &flags, "iteration");
     let dump = program.first_dump();
     let said = reasons(&dump);
     assert!(
-        said.iter().any(|text| text.contains("one turn")),
+        said.iter().any(|text| text.contains("one iteration")),
         "{said:?}"
     );
     let is_there = array(&dump.0, "functions").any(|f| f["name"] == "slow_iteration");

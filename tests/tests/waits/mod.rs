@@ -5,8 +5,8 @@ mod descriptors;
 mod measured;
 mod real;
 mod signal_waits;
+mod tracepoints;
 mod waits_for_children;
-mod witness;
 
 use serde_json::Value;
 use stackbeat_tests::{Program, compile, report, scratch};

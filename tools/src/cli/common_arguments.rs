@@ -16,7 +16,7 @@ const CAPTURES: &str = "Captures";
 
 /// Which file a recording becomes.
 #[derive(Args, Clone, Debug)]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
     pub output: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct OutputArgs {
 /// What is captured, how often, and where it is kept meanwhile.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = CAPTURES)]
-pub struct CaptureArgs {
+pub(crate) struct CaptureArgs {
     /// Time between two captures of one thread: 1ms, 100us, down to 50us.
     ///
     /// Without it 1ms, and once a process has computed for a second the kernel's tick (some 4ms), which costs less.
@@ -66,7 +66,7 @@ pub struct CaptureArgs {
 /// What is recorded beside the captures in hooks.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = CAPTURES)]
-pub struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// Do not interrupt threads that run without passing a hook.
     #[arg(long, hide_short_help = true)]
     pub no_interrupt: bool,
@@ -90,7 +90,7 @@ impl WatchArgs {
     ///
     /// # Errors
     /// The kernel's clock does nothing but interrupt threads.
-    pub fn clock_choice(&self, keeps_interval: bool) -> anyhow::Result<ClockChoice> {
+    pub(crate) fn clock_choice(&self, keeps_interval: bool) -> anyhow::Result<ClockChoice> {
         match self.clock {
             ClockArg::Kernel | ClockArg::Timer if self.no_interrupt => anyhow::bail!(
                 "--clock {} and --no-interrupt exclude each other: that clock interrupts threads; leave one of them out",
@@ -110,13 +110,19 @@ impl WatchArgs {
 /// When dumps are written by themselves.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Dumps (flight recorder)")]
-pub struct DumpArgs {
+pub(crate) struct DumpArgs {
     /// Write a dump beside the trace when the recorder gets this signal, which the program then does not get.
     #[arg(long, value_enum, value_name = "SIGNAL", hide_short_help = true)]
     pub dump_on: Option<DumpSignal>,
     /// Write one when an iteration of an event loop (from poll, select or epoll to the next) takes longer.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
-    pub dump_on_slow_turn: Option<u64>,
+    #[arg(
+        long,
+        alias = "dump-on-slow-turn",
+        value_name = "TIME",
+        value_parser = parse_duration_ns,
+        hide_short_help = true
+    )]
+    pub dump_on_slow_iteration: Option<u64>,
     /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_on_block: Option<u64>,
@@ -154,7 +160,7 @@ pub struct DumpArgs {
 /// Whether capturing begins with the recording.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = CAPTURES)]
-pub struct SwitchArgs {
+pub(crate) struct SwitchArgs {
     /// Capture nothing until `stackbeat start` says so.
     #[arg(long, hide_short_help = true)]
     pub start_disabled: bool,
@@ -163,7 +169,7 @@ pub struct SwitchArgs {
 /// Where events go beside the trace, how it is packed, and which point of which series it is.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Trace")]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's trace_marker, as they
     /// happen; `auto`, the path of one, or a named pipe; `off` for none.
     #[arg(
@@ -205,7 +211,7 @@ pub struct TraceArgs {
 
 /// What a recording says of itself.
 #[derive(Args, Clone, Debug)]
-pub struct LogArgs {
+pub(crate) struct LogArgs {
     /// Print no progress and no summary.
     #[arg(short, long)]
     pub quiet: bool,
@@ -225,7 +231,7 @@ fn parse_cause(text: &str) -> Result<Cause, String> {
 
 /// Where `--systrace` goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SystraceArg {
+pub(crate) enum SystraceArg {
     Off,
     Auto,
     At(PathBuf),
@@ -242,7 +248,7 @@ fn parse_systrace(text: &str) -> Result<SystraceArg, String> {
 
 /// Signals that may ask for a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DumpSignal {
+pub(crate) enum DumpSignal {
     /// SIGUSR1
     Usr1,
     /// SIGUSR2
@@ -264,7 +270,7 @@ pub enum ModeArg {
 
 /// What `--clock` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ClockArg {
+pub(crate) enum ClockArg {
     /// `tick`, and `timer` in each process from when it has computed for a second. With --interval: `tick`.
     Auto,
     /// The recorder wakes up after each interval, and interrupts the threads that run.

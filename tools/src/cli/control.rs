@@ -20,7 +20,7 @@ Examples:
   stackbeat status --json | jq '.sessions[].trace'
 
 Exit code 1: there is no such session, or none at all.")]
-pub struct StatusArgs {
+pub(crate) struct StatusArgs {
     /// One session only, in detail.
     #[arg(value_name = "PID|SESSION")]
     pub session: Option<String>,
@@ -38,7 +38,7 @@ pub struct StatusArgs {
 Examples:
   stackbeat record --start-disabled -- ./server &
   stackbeat start $(pgrep server)")]
-pub struct StartArgs {
+pub(crate) struct StartArgs {
     #[command(flatten)]
     pub target: Target,
 }
@@ -51,7 +51,7 @@ pub struct StartArgs {
 #[command(after_help = "\
 Examples:
   stackbeat stop 4711")]
-pub struct StopArgs {
+pub(crate) struct StopArgs {
     #[command(flatten)]
     pub target: Target,
 }
@@ -65,7 +65,7 @@ Examples:
   stackbeat set 4711 --interval 100us
   stackbeat set 4711 --probes lock,wait,io
   stackbeat set 4711 --mode ring")]
-pub struct SetArgs {
+pub(crate) struct SetArgs {
     #[command(flatten)]
     pub target: Target,
     /// Time between two captures of one thread: 1ms, 100us, down to 50us.
@@ -87,7 +87,7 @@ pub struct SetArgs {
 #[command(after_help = "\
 Examples:
   stackbeat mark 4711 'load test begins'")]
-pub struct MarkArgs {
+pub(crate) struct MarkArgs {
     #[command(flatten)]
     pub target: Target,
     /// What the mark says.
@@ -104,7 +104,7 @@ Examples:
   stackbeat record --mode ring --buffer 64MiB -- ./server &
   stackbeat dump $(pgrep server) --last 10s -o spike.beat
   stackbeat report spike.beat")]
-pub struct DumpArgs {
+pub(crate) struct DumpArgs {
     #[command(flatten)]
     pub target: Target,
     /// Only this long before now; everything by default.
@@ -126,7 +126,7 @@ pub struct DumpArgs {
 
 /// Which session.
 #[derive(Debug, Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// The session: its name, the pid of any of its processes, or that of its recorder.
     #[arg(value_name = "PID|SESSION")]
     pub session: String,

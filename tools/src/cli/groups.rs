@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Gives the command line's help its groups.
-pub fn grouped(command: Command) -> Command {
+pub(crate) fn grouped(command: Command) -> Command {
     let header = *command.get_styles().get_header();
     let literal = *command.get_styles().get_literal();
     let mut short = format!("{header}Commands:{header:#}");

@@ -15,7 +15,7 @@ Examples:
   stackbeat doctor --json
 
 Exit code 1: something that recording needs does not work.")]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Look at the machine only, record nothing.
     #[arg(long)]
     pub no_recording: bool,
@@ -39,7 +39,7 @@ Examples:
 
 The table comes on standard error, after what the program says; the exit code is the program's.
 Calls inside libc, and by programs that it does not link dynamically, pass no hook (docs/architecture.md).")]
-pub struct ProbesArgs {
+pub(crate) struct ProbesArgs {
     /// Run a program and count its calls.
     #[arg(long, requires = "command")]
     pub count: bool,
@@ -71,7 +71,7 @@ pub struct ProbesArgs {
 Examples:
   stackbeat demo
   stackbeat demo -o /tmp/look")]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Folder for traces and pages.
     #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-demo")]
     #[arg(value_hint = ValueHint::DirPath)]
@@ -80,6 +80,6 @@ pub struct DemoArgs {
 
 /// Run a program that `demo` and `doctor` record.
 #[derive(Debug, Args)]
-pub struct WorkerArgs {
+pub(crate) struct WorkerArgs {
     pub program: String,
 }

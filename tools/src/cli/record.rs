@@ -43,7 +43,7 @@ variables (docs/configuration.md).";
 /// stackbeat, and the trace is written all the same. Child processes end up in the same trace.
 #[derive(Debug, Args)]
 #[command(after_help = RECORD_EXAMPLES, after_long_help = format!("{RECORD_EXAMPLES}{RECORD_MORE}"))]
-pub struct RecordArgs {
+pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub destination: OutputArgs,
     #[command(flatten)]
@@ -113,7 +113,7 @@ Exit codes: 0 it was recorded, 2 it could not be attached to.";
     "main_interval",
     |arg| arg.help("The same for the main thread, when it should differ")
 ))]
-pub struct AttachArgs {
+pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub destination: OutputArgs,
     /// Stop after this time: 500ms, 10s; by default at Ctrl-C, or when the program ends.
@@ -175,7 +175,7 @@ Examples:
   stackbeat recover                            list what can be recovered
   stackbeat recover app.beat -o saved.beat     from an unfinished trace
   stackbeat recover /dev/shm/stackbeat.1234 -o saved.beat")]
-pub struct RecoverArgs {
+pub(crate) struct RecoverArgs {
     /// The unfinished trace, or the session's mapping in /dev/shm.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,

@@ -23,7 +23,7 @@ Examples:
   stackbeat gate -b main/ -c branch/ --format github -o summary.md
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
-pub struct GateArgs {
+pub(crate) struct GateArgs {
     /// Traces of the baseline: folders, files, or patterns in quotes.
     #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
     #[arg(value_hint = ValueHint::AnyPath)]
@@ -64,7 +64,7 @@ Examples:
   stackbeat ab --cpus 2-3 -b ./old -c ./new        pinned to two processors
 
 Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
-pub struct AbArgs {
+pub(crate) struct AbArgs {
     /// The command to compare with.
     ///
     /// A shell runs it where it has pipes, redirections, variables or patterns; otherwise quotes work as in one.
@@ -142,7 +142,7 @@ Examples:
 Which commit a trace is of: --commit of record, else the hash or tag in the name of its folder or file.
 Exit codes: 0 no regression that is there still, 1 a regression or more than a budget allows, 2 an error,
 3 cannot tell: too few commits.")]
-pub struct TrendArgs {
+pub(crate) struct TrendArgs {
     /// The folder with the traces: RUNS/COMMIT/N.beat, RUNS/COMMIT-N.beat, or any names with record --commit.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
@@ -167,7 +167,7 @@ pub struct TrendArgs {
 
 /// How a verdict is written, and where to.
 #[derive(Debug, Args)]
-pub struct WritingArgs {
+pub(crate) struct WritingArgs {
     /// What to print.
     #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
@@ -187,7 +187,7 @@ fn parse_runs(text: &str) -> Result<usize, String> {
 
 /// What `--order` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CommitOrder {
+pub(crate) enum CommitOrder {
     /// The repository's history where there is one, else the start of each commit's first run.
     Auto,
     /// The repository's history.
@@ -198,7 +198,7 @@ pub enum CommitOrder {
 
 /// How a verdict is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GateFormat {
+pub(crate) enum GateFormat {
     /// For a terminal.
     Text,
     /// For a comment on a pull request.
@@ -217,7 +217,7 @@ pub enum GateFormat {
 
 impl GateFormat {
     /// The format that a file's name asks for.
-    pub fn of_file(file: &Path) -> anyhow::Result<GateFormat> {
+    pub(crate) fn of_file(file: &Path) -> anyhow::Result<GateFormat> {
         let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("");
         Ok(match ending {
             "txt" => GateFormat::Text,

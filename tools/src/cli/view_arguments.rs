@@ -25,7 +25,7 @@ Examples:
 Running is time in code: on a CPU, or ready to run while others had it (runnable); CPU is the part on one.
 Self is time running in a function itself, total is wall time with its callees. Blocked time is exact:
 from the begin to the end of the calls that waited.")]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// The trace.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
@@ -67,7 +67,7 @@ Examples:
   stackbeat export app.beat --to flamegraph-svg --weight alloc-bytes
   stackbeat export app.beat --to folded -o - | sort | head
   stackbeat export app.beat --to chrome --from 1s --until 1500ms --thread worker-3")]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// The trace.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
@@ -111,7 +111,7 @@ Examples:
   stackbeat diff before.beat after.beat
   stackbeat diff main/ branch/                            means over all traces of each folder
   stackbeat diff before.beat after.beat --html diff.html  flame graph, red where there is more")]
-pub struct DiffArgs {
+pub(crate) struct DiffArgs {
     /// A trace, a folder of traces, or a pattern in quotes.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub a: String,
@@ -133,7 +133,7 @@ Examples:
   stackbeat info app.beat
   stackbeat info app.beat --check        exit code 1 when a sum does not come out
   stackbeat info app.beat --json | jq .losses")]
-pub struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// The trace.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,

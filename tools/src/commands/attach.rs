@@ -9,10 +9,10 @@ use stackbeat_collector::session::Attachment;
 use stackbeat_core::ids::Pid;
 
 use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
-use crate::commands::record::{self, progress, summary};
+use crate::commands::record::{self, outcome, progress};
 
 /// Runs the command.
-pub fn run(args: AttachArgs) -> Result<u8> {
+pub(crate) fn run(args: AttachArgs) -> Result<u8> {
     if !args.others.is_empty() {
         bail!(
             "attach {} {}: one recording is of one process; name the parent of all with --children, or give each an attach of \
@@ -48,6 +48,6 @@ pub fn run(args: AttachArgs) -> Result<u8> {
         stackbeat_collector::attach(&options, &target, &attachment, &mut |p| display.show(p));
     display.clear();
     let outcome = outcome?;
-    summary::print(&options, &outcome, &args.log);
+    outcome::print(&options, &outcome, &args.log);
     Ok(0)
 }

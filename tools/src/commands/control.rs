@@ -54,7 +54,7 @@ fn the_only(sessions: &[SessionStatus]) -> Result<Option<&SessionStatus>> {
 }
 
 /// `stackbeat status`.
-pub fn status(args: &StatusArgs) -> Result<u8> {
+pub(crate) fn status(args: &StatusArgs) -> Result<u8> {
     if args.locks
         && let Some(session) = &args.session
     {
@@ -227,17 +227,17 @@ fn details(sessions: &[SessionStatus]) -> String {
 }
 
 /// `stackbeat start`.
-pub fn start(args: &StartArgs) -> Result<u8> {
+pub(crate) fn start(args: &StartArgs) -> Result<u8> {
     ask(&args.target, &Request::Start {}).map(|_| 0)
 }
 
 /// `stackbeat stop`.
-pub fn stop(args: &StopArgs) -> Result<u8> {
+pub(crate) fn stop(args: &StopArgs) -> Result<u8> {
     ask(&args.target, &Request::Stop {}).map(|_| 0)
 }
 
 /// `stackbeat set`.
-pub fn set(args: &SetArgs) -> Result<u8> {
+pub(crate) fn set(args: &SetArgs) -> Result<u8> {
     let interval_ns = args
         .interval
         .map(|ns| interval("--interval", ns))
@@ -263,13 +263,13 @@ pub fn set(args: &SetArgs) -> Result<u8> {
 }
 
 /// `stackbeat mark`.
-pub fn mark(args: &MarkArgs) -> Result<u8> {
+pub(crate) fn mark(args: &MarkArgs) -> Result<u8> {
     let text = args.text.clone();
     ask(&args.target, &Request::Mark { text }).map(|_| 0)
 }
 
 /// `stackbeat dump`.
-pub fn dump(args: &DumpArgs) -> Result<u8> {
+pub(crate) fn dump(args: &DumpArgs) -> Result<u8> {
     let output = absolute(&args.output)
         .with_context(|| format!("{}: no name for a trace", args.output.display()))?;
     terminal::refuse_to_replace(&output, args.force)?;

@@ -8,12 +8,12 @@ use anyhow::{Context, Result, bail};
 use stackbeat_model::Trace;
 
 use crate::cli::ExportArgs;
-use crate::export::{self, Options, Summary};
+use crate::export::{self, Exported, Options};
 use crate::summary::load;
 use crate::{terminal, units};
 
 /// Runs the command.
-pub fn run(args: &ExportArgs) -> Result<u8> {
+pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     if args.weight.is_some() && !args.to.uses_weight() {
         bail!(
             "--weight: {} carries every amount, there is nothing to choose",
@@ -39,26 +39,26 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
         .output
         .clone()
         .unwrap_or_else(|| default_output(&args.file, args.to.extension()));
-    let summary = to_file(&trace, args, &options, &output)?;
+    let exported = to_file(&trace, args, &options, &output)?;
     if args.json {
         terminal::print_json(&serde_json::json!({
             "schema": "stackbeat.export.v1",
             "output": output,
             "format": args.to.name(),
-            "bytes": summary.bytes,
-            "threads": summary.threads,
-            "segments": summary.segments,
-            "samples": summary.samples,
-            "slices": summary.slices,
+            "bytes": exported.bytes,
+            "threads": exported.threads,
+            "segments": exported.segments,
+            "samples": exported.samples,
+            "slices": exported.slices,
         }))?;
     } else {
         terminal::say(&format!(
             "{}: wrote {} ({}, {} threads, {} samples)",
             terminal::Style::stderr().bold("stackbeat"),
             output.display(),
-            units::bytes(summary.bytes),
-            summary.threads,
-            units::count(summary.samples),
+            units::bytes(exported.bytes),
+            exported.threads,
+            units::count(exported.samples),
         ));
     }
     Ok(0)
@@ -83,7 +83,7 @@ fn default_output(file: &Path, extension: &str) -> PathBuf {
 }
 
 /// Writes a file that is complete or not there.
-fn to_file(trace: &Trace, args: &ExportArgs, options: &Options, output: &Path) -> Result<Summary> {
+fn to_file(trace: &Trace, args: &ExportArgs, options: &Options, output: &Path) -> Result<Exported> {
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
     if same(&args.file, output) {
         bail!(

@@ -30,7 +30,7 @@ use crate::{agent_library, terminal};
 const TOP: usize = 8;
 
 /// Runs the command.
-pub fn run(args: &DemoArgs) -> Result<u8> {
+pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     fs::create_dir_all(&args.output)
         .with_context(|| format!("{}: cannot be made", args.output.display()))?;
     let style = terminal::Style::stdout();
@@ -181,7 +181,7 @@ fn show(program: &Program, folder: &Path) -> Result<(Report, PathBuf)> {
 }
 
 /// Runs what `demo` and `doctor` record.
-pub fn work(args: &WorkerArgs) -> Result<u8> {
+pub(crate) fn work(args: &WorkerArgs) -> Result<u8> {
     match args.program.as_str() {
         "kitchen" => {
             let served = kitchen::run(kitchen::DEFAULT_ORDERS)?;

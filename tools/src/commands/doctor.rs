@@ -18,7 +18,7 @@ use crate::terminal::{self, Style};
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub(crate) enum Status {
     Ok,
     /// Works, but slower or with less in the trace.
     Limited,
@@ -26,9 +26,9 @@ pub enum Status {
     Failed,
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Clone, Debug, Serialize)]
-pub struct Check {
+pub(crate) struct Check {
     name: &'static str,
     status: Status,
     found: String,
@@ -57,7 +57,7 @@ impl Check {
 }
 
 /// Runs the command. A failed check is a negative answer.
-pub fn run(args: &DoctorArgs) -> Result<u8> {
+pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     let machine = machine::checks();
     let recording = if args.no_recording {
         Vec::new()

@@ -16,7 +16,7 @@ use crate::units::{self, plural};
 use crate::{EXIT_NEGATIVE, drop_causes};
 
 /// Runs the command. With `--check`, a trace whose sums do not come out is a negative answer.
-pub fn run(args: &InfoArgs) -> Result<u8> {
+pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     let trace = Trace::open(&args.file)?;
     let info = collect(&trace, args.check)?;
     if args.json {
@@ -210,8 +210,8 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             .processes()
             .iter()
             .map(|p| ProcessInfo {
-                upid: p.upid,
-                pid: p.pid,
+                upid: p.upid.0,
+                pid: p.pid.0,
                 name: p.name(),
                 capabilities: p.capabilities.clone(),
             })
@@ -220,7 +220,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             .modules()
             .iter()
             .map(|m| ModuleInfo {
-                upid: trace.process(m.process).upid,
+                upid: trace.process(m.process).upid.0,
                 path: m.path.clone(),
                 build_id: hex(&m.build_id),
                 start: m.start,
@@ -263,11 +263,11 @@ fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
     all.extend(settings.intervals(false).iter().map(info("threads", 0)));
     all.extend(settings.intervals(true).iter().map(info("main threads", 0)));
     for (utid, list) in settings.own_intervals() {
-        all.extend(list.iter().map(info("thread", utid)));
+        all.extend(list.iter().map(info("thread", utid.0)));
     }
     for (upid, list) in settings.process_intervals() {
         let of_process = |(at, interval_ns): &(u64, u64)| IntervalInfo {
-            upid,
+            upid: upid.0,
             ..info("process", 0)(&(*at, *interval_ns))
         };
         all.extend(list.iter().map(of_process));

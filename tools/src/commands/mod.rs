@@ -1,15 +1,15 @@
 //! One module for each command: it resolves its arguments into options, does what they ask for, and says how it went.
 
-pub mod attach;
-pub mod control;
-pub mod convert;
-pub mod demo;
-pub mod doctor;
+pub(crate) mod attach;
+pub(crate) mod control;
+pub(crate) mod convert;
+pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod documents;
-pub mod gate;
-pub mod info;
-pub mod probes;
-pub mod record;
-pub mod recover;
-pub mod report;
-pub mod self_test;
+pub(crate) mod gate;
+pub(crate) mod info;
+pub(crate) mod probes;
+pub(crate) mod record;
+pub(crate) mod recover;
+pub(crate) mod report;
+pub(crate) mod self_test;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use stackbeat_collector::hooked_calls::{self, Function};
 use stackbeat_collector::session::Options;
+use stackbeat_core::ids::Utid;
 use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_gate::comparable_names;
 use stackbeat_model::Trace;
@@ -19,7 +20,7 @@ use crate::terminal::{self, Style};
 use crate::{agent_library, units};
 
 /// Runs the command.
-pub fn run(args: &ProbesArgs) -> Result<u8> {
+pub(crate) fn run(args: &ProbesArgs) -> Result<u8> {
     let library = agent_library::locate(None)?;
     if !args.count {
         list(&hooked_calls::of_agent(&library)?, args.json)?;
@@ -91,7 +92,7 @@ fn list(functions: &[Function], json: bool) -> Result<()> {
 
 /// What a program has called.
 #[derive(Debug, Serialize)]
-pub struct Counted {
+pub(crate) struct Counted {
     schema: &'static str,
     duration_s: f64,
     calls: u64,
@@ -117,7 +118,7 @@ struct RoleCalls {
 
 impl Counted {
     /// Runs a program and counts; gives its status besides, as `wait` has it.
-    pub fn run(
+    pub(crate) fn run(
         command: &[OsString],
         library: PathBuf,
         follow_children: bool,
@@ -143,7 +144,7 @@ impl Counted {
     }
 
     /// Whether a function was called.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.functions.iter().any(|f| f.name == name)
     }
 
@@ -239,7 +240,7 @@ impl Counted {
 
 /// What a thread is to its program: its main thread, or those of a name without numbers.
 fn role(trace: &Trace, utid: u32) -> String {
-    let Some(thread) = trace.threads().iter().find(|t| t.utid == utid) else {
+    let Some(thread) = trace.threads().iter().find(|t| t.utid == Utid(utid)) else {
         return "others".to_owned();
     };
     let process = &trace.processes()[thread.process.0 as usize];

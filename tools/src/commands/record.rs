@@ -2,8 +2,8 @@
 //!
 //! Standard output belongs to the recorded program; everything said here goes to standard error.
 
-pub mod progress;
-pub mod summary;
+pub(crate) mod outcome;
+pub(crate) mod progress;
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -30,13 +30,13 @@ const MIN_INTERVAL_NS: u64 = 50_000;
 const INTERVAL_NS: u64 = 1_000_000;
 
 /// Runs the command. The exit code is the program's; after one that a signal has ended, so does this.
-pub fn run(args: &RecordArgs) -> Result<u8> {
+pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     let options = resolve(args)?;
     if !args.log.quiet && !args.log.json {
         recover::tidy();
     }
     let outcome = record(&options, args.log.quiet)?;
-    summary::print(&options, &outcome, &args.log);
+    outcome::print(&options, &outcome, &args.log);
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         stackbeat_collector::die_of(signal);
     }
@@ -44,7 +44,7 @@ pub fn run(args: &RecordArgs) -> Result<u8> {
 }
 
 /// Records with progress and warnings on standard error.
-pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
+pub(crate) fn record(options: &Options, quiet: bool) -> Result<Outcome> {
     let mut display = progress::Display::new(quiet);
     let outcome = stackbeat_collector::record(options, &mut |p| display.show(p));
     display.clear();
@@ -52,7 +52,7 @@ pub fn record(options: &Options, quiet: bool) -> Result<Outcome> {
 }
 
 /// Turns what was typed into what the session takes.
-pub fn resolve(args: &RecordArgs) -> Result<Options> {
+pub(crate) fn resolve(args: &RecordArgs) -> Result<Options> {
     let interval_ns = interval("--interval", args.capture.interval.unwrap_or(INTERVAL_NS))?;
     let main_interval_ns = match args.capture.main_interval {
         Some(ns) => interval("--main-interval", ns)?,
@@ -124,7 +124,7 @@ fn dumps(args: &DumpArgs) -> Dumps {
             DumpSignal::Usr2 => Signal::USR2.as_raw(),
             DumpSignal::Hup => Signal::HUP.as_raw(),
         }),
-        slow_iteration_ns: args.dump_on_slow_turn,
+        slow_iteration_ns: args.dump_on_slow_iteration,
         block_ns: args.dump_on_block,
         causes: args.dump_on_block_in.clone(),
         crash: args.dump_on_crash,

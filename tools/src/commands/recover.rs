@@ -16,7 +16,7 @@ use crate::{agent_library, terminal};
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Runs the command.
-pub fn run(args: &RecoverArgs) -> Result<u8> {
+pub(crate) fn run(args: &RecoverArgs) -> Result<u8> {
     let Some(file) = &args.file else {
         return list(args.json);
     };
@@ -129,7 +129,7 @@ fn text(s: &RecoverySummary) -> String {
 }
 
 /// Removes what recorders that were killed have left and nobody needs, and says so; and that there is something to recover.
-pub fn tidy() {
+pub(crate) fn tidy() {
     let found = leftovers::tidy(Path::new(SHARED_MEMORY), leftovers::YOUNG);
     let text = tidied(&found.removed);
     if !text.is_empty() {

@@ -1,5 +1,8 @@
 //! `stackbeat report`: sums a trace up and shows it as tables, JSON or a page.
 
+#[cfg(test)]
+mod damaged_traces;
+
 use std::fs;
 use std::path::Path;
 
@@ -17,7 +20,7 @@ use crate::terminal;
 const DEFAULT_TOP: usize = 15;
 
 /// Runs the command.
-pub fn run(args: &ReportArgs) -> Result<u8> {
+pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     let budget = match &args.html {
         Some(_) => html::BAR_BUDGET,
         None => 0,
@@ -61,7 +64,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
 }
 
 /// Writes the page of a report to a file, or to standard output for `-`.
-pub fn write_page(report: &Report, output: &Path) -> Result<()> {
+pub(crate) fn write_page(report: &Report, output: &Path) -> Result<()> {
     let text = html::render(report)?;
     if output == Path::new("-") {
         return terminal::print_page(&text);
@@ -77,7 +80,7 @@ pub fn write_page(report: &Report, output: &Path) -> Result<()> {
 }
 
 /// The text of the tables of a whole trace, for the demo.
-pub fn text(report: &Report, top: usize) -> String {
+pub(crate) fn text(report: &Report, top: usize) -> String {
     let layout = table_layout::Layout {
         width: terminal::width(),
         style: terminal::Style::stdout(),

@@ -24,7 +24,7 @@ use crate::commands::probes::Counted;
 const WORK: Duration = Duration::from_millis(25);
 
 /// The program that is recorded.
-pub fn program() -> Result<()> {
+pub(crate) fn program() -> Result<()> {
     allocate();
     compute();
     read_and_write()?;
@@ -124,7 +124,7 @@ fn talk() -> Result<()> {
 
 /// What the recording of `program` showed.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Samples by probe.
     pub samples: BTreeMap<&'static str, u64>,
     pub by_category: BTreeMap<Category, u64>,
@@ -148,7 +148,7 @@ pub struct Findings {
 
 /// Functions that `program` calls, and whether recording is of use without them. (Those of the network may
 /// be missing where there is none.)
-pub const CALLED: [(&str, bool); 16] = [
+pub(crate) const CALLED: [(&str, bool); 16] = [
     ("malloc", true),
     ("calloc", true),
     ("realloc", true),
@@ -168,7 +168,7 @@ pub const CALLED: [(&str, bool); 16] = [
 ];
 
 /// Runs `program` once more and gives those of [`CALLED`] that did not reach their hooks.
-pub fn not_reached() -> Result<Vec<(&'static str, bool)>> {
+pub(crate) fn not_reached() -> Result<Vec<(&'static str, bool)>> {
     let (counted, _) = Counted::run(&command()?, agent_library::locate(None)?, false)?;
     Ok(CALLED
         .into_iter()
@@ -177,7 +177,7 @@ pub fn not_reached() -> Result<Vec<(&'static str, bool)>> {
 }
 
 /// Records `program` and looks at what came out.
-pub fn run() -> Result<Findings> {
+pub(crate) fn run() -> Result<Findings> {
     let folder = scratch_folder()?;
     let result = record_in(&folder);
     let _ = std::fs::remove_dir_all(&folder);

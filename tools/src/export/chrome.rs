@@ -17,7 +17,7 @@ use super::feed::{self, Sink};
 use super::json_writer::{self, Separator};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::viewer_ids::Identities;
-use super::{Options, Selection, Summary};
+use super::{Exported, Options, Selection};
 use crate::meters::{Meters, Reading};
 use crate::scopes::{Open, Work};
 
@@ -26,7 +26,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     out.write_all(br#"{"displayTimeUnit":"ns","otherData":{"exporter":"stackbeat","title":"#)?;
     json_writer::string(out, &export_names::title(trace, options))?;
     write!(
@@ -48,11 +48,11 @@ pub(super) fn write(
         out,
     };
     writer.descriptors(trace, selection)?;
-    let mut summary = feed::run(trace, selection, &mut writer)?;
+    let mut exported = feed::run(trace, selection, &mut writer)?;
     writer.counters(trace)?;
-    summary.slices = writer.slices;
+    exported.slices = writer.slices;
     writer.out.write_all(b"\n]}\n")?;
-    Ok(summary)
+    Ok(exported)
 }
 
 struct Writer<'a> {
@@ -73,7 +73,7 @@ impl Writer<'_> {
         for index in (0..trace.processes().len() as u32).map(ProcessIndex) {
             if self.identities.process(index) == index {
                 let name = export_names::process_name(trace, self.identities.last_image(index));
-                self.name("process_name", trace.process(index).pid, None, &name)?;
+                self.name("process_name", trace.process(index).pid.0, None, &name)?;
             }
         }
         for index in (0..trace.threads().len() as u32).map(ThreadIndex) {
@@ -81,7 +81,7 @@ impl Writer<'_> {
                 let thread = trace.thread(self.identities.last_thread(index));
                 let pid = trace.process(thread.process).pid;
                 let name = export_names::thread_name(&thread.name);
-                self.name("thread_name", pid, Some(thread.tid), name)?;
+                self.name("thread_name", pid.0, Some(thread.tid.0), name)?;
             }
         }
         Ok(())
@@ -146,8 +146,8 @@ impl Writer<'_> {
             Some(thread) => ("t", trace.threads().get(thread.0 as usize)),
             None => ("g", trace.threads().first()),
         };
-        let pid = thread.map_or(0, |t| trace.process(t.process).pid);
-        let tid = thread.map_or(0, |t| t.tid);
+        let pid = thread.map_or(0, |t| trace.process(t.process).pid.0);
+        let tid = thread.map_or(0, |t| t.tid.0);
         match event.kind() {
             // Scopes of a thread are nested below one id.
             Kind::ScopeBegin | Kind::ScopeEnd => write!(self.out, ",\"id\":\"{pid}.{tid}\"")?,
@@ -246,8 +246,8 @@ impl Sink for Writer<'_> {
 
     fn counter(&mut self, trace: &Trace, counter: &Counter) -> io::Result<()> {
         // Those of the machine stand with the first process.
-        let first = trace.processes().first().map_or(0, |p| p.pid);
-        let pid = counter.process.map_or(first, |p| trace.process(p).pid);
+        let first = trace.processes().first().map_or(0, |p| p.pid.0);
+        let pid = counter.process.map_or(first, |p| trace.process(p).pid.0);
         for (at_ns, value) in &counter.values {
             self.separator.next(self.out)?;
             self.out.write_all(b"\n{\"ph\":\"C\",\"name\":")?;
@@ -301,8 +301,8 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
         let thread = trace.thread(thread);
         ThreadSlices {
             trace,
-            pid: trace.process(thread.process).pid,
-            tid: thread.tid,
+            pid: trace.process(thread.process).pid.0,
+            tid: thread.tid.0,
             writer,
         }
     }

@@ -112,7 +112,7 @@ pub(super) fn event_kind(kind: event::Kind) -> &'static str {
         event::Kind::ScopeEnd => "scope end",
         event::Kind::IntervalChanged => "interval changed",
         event::Kind::ConfigChanged => "configuration changed",
-        event::Kind::LoopIteration => "turn",
+        event::Kind::LoopIteration => "event-loop iteration",
         event::Kind::Note => "note",
         event::Kind::FlowBegin => "flow begin",
         event::Kind::FlowStep => "flow step",

@@ -12,7 +12,7 @@ use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
 
 use super::arrows::Arrow;
-use super::{Selection, Summary};
+use super::{Exported, Selection};
 use crate::scopes::{Asynchronous, Work};
 
 /// An exporter's side: what [`Visitor`] gives, cut to the selection, with errors.
@@ -62,11 +62,11 @@ pub(super) trait Sink {
 }
 
 /// Streams the trace into `sink`. A failing sink gets nothing more; its error is returned.
-pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> Result<Summary> {
+pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> Result<Exported> {
     let mut feed = Feed {
         selection,
         sink,
-        summary: Summary::default(),
+        exported: Exported::default(),
         asynchronous: Asynchronous::default(),
         counters: HashMap::new(),
         result: Ok(()),
@@ -83,13 +83,13 @@ pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> 
         .collect();
     work.sort_by_key(|work| work.begin_ns);
     feed.sink.asynchronous(trace, work)?;
-    Ok(feed.summary)
+    Ok(feed.exported)
 }
 
 struct Feed<'a> {
     selection: &'a Selection,
     sink: &'a mut dyn Sink,
-    summary: Summary,
+    exported: Exported,
     /// Of all threads and times: begin and end may be of different ones.
     asynchronous: Asynchronous,
     /// Of processes that end: by process, name and unit the latest value and its time.
@@ -122,7 +122,7 @@ impl Feed<'_> {
 impl Visitor for Feed<'_> {
     fn thread_begin(&mut self, trace: &Trace, thread: ThreadIndex) {
         if self.result.is_ok() && self.selection.has_thread(thread) {
-            self.summary.threads += 1;
+            self.exported.threads += 1;
             self.result = self.sink.thread_begin(trace, thread);
             let Thread {
                 creator, start_ns, ..
@@ -143,8 +143,8 @@ impl Visitor for Feed<'_> {
             return;
         }
         if let Some(segment) = self.selection.clip(segment) {
-            self.summary.segments += 1;
-            self.summary.totals.add_segment(&segment);
+            self.exported.segments += 1;
+            self.exported.totals.add_segment(&segment);
             self.result = self.sink.segment(trace, &segment);
         }
     }
@@ -154,7 +154,7 @@ impl Visitor for Feed<'_> {
             && self.selection.has_thread(thread)
             && self.selection.has_time(row.time_ns)
         {
-            self.summary.samples += 1;
+            self.exported.samples += 1;
             self.result = self.sink.sample(trace, thread, row, stack);
         }
     }

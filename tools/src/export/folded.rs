@@ -9,7 +9,7 @@ use stackbeat_model::{FrameIndex, Trace};
 
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::{Entry, Profile};
-use super::{Options, Selection, Summary};
+use super::{Exported, Options, Selection};
 use crate::terminal::clean;
 
 pub(super) fn write(
@@ -17,12 +17,12 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let profile = Profile::collect(trace, selection)?;
     for (line, weight) in lines(trace, &profile, options) {
         writeln!(out, "{line} {weight}")?;
     }
-    Ok(profile.summary)
+    Ok(profile.exported)
 }
 
 /// Each distinct line with its weight, without those of weight 0.

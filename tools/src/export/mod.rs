@@ -34,18 +34,24 @@ use stackbeat_model::metric::{Metric, Unit};
 use stackbeat_model::{Spent, Trace};
 
 pub use export_names::{GAP_NAME, UNKNOWN_NAME, blocking_name};
-pub use profile::{Entry, Profile};
-pub use selection::Selection;
+use selection::Selection;
 
 /// A format that a trace can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
+    /// A protobuf trace of the Perfetto viewer.
     Perfetto,
+    /// A profile for `go tool pprof`.
     Pprof,
+    /// Trace events as JSON.
     Chrome,
+    /// A flame chart for each thread.
     Speedscope,
+    /// A line for each stack.
     Folded,
+    /// A picture with a script in it.
     FlamegraphSvg,
+    /// A profile for the Firefox Profiler.
     Firefox,
 }
 
@@ -118,12 +124,18 @@ impl Format {
 /// What the width of a frame stands for in formats that know one amount only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weight {
+    /// Time that passed, running or not.
     #[default]
     Wall,
+    /// CPU time of the thread.
     Cpu,
+    /// Time inside blocking calls.
     Blocked,
+    /// Bytes allocated.
     AllocBytes,
+    /// Allocation calls.
     Allocations,
+    /// Samples.
     Samples,
 }
 
@@ -242,6 +254,7 @@ named!(Weight, "weight");
 /// What to write of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// What a frame's width stands for, in formats that know one amount only.
     pub weight: Weight,
     /// Threads to keep, each given by its id or a part of its name; empty keeps all.
     pub threads: Vec<String>,
@@ -257,12 +270,16 @@ pub struct Options {
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct Exported {
+    /// Threads that passed the filter.
     pub threads: u64,
+    /// Stretches of one thread's time with one stack.
     pub segments: u64,
+    /// Samples in these segments.
     pub samples: u64,
     /// Slices, for formats that have them.
     pub slices: u64,
+    /// Length of what was written.
     pub bytes: u64,
     /// Sums over all segments that were written.
     pub totals: Spent,
@@ -281,7 +298,7 @@ pub fn export(
     format: Format,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let selection = Selection::new(trace, options)?;
     let mut counted = Counted {
         inner: BufWriter::with_capacity(1 << 18, out),
@@ -296,11 +313,11 @@ pub fn export(
         Format::FlamegraphSvg => svg::write,
         Format::Firefox => firefox::write,
     };
-    let mut summary = write(trace, &selection, options, &mut counted)
-        .and_then(|summary| Ok(counted.flush().map(|()| summary)?))
+    let mut exported = write(trace, &selection, options, &mut counted)
+        .and_then(|exported| Ok(counted.flush().map(|()| exported)?))
         .with_context(|| format!("cannot write the {format} export"))?;
-    summary.bytes = counted.bytes;
-    Ok(summary)
+    exported.bytes = counted.bytes;
+    Ok(exported)
 }
 
 /// Counts what goes through.

@@ -14,7 +14,7 @@ use stackbeat_proto::pprof as pb;
 
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::profile::{Entry, Profile};
-use super::{Options, Selection, Summary, Weight};
+use super::{Exported, Options, Selection, Weight};
 
 /// The sample types, in their order in each sample. pprof expects a count first.
 const TYPES: [(&str, &str); 12] = [
@@ -48,7 +48,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let profile = Profile::collect(trace, selection)?;
     let mut builder = Builder::new(trace);
     builder.mappings();
@@ -62,7 +62,7 @@ pub(super) fn write(
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&encoded)?;
     gzip.finish()?;
-    Ok(profile.summary)
+    Ok(profile.exported)
 }
 
 struct Builder<'a> {
@@ -259,8 +259,8 @@ impl<'a> Builder<'a> {
                 "process",
                 &export_names::process_name(trace, metadata.process),
             ),
-            number(self, "tid", metadata.tid),
-            number(self, "pid", trace.process(metadata.process).pid),
+            number(self, "tid", metadata.tid.0),
+            number(self, "pid", trace.process(metadata.process).pid.0),
         ];
         self.labels.insert(thread, labels.clone());
         labels

@@ -8,11 +8,11 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{AttributedCalls, Segment, Spent, StackIndex, ThreadIndex, Trace};
 
 use super::feed::{self, Sink};
-use super::{Selection, Summary};
+use super::{Exported, Selection};
 
 /// What one thread spent with one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(super) struct Entry {
     pub thread: ThreadIndex,
     pub stack: StackIndex,
     pub leaf: Leaf,
@@ -21,12 +21,12 @@ pub struct Entry {
 
 /// A whole trace, or what was selected of it, by thread and stack.
 #[derive(Debug, Default)]
-pub struct Profile {
+pub(super) struct Profile {
     /// Ordered by thread, stack and leaf, so that the same trace gives the same file.
     pub entries: Vec<Entry>,
     /// Who makes system calls, by kind.
     pub calls: BTreeMap<(ThreadIndex, StackIndex, SystemCall), u64>,
-    pub summary: Summary,
+    pub exported: Exported,
 }
 
 impl Profile {
@@ -35,15 +35,15 @@ impl Profile {
     /// # Errors
     ///
     /// The trace cannot be read.
-    pub fn collect(trace: &Trace, selection: &Selection) -> Result<Profile> {
+    pub(super) fn collect(trace: &Trace, selection: &Selection) -> Result<Profile> {
         let mut collector = Collector::default();
-        let summary = feed::run(trace, selection, &mut collector)?;
+        let exported = feed::run(trace, selection, &mut collector)?;
         let mut entries = collector.entries;
         entries.sort_unstable_by_key(|entry| (entry.thread, entry.stack, entry.leaf));
         Ok(Profile {
             entries,
             calls: collector.calls,
-            summary,
+            exported,
         })
     }
 }

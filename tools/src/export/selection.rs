@@ -9,7 +9,7 @@ use crate::units::duration;
 
 /// The selected part of a trace.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub(super) struct Selection {
     threads: Vec<bool>,
     begin_ns: u64,
     end_ns: u64,
@@ -22,14 +22,14 @@ impl Selection {
     /// # Errors
     ///
     /// No thread matches, or the range holds no time.
-    pub fn new(trace: &Trace, options: &Options) -> Result<Selection> {
+    pub(super) fn new(trace: &Trace, options: &Options) -> Result<Selection> {
         let threads: Vec<bool> = trace
             .threads()
             .iter()
             .map(|thread| {
                 options.threads.is_empty()
                     || options.threads.iter().any(|wanted| {
-                        wanted.parse() == Ok(thread.tid) || thread.name.contains(wanted.as_str())
+                        wanted.parse() == Ok(thread.tid.0) || thread.name.contains(wanted.as_str())
                     })
             })
             .collect();
@@ -77,7 +77,7 @@ impl Selection {
     }
 
     /// Whether the thread is exported.
-    pub fn has_thread(&self, thread: ThreadIndex) -> bool {
+    pub(super) fn has_thread(&self, thread: ThreadIndex) -> bool {
         self.threads
             .get(thread.0 as usize)
             .copied()
@@ -85,12 +85,12 @@ impl Selection {
     }
 
     /// Whether the moment is exported.
-    pub fn has_time(&self, time_ns: u64) -> bool {
+    pub(super) fn has_time(&self, time_ns: u64) -> bool {
         self.whole || (self.begin_ns..self.end_ns).contains(&time_ns)
     }
 
     /// The part of asynchronous work that is exported: if its begin's thread is, wherever it ends.
-    pub fn clip_work(&self, work: Work) -> Option<Work> {
+    pub(super) fn clip_work(&self, work: Work) -> Option<Work> {
         let (begin_ns, end_ns) = match self.whole {
             true => (work.begin_ns, work.end_ns),
             false => (
@@ -110,7 +110,7 @@ impl Selection {
     }
 
     /// The part of the segment that is exported: a cut one keeps its amounts in proportion.
-    pub fn clip(&self, segment: &Segment) -> Option<Segment> {
+    pub(super) fn clip(&self, segment: &Segment) -> Option<Segment> {
         if !self.has_thread(segment.thread) {
             return None;
         }

@@ -12,7 +12,7 @@ use super::json_writer::{self, Separator};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::profile::Profile;
 use super::spool::Spool;
-use super::{Options, Selection, Summary, Weight};
+use super::{Exported, Options, Selection, Weight};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -21,7 +21,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     write!(
         out,
         r#"{{"$schema":"{SCHEMA}","exporter":"stackbeat","name":"#
@@ -29,7 +29,7 @@ pub(super) fn write(
     json_writer::string(out, &export_names::title(trace, options))?;
     out.write_all(br#","profiles":["#)?;
     let mut frames = Frames::new(trace);
-    let (summary, busiest) = match options.weight {
+    let (exported, busiest) = match options.weight {
         Weight::Wall => evented(trace, selection, options, &mut frames, out)?,
         _ => sampled(trace, selection, options, &mut frames, out)?,
     };
@@ -41,7 +41,7 @@ pub(super) fn write(
     )?;
     frames.write(trace, out)?;
     out.write_all(b"}}\n")?;
-    Ok(summary)
+    Ok(exported)
 }
 
 fn evented(
@@ -50,11 +50,11 @@ fn evented(
     options: &Options,
     frames: &mut Frames,
     out: &mut dyn Write,
-) -> Result<(Summary, Busiest)> {
+) -> Result<(Exported, Busiest)> {
     let mut spool = Spool::fill(trace, selection, options.scratch_folder.as_deref())?;
     let origin_ns = trace.start_ns();
     let mut separator = Separator::default();
-    let mut summary = spool.summary;
+    let mut exported = spool.exported;
     let mut busiest = Busiest::default();
     for thread in spool.threads() {
         separator.next(out)?;
@@ -78,7 +78,7 @@ fn evented(
             nesting.advance(trace, segment, &mut events)
         })?;
         nesting.finish(trace, &mut events)?;
-        summary.slices += events.slices;
+        exported.slices += events.slices;
         busiest.next(cpu_ns);
         write!(
             out,
@@ -87,7 +87,7 @@ fn evented(
             end_ns.saturating_sub(origin_ns),
         )?;
     }
-    Ok((summary, busiest))
+    Ok((exported, busiest))
 }
 
 /// Which of the profiles written so far has the most in it.
@@ -151,7 +151,7 @@ fn sampled(
     options: &Options,
     frames: &mut Frames,
     out: &mut dyn Write,
-) -> Result<(Summary, Busiest)> {
+) -> Result<(Exported, Busiest)> {
     let names = Names::new();
     let profile = Profile::collect(trace, selection)?;
     let unit = match options.weight.unit() {
@@ -200,7 +200,7 @@ fn sampled(
         json_writer::array(out, &weighty, |out, (_, weight)| write!(out, "{weight}"))?;
         out.write_all(b"}")?;
     }
-    Ok((profile.summary, busiest))
+    Ok((profile.exported, busiest))
 }
 
 fn label(trace: &Trace, thread: ThreadIndex) -> String {

@@ -12,7 +12,7 @@ use stackbeat_model::{
 use stackbeat_proto::v1;
 
 use super::feed::{self, Sink};
-use super::{Selection, Summary};
+use super::{Exported, Selection};
 use crate::scopes::Work;
 
 /// Words of a stored segment.
@@ -27,7 +27,7 @@ pub(super) struct Spool {
     file: File,
     /// For each thread with segments: its blocks (offset, bytes) in order of time.
     threads: Vec<(ThreadIndex, Vec<(u64, u32)>)>,
-    pub summary: Summary,
+    pub exported: Exported,
     /// In the order of the trace.
     pub events: Vec<(Option<ThreadIndex>, v1::Event)>,
     pub asynchronous: Vec<Work>,
@@ -52,7 +52,7 @@ impl Spool {
             events: Vec::new(),
             asynchronous: Vec::new(),
         };
-        let summary = feed::run(trace, selection, &mut filler)?;
+        let exported = feed::run(trace, selection, &mut filler)?;
         for thread in 0..filler.threads.len() {
             filler.flush(thread)?;
         }
@@ -66,7 +66,7 @@ impl Spool {
         Ok(Spool {
             file: filler.file,
             threads,
-            summary,
+            exported,
             events: filler.events,
             asynchronous: filler.asynchronous,
         })

@@ -1,7 +1,7 @@
 //! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
 //! font or script from elsewhere. The root is on top: real stacks are deeper than a window is high.
 //!
-//! It shares no script with the pages' flame graph (`render/html/flame.js`): that one draws on a canvas in an HTML
+//! It shares no script with the pages' flame graph (`tools/src/render/html/flame.js`): that one draws on a canvas in an HTML
 //! document and lays out the tree again for each zoom. An SVG has neither, and must be a whole picture where scripts do
 //! not run. So the boxes are laid out here, and the script only scales them.
 
@@ -12,12 +12,15 @@ use std::rc::Rc;
 use anyhow::Result;
 use stackbeat_model::Trace;
 use stackbeat_model::call_tree::{CallTree, Leaf, ROOT};
+use stackbeat_model::metric::{Metric, Unit};
 
 use super::export_names::{self, Names};
 use super::folded::path_of;
 use super::profile::Profile;
-use super::{Options, Selection, Summary, Weight};
+use super::{Exported, Options, Selection, Weight};
+use crate::render::markup;
 use crate::terminal::clean;
+use crate::units;
 
 /// Geometry, in SVG units.
 const WIDTH: f64 = 1200.0;
@@ -28,14 +31,14 @@ const BOTTOM: f64 = 10.0;
 /// Frames narrower than this are left out; their weight stays in their parents.
 const NARROWEST: f64 = 0.1;
 
-const SCRIPT: &str = include_str!("flamegraph.js");
+const SCRIPT: &str = include_str!("svg.js");
 
 pub(super) fn write(
     trace: &Trace,
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let profile = Profile::collect(trace, selection)?;
     let graph = Graph::new(trace, &profile, options.weight);
     let mut boxes = graph.boxes();
@@ -44,7 +47,7 @@ pub(super) fn write(
     let depth = boxes.iter().map(|placed| placed.depth).max().unwrap_or(0) + 1;
     let height = TOP + depth as f64 * ROW + BOTTOM;
     document(trace, options, graph.total(), &boxes, height, out)?;
-    Ok(profile.summary)
+    Ok(profile.exported)
 }
 
 /// What colors a frame.
@@ -217,17 +220,15 @@ g.f.match rect {{ fill: #d642e8; }}
         unit = options.weight.unit(),
         middle = WIDTH / 2.0,
     )?;
-    escape(out, &shortened(&export_names::title(trace, options), 110))?;
+    out.write_all(in_markup(&shortened(&export_names::title(trace, options), 110)).as_bytes())?;
     write!(out, r#"</text><text id="sub" x="{PAD}" y="42">"#)?;
-    escape(
-        out,
-        &format!(
-            "{}: {}, {}",
-            options.weight.name(),
-            options.weight.description(),
-            amount_text(total, options.weight)
-        ),
-    )?;
+    let what = format!(
+        "{}: {}, {}",
+        options.weight.name(),
+        options.weight.description(),
+        amount(options.weight.metric(), total)
+    );
+    out.write_all(in_markup(&what).as_bytes())?;
     write!(
         out,
         r#"</text>
@@ -251,14 +252,12 @@ g.f.match rect {{ fill: #d642e8; }}
             r#"<g class="f" data-x="{}" data-w="{}" data-d="{}"><title>"#,
             placed.left, placed.total, placed.depth
         )?;
-        escape(out, placed.name)?;
-        escape(
+        write!(
             out,
-            &format!(
-                " ({}, {:.2}%)",
-                amount_text(placed.total, options.weight),
-                placed.total as f64 * 100.0 / whole
-            ),
+            "{} ({}, {:.2}%)",
+            in_markup(placed.name),
+            amount(options.weight.metric(), placed.total),
+            placed.total as f64 * 100.0 / whole
         )?;
         write!(
             out,
@@ -271,7 +270,7 @@ g.f.match rect {{ fill: #d642e8; }}
         // 7.3 units are a character's width in the font above.
         let fitting = ((width - 6.0) / 7.3).max(0.0) as usize;
         if fitting >= 3 {
-            escape(out, &shortened(placed.name, fitting))?;
+            out.write_all(in_markup(&shortened(placed.name, fitting)).as_bytes())?;
         }
         out.write_all(b"</text></g>\n")?;
     }
@@ -279,23 +278,6 @@ g.f.match rect {{ fill: #d642e8; }}
         out,
         "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n"
     )
-}
-
-fn amount_text(amount: u64, weight: Weight) -> String {
-    match weight.unit() {
-        "nanoseconds" => match amount {
-            0..1_000 => format!("{amount} ns"),
-            1_000..1_000_000 => format!("{:.1} µs", amount as f64 / 1e3),
-            1_000_000..1_000_000_000 => format!("{:.1} ms", amount as f64 / 1e6),
-            _ => format!("{:.2} s", amount as f64 / 1e9),
-        },
-        "bytes" => match amount {
-            0..1_024 => format!("{amount} B"),
-            1_024..1_048_576 => format!("{:.1} KiB", amount as f64 / 1024.0),
-            _ => format!("{:.1} MiB", amount as f64 / 1_048_576.0),
-        },
-        _ => amount.to_string(),
-    }
 }
 
 /// At most `fitting` characters, the last two dots when it was cut.
@@ -322,34 +304,22 @@ fn color(name: &str, kind: Kind) -> String {
     }
 }
 
-/// Text content of XML; characters that XML forbids, and those that steer a terminal, become U+FFFD.
-fn escape(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    for c in clean(text).chars() {
-        match c {
-            '<' => out.write_all(b"&lt;")?,
-            '>' => out.write_all(b"&gt;")?,
-            '&' => out.write_all(b"&amp;")?,
-            '"' => out.write_all(b"&quot;")?,
-            '\u{fffe}' | '\u{ffff}' => write!(out, "\u{fffd}")?,
-            c => write!(out, "{c}")?,
-        }
+fn amount(metric: Metric, amount: u64) -> String {
+    match metric.unit() {
+        Unit::Nanoseconds => units::duration(amount),
+        Unit::Bytes => units::bytes(amount),
+        Unit::Count => amount.to_string(),
     }
-    Ok(())
+}
+
+/// A name in one line, as text content.
+fn in_markup(text: &str) -> String {
+    markup::escape(&clean(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn markup_in_names_is_escaped() {
-        let mut out = Vec::new();
-        escape(&mut out, "Vec<&T>::\"x\"\u{1}\u{9b}").unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "Vec&lt;&amp;T&gt;::&quot;x&quot;\u{fffd}\u{fffd}"
-        );
-    }
 
     #[test]
     fn long_names_are_cut_at_characters() {

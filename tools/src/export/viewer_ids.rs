@@ -37,7 +37,7 @@ impl Identities {
         for (index, thread) in trace.threads().iter().enumerate() {
             let index = ThreadIndex(index as u32);
             last_threads.push(index);
-            if thread.tid != trace.process(thread.process).pid {
+            if thread.tid != trace.process(thread.process).pid.main_thread() {
                 threads.push(index);
                 continue;
             }

@@ -21,6 +21,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use stackbeat_core::probe::Cause;
 use stackbeat_model::{ProbeId, ThreadIndex};
 
+use crate::render::markup::escape;
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{CAUSES, Label, Leaf};
 use crate::summary::counters::CounterRow;
@@ -33,9 +34,9 @@ use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::terminal::clean;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
-pub const BAR_BUDGET: usize = 600_000;
+pub(crate) const BAR_BUDGET: usize = 600_000;
 /// Rows for threads that a page has.
-pub const MOST_THREADS: usize = 2_000;
+pub(crate) const MOST_THREADS: usize = 2_000;
 /// Lines of the table of system calls, for each kind.
 const CALL_ROWS: usize = 20;
 /// Places of the call tree that a page may carry.
@@ -165,7 +166,7 @@ fn is_of_several(row: &ThreadMetadata) -> bool {
 }
 
 /// The finished page.
-pub fn render(report: &Report) -> Result<String> {
+pub(crate) fn render(report: &Report) -> Result<String> {
     let Report {
         metadata,
         profile,
@@ -278,7 +279,7 @@ pub fn render(report: &Report) -> Result<String> {
     };
     let title = format!("{} · stackbeat", metadata.recording.command.join(" "));
     let parts = [
-        ("{{TITLE}}", escape_html(&title)),
+        ("{{TITLE}}", escape(&clean(&title))),
         ("{{STYLE}}", [STYLE, FLAME_STYLE].concat()),
         ("{{META}}", json(&meta)?),
         ("{{DATA}}", base64(&compress(&packed.bytes)?)),
@@ -351,20 +352,6 @@ impl Formatter for Harmless {
             escape => CompactFormatter.write_char_escape(out, escape),
         }
     }
-}
-
-fn escape_html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in clean(text).chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 fn compress(bytes: &[u8]) -> Result<Vec<u8>> {

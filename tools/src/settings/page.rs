@@ -1,23 +1,26 @@
-//! The page about settings, from the definition of the command line.
+//! The page about settings, from the definition of the command line. A test compares it with what is kept.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 
-use super::{
-    FILE_NAME, FILE_VARIABLE, OTHER_VARIABLES, SETTINGS, arg_of, default_of, definition, variable,
-};
+use clap::{Arg, Command};
+
+use super::{COMMAND, FILE_NAME, FILE_VARIABLE, OTHER_VARIABLES, SETTINGS, definition, variable};
 
 /// docs/configuration.md.
-pub fn page() -> String {
+pub(crate) fn page() -> String {
     let command = definition();
     let mut out = format!(
         "# Configuration
 
-Settings of `stackbeat record` and `stackbeat attach` come from flags, from the environment and from a file, with the same names, the
-same units and the same checks. A flag counts before a variable, a variable before the file, the file before the default.
+Settings of `stackbeat record` and `stackbeat attach` come from flags, from the environment and from a file,
+with the same names, the same units and the same checks. A flag counts before a variable, a variable before
+the file, the file before the default.
 
 The file is the one that `{FILE_VARIABLE}` names, otherwise `{FILE_NAME}` in the current folder, otherwise
-`stackbeat/{FILE_NAME}` in `$XDG_CONFIG_HOME` (`~/.config`). One file is read, they are not merged. `{FILE_VARIABLE}=` (empty)
-reads none. What is wrong in it is said with line and column, and nothing is recorded. Example:
+`stackbeat/{FILE_NAME}` in `$XDG_CONFIG_HOME` (`~/.config`). One file is read, they are not merged.
+`{FILE_VARIABLE}=` (empty) reads none. What is wrong in it is said with line and column, and nothing is
+recorded. Example:
 
     [record]
     interval = \"250us\"
@@ -26,8 +29,8 @@ reads none. What is wrong in it is said with line and column, and nothing is rec
     buffer = \"64MiB\"
     no-children = true
 
-Switches can be taken back by a flag: `--no-children=false`. `attach` reads the same table and takes what it has a
-flag for; the rest is about programs that it would start.
+Switches can be taken back by a flag: `--no-children=false`. `attach` reads the same table and takes what it
+has a flag for; the rest is about programs that it would start.
 
 <!-- Made from the definition of the flags; `cargo test` compares. -->
 
@@ -66,4 +69,17 @@ flag for; the rest is about programs that it would start.
         let _ = writeln!(out, "| `{name}` | {what} |");
     }
     out
+}
+
+/// The argument of a setting, in the definition.
+pub(super) fn arg_of<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
+    let record = command.find_subcommand(COMMAND)?;
+    record.get_arguments().find(|a| a.get_long() == Some(name))
+}
+
+/// Its default as a text.
+pub(super) fn default_of(arg: &Arg) -> String {
+    let values = arg.get_default_values();
+    let texts = values.iter().map(|v| OsStr::to_string_lossy(v));
+    texts.collect::<Vec<_>>().join(",")
 }

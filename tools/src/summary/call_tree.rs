@@ -9,18 +9,18 @@ use std::convert::Infallible;
 
 use stackbeat_core::probe::Cause;
 use stackbeat_model::call_tree::{self, CallTree};
-pub use stackbeat_model::call_tree::{Leaf, ROOT};
+pub(crate) use stackbeat_model::call_tree::{Leaf, ROOT};
 use stackbeat_model::{FunctionIndex, Metrics, Segment, SegmentKind, Spent, ThreadIndex};
 
 /// What a place stands for; nothing here tells groups of threads.
-pub type Label = call_tree::Label<Infallible, FunctionIndex>;
+pub(crate) type Label = call_tree::Label<Infallible, FunctionIndex>;
 
 /// The call tree of a whole trace.
-pub type Tree = CallTree<Label>;
+pub(crate) type Tree = CallTree<Label>;
 
 /// What was spent at one place by one thread, callees not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// All its time is of one kind: running, blocked or without evidence.
     pub spent: Spent,
     /// Segments summed up; for a blocking call the number of waits seen.
@@ -49,7 +49,7 @@ impl Cell {
     }
 
     /// Adds another cell of the same or of a lower place.
-    pub fn add(&mut self, other: &Cell) {
+    pub(crate) fn add(&mut self, other: &Cell) {
         self.spent.add(&other.spent);
         self.count += other.count;
         self.inferred_ns += other.inferred_ns;
@@ -61,11 +61,11 @@ impl Cell {
 }
 
 /// Number of causes, for arrays indexed by `Cause as usize`.
-pub const CAUSES: usize = Cause::ALL.len();
+pub(crate) const CAUSES: usize = Cause::ALL.len();
 
 /// One thread's time by kind. `running + blocked + gap` is its wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadTime {
+pub(crate) struct ThreadTime {
     pub running_ns: u64,
     pub blocked_ns: [u64; CAUSES],
     pub gap_ns: u64,
@@ -75,16 +75,16 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    pub fn all_blocked_ns(&self) -> u64 {
+    pub(crate) fn all_blocked_ns(&self) -> u64 {
         self.blocked_ns.iter().copied().fold(0, u64::saturating_add)
     }
 
-    pub fn wall_ns(&self) -> u64 {
+    pub(crate) fn wall_ns(&self) -> u64 {
         self.running_ns + self.all_blocked_ns() + self.gap_ns
     }
 
     /// Adds a segment without its amounts.
-    pub fn add_time(&mut self, segment: &Segment) {
+    pub(crate) fn add_time(&mut self, segment: &Segment) {
         self.running_ns += segment.running_ns();
         self.gap_ns += segment.unseen_ns();
         if segment.kind == SegmentKind::Gap {
@@ -96,7 +96,7 @@ impl ThreadTime {
     }
 
     /// Adds another thread's.
-    pub fn add(&mut self, other: &ThreadTime) {
+    pub(crate) fn add(&mut self, other: &ThreadTime) {
         self.running_ns += other.running_ns;
         for (sum, more) in self.blocked_ns.iter_mut().zip(other.blocked_ns) {
             *sum += more;
@@ -107,7 +107,7 @@ impl ThreadTime {
     }
 
     /// What was added since it was `before`.
-    pub fn since(&self, before: &ThreadTime) -> ThreadTime {
+    pub(crate) fn since(&self, before: &ThreadTime) -> ThreadTime {
         let mut blocked_ns = self.blocked_ns;
         for (now, then) in blocked_ns.iter_mut().zip(before.blocked_ns) {
             *now = now.saturating_sub(then);
@@ -122,7 +122,7 @@ impl ThreadTime {
     }
 
     /// Each time and amount as `change` makes it.
-    pub fn map(&self, change: impl Fn(u64) -> u64) -> ThreadTime {
+    pub(crate) fn map(&self, change: impl Fn(u64) -> u64) -> ThreadTime {
         ThreadTime {
             running_ns: change(self.running_ns),
             blocked_ns: self.blocked_ns.map(&change),
@@ -135,7 +135,7 @@ impl ThreadTime {
 
 /// The whole trace, summed up.
 #[derive(Clone, Debug, Default)]
-pub struct Profile {
+pub(crate) struct Profile {
     pub tree: Tree,
     pub cells: HashMap<(ThreadIndex, u32), Cell>,
     /// By `ThreadIndex`.
@@ -149,7 +149,7 @@ impl Profile {
     /// Adds a segment whose stack leads to `path` in this profile's tree. Returns the place it was
     /// added at: below `path` for blocking calls and gaps. What a running thread was off the CPU without evidence is added
     /// there as well.
-    pub fn add(&mut self, segment: &Segment, path: u32) -> u32 {
+    pub(crate) fn add(&mut self, segment: &Segment, path: u32) -> u32 {
         let place = match segment.kind {
             SegmentKind::Running if path == ROOT => {
                 self.tree.child(ROOT, Label::Leaf(Leaf::NoStack))
@@ -188,7 +188,7 @@ impl Profile {
     }
 
     /// The cells of the threads that `wanted` accepts, summed over threads, by place.
-    pub fn by_place(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> HashMap<u32, Cell> {
+    pub(crate) fn by_place(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> HashMap<u32, Cell> {
         let mut sums: HashMap<u32, Cell> = HashMap::new();
         for ((thread, place), cell) in &self.cells {
             if wanted(*thread) {

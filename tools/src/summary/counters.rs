@@ -45,7 +45,7 @@ const LOCK_RATES: [Rate; 2] = [
 
 /// One counter of one process, or of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CounterRow {
+pub(crate) struct CounterRow {
     pub name: String,
     /// `%`, `bytes`, `/s`, `us/s` or empty.
     pub unit: String,
@@ -65,7 +65,7 @@ pub struct CounterRow {
 
 /// All scopes with one name, and all asynchronous work of this name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ScopeRow {
+pub(crate) struct ScopeRow {
     pub name: String,
     pub count: u64,
     /// Scopes inside themselves count once for each.
@@ -87,13 +87,13 @@ pub struct ScopeRow {
 
 impl ScopeRow {
     /// What the system calls inside have moved, where that is known.
-    pub fn call_bytes(&self) -> Option<CallBytes> {
+    pub(crate) fn call_bytes(&self) -> Option<CallBytes> {
         let inside = self.inside.filter(|_| self.knows_call_bytes)?;
         Some(CallBytes::of(&inside.system_calls))
     }
 
     /// In how many calls inside the thread slept, where that is known.
-    pub fn wake_ups(&self) -> Option<u64> {
+    pub(crate) fn wake_ups(&self) -> Option<u64> {
         let inside = self.inside.filter(|_| self.knows_call_bytes)?;
         Some(inside.system_calls.of(SystemCall::WakeUps))
     }
@@ -101,7 +101,7 @@ impl ScopeRow {
 
 /// Collects both while a trace is read.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub(crate) struct Collected {
     counters: BTreeMap<(u32, String, String), CounterRow>,
     scopes: BTreeMap<String, ScopeRow>,
     open: Open,
@@ -149,27 +149,27 @@ impl CounterRow {
 }
 
 impl Collected {
-    pub fn new(trace: &Trace) -> Collected {
+    pub(crate) fn new(trace: &Trace) -> Collected {
         Collected {
             sums: trace.has_scopes().then(|| ScopeSums::new(trace)),
             ..Collected::default()
         }
     }
 
-    pub fn system_calls(&mut self, made: &AttributedCalls) {
+    pub(crate) fn system_calls(&mut self, made: &AttributedCalls) {
         if let Some(sums) = &mut self.sums {
             sums.system_calls(made);
         }
     }
 
-    pub fn sample(&mut self, thread: ThreadIndex, row: &SampleRow) {
+    pub(crate) fn sample(&mut self, thread: ThreadIndex, row: &SampleRow) {
         if let Some(sums) = &mut self.sums {
             sums.sample(thread, row);
         }
     }
 
-    pub fn counter(&mut self, trace: &Trace, counter: &Counter) {
-        let upid = counter.process.map_or(0, |p| trace.process(p).upid);
+    pub(crate) fn counter(&mut self, trace: &Trace, counter: &Counter) {
+        let upid = counter.process.map_or(0, |p| trace.process(p).upid.0);
         let key = (upid, counter.name.clone(), counter.unit.clone());
         let row = self
             .counters
@@ -181,7 +181,7 @@ impl Collected {
         }
     }
 
-    pub fn segment(&mut self, trace: &Trace, segment: &Segment) {
+    pub(crate) fn segment(&mut self, trace: &Trace, segment: &Segment) {
         if let Some(sums) = &mut self.sums {
             sums.segment(segment);
         }
@@ -198,7 +198,7 @@ impl Collected {
         debug_assert!(emitted.is_ok());
     }
 
-    pub fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) {
+    pub(crate) fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) {
         if let Some(sums) = &mut self.sums {
             sums.thread_end(thread, trace.thread(thread).totals.as_ref());
         }
@@ -225,15 +225,16 @@ impl Collected {
             .filter(is_read)
             .map(|row| row.upid)
             .collect();
-        self.threads
-            .retain(|thread, _| read.contains(&trace.process(trace.thread(*thread).process).upid));
+        self.threads.retain(|thread, _| {
+            read.contains(&trace.process(trace.thread(*thread).process).upid.0)
+        });
         for (process, readings) in meters.processes(|image| image) {
             let upid = trace.process(process).upid;
-            if !read.contains(&upid) {
+            if !read.contains(&upid.0) {
                 continue;
             }
             for (name, unit, divisor, of) in PROCESS_RATES {
-                let mut row = CounterRow::new(name, unit, upid);
+                let mut row = CounterRow::new(name, unit, upid.0);
                 for pair in readings.windows(2) {
                     let amount = of(&pair[1].totals).saturating_sub(of(&pair[0].totals));
                     let value = per_second(amount, meters.width_ns()) / divisor as i64;
@@ -244,7 +245,7 @@ impl Collected {
                     }
                 }
                 if row.max > 0 {
-                    let key = (upid, row.name.clone(), row.unit.clone());
+                    let key = (upid.0, row.name.clone(), row.unit.clone());
                     // The program may have a counter of this name.
                     self.counters.entry(key).or_insert(row);
                 }
@@ -252,7 +253,7 @@ impl Collected {
         }
     }
 
-    pub fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event) {
+    pub(crate) fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event) {
         let Some(thread) = thread else { return };
         if self.asynchronous.add(trace, thread, event) {
             return;
@@ -296,13 +297,16 @@ impl Collected {
         if length_ns >= row.longest_ns {
             row.longest_ns = length_ns;
             row.longest_at_ns = time_ns.start.saturating_sub(trace.start_ns());
-            row.longest_utid = trace.thread(thread).utid;
+            row.longest_utid = trace.thread(thread).utid.0;
         }
         row
     }
 
     /// Scopes by total time, counters by process and name, counters of threads.
-    pub fn finish(mut self, trace: &Trace) -> (Vec<ScopeRow>, Vec<CounterRow>, ThreadCounters) {
+    pub(crate) fn finish(
+        mut self,
+        trace: &Trace,
+    ) -> (Vec<ScopeRow>, Vec<CounterRow>, ThreadCounters) {
         self.process_rates(trace);
         for scope in self.open.rest(|thread| trace.thread(thread).end_ns) {
             self.scope(trace, scope);
@@ -334,7 +338,7 @@ impl Collected {
 }
 
 /// The counters of each thread, without points.
-pub type ThreadCounters = BTreeMap<ThreadIndex, Vec<CounterRow>>;
+pub(crate) type ThreadCounters = BTreeMap<ThreadIndex, Vec<CounterRow>>;
 
 /// Takes a thread's next reading. What its totals grew by, grew in the bucket that ends with the reading.
 fn thread_reading(
@@ -348,7 +352,7 @@ fn thread_reading(
         let upid = trace.process(trace.thread(thread).process).upid;
         let rates = THREAD_RATES.iter().map(|(name, unit, ..)| (*name, *unit));
         let all = std::iter::once(READ_BY_RECORDER).chain(rates);
-        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, upid));
+        let rows = all.map(|(name, unit)| CounterRow::new(name, unit, upid.0));
         (*reading, rows.collect())
     });
     let rates = THREAD_RATES.iter().map(|(_, _, divisor, of)| {

@@ -19,19 +19,19 @@ pub(crate) struct Member {
 
 /// Deadlocks of a trace: when they were noticed, and who is in them.
 #[derive(Clone, Debug, Default)]
-pub struct Deadlocks {
+pub(crate) struct Deadlocks {
     pub(crate) found: Vec<(u64, Vec<Member>)>,
 }
 
 /// Collects where threads in deadlocks wait, while a trace is read.
 #[derive(Debug, Default)]
-pub struct Places {
+pub(crate) struct Places {
     of_wait: HashMap<(usize, ThreadIndex), u32>,
 }
 
 impl Places {
     /// `path`: the place of the segment's stack.
-    pub fn add(&mut self, trace: &Trace, segment: &Segment, path: u32) {
+    pub(crate) fn add(&mut self, trace: &Trace, segment: &Segment, path: u32) {
         if !matches!(segment.kind, SegmentKind::Blocked(_)) {
             return;
         }
@@ -43,7 +43,7 @@ impl Places {
         }
     }
 
-    pub fn finish(self, trace: &Trace, rows: &Rows) -> Deadlocks {
+    pub(crate) fn finish(self, trace: &Trace, rows: &Rows) -> Deadlocks {
         let found = trace.deadlocks().iter().enumerate().map(|(i, deadlock)| {
             let member = |m: &stackbeat_model::DeadlockMember| Member {
                 thread: rows.row(m.thread),

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use stackbeat_collector::session::control::{mode_name, names_of};
+use stackbeat_core::ids::Upid;
 use stackbeat_model::{ThreadIndex, Trace, UNPATCHED};
 use stackbeat_proto::v1::{Event, event};
 
@@ -12,7 +13,7 @@ const MOST: usize = 20_000;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EventRow {
+pub(crate) struct EventRow {
     /// Since the recording's start.
     pub at_ns: u64,
     /// 0: the session.
@@ -30,14 +31,20 @@ pub struct EventRow {
 
 /// Collects events while a trace is read.
 #[derive(Clone, Debug, Default)]
-pub struct Events {
+pub(crate) struct Events {
     rows: Vec<EventRow>,
     left_out: u64,
 }
 
 impl Events {
     /// `place`: where the thread was, in the tree of the profile.
-    pub fn add(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, place: u32) {
+    pub(crate) fn add(
+        &mut self,
+        trace: &Trace,
+        thread: Option<ThreadIndex>,
+        event: &Event,
+        place: u32,
+    ) {
         let (kind, text) = match event.kind() {
             event::Kind::Mark => ("mark", event.name.clone()),
             event::Kind::Note => ("note", event.name.clone()),
@@ -62,7 +69,7 @@ impl Events {
         }
         self.rows.push(EventRow {
             at_ns: event.time_ns.saturating_sub(trace.start_ns()),
-            utid: thread.map_or(0, |thread| trace.thread(thread).utid),
+            utid: thread.map_or(0, |thread| trace.thread(thread).utid.0),
             kind,
             text,
             value: event.value,
@@ -71,7 +78,7 @@ impl Events {
     }
 
     /// In order of time, and how many more there were.
-    pub fn finish(mut self) -> (Vec<EventRow>, u64) {
+    pub(crate) fn finish(mut self) -> (Vec<EventRow>, u64) {
         self.rows.sort_by_key(|row| row.at_ns);
         (self.rows, self.left_out)
     }
@@ -79,8 +86,11 @@ impl Events {
 
 /// A process' threads are sampled by timers from here on, or not any more.
 fn timers(trace: &Trace, event: &Event) -> String {
-    let process = trace.processes().iter().find(|p| p.upid == event.upid);
-    let pid = process.map_or(0, |process| process.pid);
+    let process = trace
+        .processes()
+        .iter()
+        .find(|p| p.upid == Upid(event.upid));
+    let pid = process.map_or(0, |process| process.pid.0);
     match u64::try_from(event.value) {
         Ok(ns) if ns > 0 => format!("process {pid} by timers, every {}", duration(ns)),
         _ => format!("process {pid} at ticks"),

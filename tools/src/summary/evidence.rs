@@ -10,7 +10,7 @@ use stackbeat_model::Spent;
 const Z: f64 = 1.959_963_985;
 
 /// How many samples of equal weight would say as much of the running time.
-pub fn effective_samples(spent: &Spent) -> f64 {
+pub(crate) fn effective_samples(spent: &Spent) -> f64 {
     match spent.evidence.squares {
         0 => 0.0,
         squares => (spent.running_ns() as f64).powi(2) / squares as f64,
@@ -19,7 +19,7 @@ pub fn effective_samples(spent: &Spent) -> f64 {
 
 /// Low and high end of a share that was found to be `part` of `whole` by so many samples of equal weight; `None`
 /// without any.
-pub fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)> {
+pub(crate) fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)> {
     if whole == 0 || samples <= 0.0 {
         return None;
     }

@@ -11,7 +11,7 @@ use crate::summary::sort_key::SortKey;
 
 /// One line of the table of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionRow {
+pub(crate) struct FunctionRow {
     pub function: FunctionIndex,
     /// In the function itself; blocking calls it makes count as its own.
     pub own: Spent,
@@ -21,7 +21,7 @@ pub struct FunctionRow {
 
 impl FunctionRow {
     /// What `--sort` compares.
-    pub fn key(&self, sort: SortKey) -> u64 {
+    pub(crate) fn key(&self, sort: SortKey) -> u64 {
         let spent = match sort.is_with_callees() {
             true => &self.total,
             false => &self.own,
@@ -31,7 +31,7 @@ impl FunctionRow {
 }
 
 /// Every function of the wanted threads, heaviest first.
-pub fn functions(
+pub(crate) fn functions(
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,
@@ -71,7 +71,7 @@ pub fn functions(
 }
 
 /// What all functions spent together.
-pub fn spent_by(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Spent {
+pub(crate) fn spent_by(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Spent {
     let mut sum = Spent::default();
     for ((thread, _), cell) in &profile.cells {
         if wanted(*thread) {
@@ -83,7 +83,7 @@ pub fn spent_by(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Spen
 
 /// One line of the table of blocking sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteRow {
+pub(crate) struct SiteRow {
     pub place: u32,
     pub probe: ProbeId,
     pub cause: Cause,
@@ -99,7 +99,7 @@ pub struct SiteRow {
 
 impl SiteRow {
     /// Adds another site's calls. Ties go to the lower thread, so that equal traces give equal reports.
-    pub fn add(&mut self, other: &SiteRow) {
+    pub(crate) fn add(&mut self, other: &SiteRow) {
         self.count += other.count;
         self.total_ns += other.total_ns;
         self.inferred_ns += other.inferred_ns;
@@ -114,7 +114,10 @@ impl SiteRow {
 }
 
 /// Every place that blocked, longest total first.
-pub fn blocking_sites(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> Vec<SiteRow> {
+pub(crate) fn blocking_sites(
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+) -> Vec<SiteRow> {
     let mut sites: HashMap<u32, SiteRow> = HashMap::new();
     for ((thread, place), cell) in &profile.cells {
         let Label::Leaf(Leaf::Blocking(probe)) = profile.tree.places()[*place as usize].label

@@ -29,11 +29,11 @@ use crate::summary::timeline::{Bar, Timeline};
 use crate::{drop_causes, unrecorded};
 
 /// Name of the session's counter that holds the time of the calibration loop in ns.
-pub const CALIBRATION: &str = "calibration";
+pub(crate) const CALIBRATION: &str = "calibration";
 
 /// A trace, ready to be shown.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     pub metadata: Metadata,
     /// What of the trace cannot be shown, one line each.
     pub damage: Vec<String>,
@@ -50,14 +50,14 @@ pub struct Report {
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.
-pub fn load(path: &Path, bar_budget: usize) -> Result<Report> {
+pub(crate) fn load(path: &Path, bar_budget: usize) -> Result<Report> {
     let trace = Trace::open(path)?;
     warn_of_damage(path, &trace);
     summarize(&trace, bar_budget)
 }
 
 /// Says on standard error what of a trace cannot be shown.
-pub fn warn_of_damage(path: &Path, trace: &Trace) {
+pub(crate) fn warn_of_damage(path: &Path, trace: &Trace) {
     for line in damage(trace) {
         crate::terminal::warn(&format!("{}: {line}", path.display()));
     }
@@ -82,13 +82,13 @@ fn damage(trace: &Trace) -> Vec<String> {
 }
 
 /// As `load`, for a trace that is open.
-pub fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
+pub(crate) fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
     summarize_by(trace, bar_budget, Vec::new())
 }
 
 /// As `summarize`, with at most `most_threads` rows for threads (0: any number). Gives also which rows the threads
 /// have that `choose` wants.
-pub fn summarize_rows(
+pub(crate) fn summarize_rows(
     trace: &Trace,
     bar_budget: usize,
     most_threads: usize,
@@ -102,7 +102,11 @@ pub fn summarize_rows(
 }
 
 /// As `summarize`; a thread's cells are those of its owner in this list, by `ThreadIndex`.
-pub fn summarize_by(trace: &Trace, bar_budget: usize, owners: Vec<ThreadIndex>) -> Result<Report> {
+pub(crate) fn summarize_by(
+    trace: &Trace,
+    bar_budget: usize,
+    owners: Vec<ThreadIndex>,
+) -> Result<Report> {
     let mut adder = Adder::new(bar_budget, Rows::default());
     adder.profile.owners = owners;
     sum_up(trace, metadata(trace), adder)
@@ -147,12 +151,12 @@ fn metadata(trace: &Trace) -> Metadata {
     let since_start = |ns: u64| ns.saturating_sub(start_ns);
     let images = (0..).map(ProcessIndex).zip(trace.processes());
     let processes = images.map(|(image, p)| ProcessRow {
-        upid: p.upid,
+        upid: p.upid.0,
         replaced_uid: trace
             .image_before(image)
-            .map_or(0, |before| trace.process(before).upid),
-        pid: p.pid,
-        parent_pid: p.parent_pid,
+            .map_or(0, |before| trace.process(before).upid.0),
+        pid: p.pid.0,
+        parent_pid: p.parent_pid.0,
         name: p.name(),
         command: p.command_line.clone(),
         begin_ns: since_start(p.start_ns),
@@ -162,19 +166,19 @@ fn metadata(trace: &Trace) -> Metadata {
     let threads = trace.threads().iter().map(|t| {
         let process = trace.process(t.process);
         ThreadMetadata {
-            utid: t.utid,
-            tid: t.tid,
+            utid: t.utid.0,
+            tid: t.tid.0,
             name: match t.name.as_str() {
                 "" => process.name(),
                 name => name.to_string(),
             },
             process: t.process.0 as usize,
-            upid: process.upid,
-            pid: process.pid,
+            upid: process.upid.0,
+            pid: process.pid.0,
             is_main: t.is_main,
             begin_ns: since_start(t.start_ns),
             end_ns: since_start(t.end_ns),
-            started_by_utid: t.creator.map_or(0, |creator| trace.thread(creator).utid),
+            started_by_utid: t.creator.map_or(0, |creator| trace.thread(creator).utid.0),
             start_stack: starts.place(trace, t.creator_stack),
             exact_cpu_ns: t.totals.map(|a| a.cpu_ns),
             exact_allocations: t.totals.map(|a| a.allocations),
@@ -193,7 +197,7 @@ fn metadata(trace: &Trace) -> Metadata {
     let drops = trace.drops().iter().map(|l| {
         let cause = drop_causes::from_number(l.cause);
         DropsRow {
-            utid: l.thread.map_or(0, |t| trace.thread(t).utid),
+            utid: l.thread.map_or(0, |t| trace.thread(t).utid.0),
             cause: drop_causes::name(cause),
             count: l.count,
             description: drop_causes::describe(cause),
@@ -254,7 +258,7 @@ impl StartStacks {
 }
 
 /// What a trace says about how it was made.
-pub fn recording(trace: &Trace) -> Recording {
+pub(crate) fn recording(trace: &Trace) -> Recording {
     let header = trace.header();
     let config = trace.config();
     let summary = trace.summary();
@@ -383,7 +387,7 @@ const UNSEEN: [Cause; 5] = [
 ];
 
 /// The name of an outcome in JSON.
-pub fn outcome_name(outcome: Outcome) -> &'static str {
+pub(crate) fn outcome_name(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Running => "running",
         Outcome::Finished => "finished",

@@ -8,7 +8,7 @@ const MOST: usize = 20_000;
 
 /// A wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LongWaitRow {
+pub(crate) struct LongWaitRow {
     pub thread: ThreadIndex,
     /// Since the recording's start, ns.
     pub begin_ns: u64,
@@ -24,12 +24,12 @@ pub struct LongWaitRow {
 
 /// Collects them while a trace is read.
 #[derive(Clone, Debug, Default)]
-pub struct LongWaits {
+pub(crate) struct LongWaits {
     rows: Vec<LongWaitRow>,
 }
 
 impl LongWaits {
-    pub fn add(&mut self, trace: &Trace, wait: &LongWait, waking: Option<u32>) {
+    pub(crate) fn add(&mut self, trace: &Trace, wait: &LongWait, waking: Option<u32>) {
         self.rows.push(LongWaitRow {
             thread: wait.thread,
             begin_ns: wait.begin_ns.saturating_sub(trace.start_ns()),
@@ -51,7 +51,7 @@ impl LongWaits {
     }
 
     /// The longest, by thread and time.
-    pub fn finish(mut self) -> Vec<LongWaitRow> {
+    pub(crate) fn finish(mut self) -> Vec<LongWaitRow> {
         self.keep_longest();
         self.rows.sort_by_key(|row| (row.thread, row.begin_ns));
         self.rows

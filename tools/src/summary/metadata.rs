@@ -16,7 +16,7 @@ use crate::unrecorded::{self, UnrecordedRow};
 
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Recording {
+pub(crate) struct Recording {
     pub trace: String,
     pub command: Vec<String>,
     pub hostname: String,
@@ -59,7 +59,7 @@ pub struct Recording {
 
 impl Recording {
     /// The state, marked where something is missing.
-    pub fn state(&self, style: Style) -> String {
+    pub(crate) fn state(&self, style: Style) -> String {
         match self.state.as_str() {
             "complete" => self.state.clone(),
             _ => style.warning(&self.state),
@@ -67,14 +67,14 @@ impl Recording {
     }
 
     /// What ran unrecorded, in one line.
-    pub fn unrecorded_text(&self) -> Option<String> {
+    pub(crate) fn unrecorded_text(&self) -> Option<String> {
         unrecorded::text(&self.unrecorded, self.unseen_cpu_ns)
     }
 }
 
 /// One program image in one process.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct ProcessRow {
+pub(crate) struct ProcessRow {
     #[serde(rename = "uid")]
     pub upid: u32,
     /// The image before in the same process, which exec replaced by this one; 0: it is the first.
@@ -90,7 +90,7 @@ pub struct ProcessRow {
 
 /// One thread, or those of a role. Its place in the list is its `ThreadIndex`.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct ThreadMetadata {
+pub(crate) struct ThreadMetadata {
     #[serde(rename = "uid")]
     pub utid: u32,
     pub tid: u32,
@@ -146,7 +146,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// Something the trace does not have.
 #[derive(Clone, Debug, Serialize)]
-pub struct DropsRow {
+pub(crate) struct DropsRow {
     /// 0: the whole session.
     #[serde(rename = "thread_uid")]
     pub utid: u32,
@@ -157,7 +157,7 @@ pub struct DropsRow {
 
 /// A function's names. Its place in the list is its `FunctionIndex`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FunctionName {
+pub(crate) struct FunctionName {
     pub name: String,
     pub module: String,
     pub file: String,
@@ -166,7 +166,7 @@ pub struct FunctionName {
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
-pub struct Metadata {
+pub(crate) struct Metadata {
     pub recording: Recording,
     pub processes: Vec<ProcessRow>,
     pub threads: Vec<ThreadMetadata>,
@@ -189,13 +189,13 @@ pub struct Metadata {
 
 impl Metadata {
     /// Processes: one that executed other programs counts once.
-    pub fn process_count(&self) -> usize {
+    pub(crate) fn process_count(&self) -> usize {
         let images = self.processes.iter();
         images.filter(|image| image.replaced_uid == 0).count()
     }
 
     /// Threads: a main thread goes on when its process executes another program.
-    pub fn thread_count(&self) -> usize {
+    pub(crate) fn thread_count(&self) -> usize {
         let goes_on = |thread: &&ThreadMetadata| {
             let image = self.processes.get(thread.process);
             thread.is_main && image.is_some_and(|image| image.replaced_uid != 0)
@@ -204,7 +204,7 @@ impl Metadata {
     }
 
     /// System calls of the threads that `wanted` accepts; `None` when those of one are not known.
-    pub fn system_calls(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<SystemCalls> {
+    pub(crate) fn system_calls(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<SystemCalls> {
         let mut threads = (self.threads.iter().enumerate())
             .filter(|(index, _)| wanted(ThreadIndex(*index as u32)))
             .peekable();
@@ -216,7 +216,7 @@ impl Metadata {
     }
 
     /// The same of the bytes that they moved.
-    pub fn call_bytes(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<CallBytes> {
+    pub(crate) fn call_bytes(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<CallBytes> {
         let mut threads = self.threads.iter().enumerate();
         let calls = self.system_calls(wanted)?;
         let are_known = threads.all(|(index, thread)| {
@@ -226,13 +226,13 @@ impl Metadata {
     }
 
     /// The same of calls in which they slept.
-    pub fn wake_ups(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<u64> {
+    pub(crate) fn wake_ups(&self, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<u64> {
         self.call_bytes(wanted)?;
         Some(self.system_calls(wanted)?.of(SystemCall::WakeUps))
     }
 
     /// Losses summed over threads, heaviest first.
-    pub fn drops_by_cause(&self) -> Vec<DropsRow> {
+    pub(crate) fn drops_by_cause(&self) -> Vec<DropsRow> {
         let mut sums: Vec<DropsRow> = Vec::new();
         for dropped in self.drops.iter().filter(|l| l.count > 0) {
             match sums.iter_mut().find(|s| s.cause == dropped.cause) {

@@ -18,7 +18,7 @@ use crate::summary::call_tree::ThreadTime;
 
 /// Sums of all scopes by name, while a trace is read.
 #[derive(Debug, Default)]
-pub struct ScopeSums {
+pub(crate) struct ScopeSums {
     /// What is added to times of samples, ns. They are rounded down to a unit, and often what they tell of was done as soon as its scope
     /// began; before a scope can end there is at least the capture.
     later_ns: u64,
@@ -37,7 +37,7 @@ struct Sums {
 
 /// What happened inside of scopes, the scopes in them included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inside {
+pub(crate) struct Inside {
     pub time: ThreadTime,
     pub system_calls: SystemCalls,
 }
@@ -71,7 +71,7 @@ enum Counter {
 }
 
 impl ScopeSums {
-    pub fn new(trace: &Trace) -> ScopeSums {
+    pub(crate) fn new(trace: &Trace) -> ScopeSums {
         let config = trace.config();
         // 0: the same as of other threads.
         let main_ns = Some(config.main_interval_ns).filter(|ns| *ns > 0);
@@ -83,12 +83,12 @@ impl ScopeSums {
         }
     }
 
-    pub fn begin(&mut self, thread: ThreadIndex, name: &str, at_ns: u64) {
+    pub(crate) fn begin(&mut self, thread: ThreadIndex, name: &str, at_ns: u64) {
         let number = self.sums.number(name);
         self.edge(thread, at_ns, Some(number));
     }
 
-    pub fn end(&mut self, thread: ThreadIndex, at_ns: u64) {
+    pub(crate) fn end(&mut self, thread: ThreadIndex, at_ns: u64) {
         self.edge(thread, at_ns, None);
     }
 
@@ -98,13 +98,13 @@ impl ScopeSums {
         of_thread.edges.push_back((at_ns, begins));
     }
 
-    pub fn system_calls(&mut self, made: &AttributedCalls) {
+    pub(crate) fn system_calls(&mut self, made: &AttributedCalls) {
         let counter = Counter::Call(made.call);
         self.count(made.thread, made.time_ns, counter, made.count);
     }
 
     /// Takes a sample: of some is known how much was allocated since the last one.
-    pub fn sample(&mut self, thread: ThreadIndex, row: &SampleRow) {
+    pub(crate) fn sample(&mut self, thread: ThreadIndex, row: &SampleRow) {
         let (counter, total) = match ProbeId(row.probe).known() {
             Some(Probe::SampledAllocation) => (Counter::Allocations, row.allocations),
             Some(Probe::SampledByte) => (Counter::Bytes, row.allocated_bytes),
@@ -126,13 +126,13 @@ impl ScopeSums {
         of_thread.counts.insert(at, (at_ns, counter, count));
     }
 
-    pub fn segment(&mut self, segment: &Segment) {
+    pub(crate) fn segment(&mut self, segment: &Segment) {
         let of_thread = self.threads.entry(segment.thread).or_default();
         of_thread.segment(segment, &mut self.sums);
     }
 
     /// The thread has no more samples. `totals`: its exact counts, if they are known.
-    pub fn thread_end(&mut self, thread: ThreadIndex, totals: Option<&Metrics>) {
+    pub(crate) fn thread_end(&mut self, thread: ThreadIndex, totals: Option<&Metrics>) {
         let Some(of_thread) = self.threads.get_mut(&thread) else {
             return;
         };
@@ -157,7 +157,7 @@ impl ScopeSums {
     }
 
     /// The sums of all scopes by name; none where they are not known. Scopes that are open last as long as their threads.
-    pub fn finish(mut self) -> BTreeMap<String, Inside> {
+    pub(crate) fn finish(mut self) -> BTreeMap<String, Inside> {
         let threads: Vec<ThreadIndex> = self.threads.keys().copied().collect();
         for thread in threads {
             self.thread_end(thread, None);

@@ -5,7 +5,7 @@ use stackbeat_model::metric::Metric;
 
 /// What `--sort` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SortKey {
+pub(crate) enum SortKey {
     /// Time running in the function itself.
     #[value(name = "self")]
     SelfTime,
@@ -21,7 +21,7 @@ pub enum SortKey {
 
 impl SortKey {
     /// What is compared.
-    pub fn metric(self) -> Metric {
+    pub(crate) fn metric(self) -> Metric {
         match self {
             SortKey::SelfTime => Metric::Running,
             SortKey::Total => Metric::Wall,
@@ -32,7 +32,7 @@ impl SortKey {
     }
 
     /// Whether that of callees counts as well.
-    pub fn is_with_callees(self) -> bool {
+    pub(crate) fn is_with_callees(self) -> bool {
         matches!(self, SortKey::Total | SortKey::Blocked)
     }
 }

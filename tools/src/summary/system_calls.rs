@@ -15,7 +15,7 @@ use crate::units::count;
 
 /// What of system calls a table or list is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub(crate) enum Counted {
     Calls,
     Bytes,
     /// Calls in which threads slept.
@@ -48,13 +48,13 @@ pub(crate) fn name(kind: SystemCall) -> &'static str {
 
 /// Where system calls are made: by thread, place in the tree of the profile, and kind.
 #[derive(Clone, Debug, Default)]
-pub struct CallSites {
+pub(crate) struct CallSites {
     sums: HashMap<(ThreadIndex, u32, SystemCall), u64>,
 }
 
 impl CallSites {
     /// Adds calls of a thread's row at a place.
-    pub fn add(&mut self, row: ThreadIndex, place: u32, made: &AttributedCalls) {
+    pub(crate) fn add(&mut self, row: ThreadIndex, place: u32, made: &AttributedCalls) {
         add(
             self.sums.entry((row, place, made.call)).or_default(),
             made.count,
@@ -62,13 +62,13 @@ impl CallSites {
     }
 
     /// All of them, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (ThreadIndex, u32, SystemCall, u64)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ThreadIndex, u32, SystemCall, u64)> + '_ {
         let sums = self.sums.iter();
         sums.map(|((row, place, call), count)| (*row, *place, *call, *count))
     }
 
     /// Who makes the most calls, or moves the most bytes, of each kind, at most so many lines a kind.
-    pub fn rows(
+    pub(crate) fn rows(
         &self,
         what: Counted,
         metadata: &Metadata,
@@ -116,7 +116,7 @@ impl CallSites {
 
 /// Calls of one kind from places that read alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CallRow {
+pub(crate) struct CallRow {
     pub call: &'static str,
     pub count: u64,
     /// All of the kind whose callers are known.
@@ -174,7 +174,7 @@ impl OfKind {
 }
 
 /// `read 1,200, open 3`: the most first.
-pub fn kinds(calls: &SystemCalls) -> String {
+pub(crate) fn kinds(calls: &SystemCalls) -> String {
     let mut kinds: Vec<_> = calls.calls().filter(|(_, count)| *count > 0).collect();
     kinds.sort_by_key(|(_, count)| Reverse(*count));
     let texts = kinds

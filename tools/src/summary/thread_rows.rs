@@ -18,7 +18,7 @@ const PART_FOR_ROLES: usize = 10;
 
 /// Which row a thread's amounts are added to. A row has the number of a thread wherever a report has one.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub(crate) struct Rows {
     /// By `ThreadIndex`; empty: each thread has the row of its own number.
     row_of: Vec<u32>,
     /// Rows below this are of one thread.
@@ -30,7 +30,7 @@ pub struct Rows {
 impl Rows {
     /// Gives the threads at most `most` rows (0: as many as they are), those that are `chosen` first, and leaves one
     /// entry a row in both lists.
-    pub fn limit(metadata: &mut Metadata, chosen: &mut Vec<bool>, most: usize) -> Rows {
+    pub(crate) fn limit(metadata: &mut Metadata, chosen: &mut Vec<bool>, most: usize) -> Rows {
         let Metadata {
             threads, processes, ..
         } = metadata;
@@ -88,23 +88,23 @@ impl Rows {
         rows
     }
 
-    pub fn row(&self, thread: ThreadIndex) -> ThreadIndex {
+    pub(crate) fn row(&self, thread: ThreadIndex) -> ThreadIndex {
         let row = self.row_of.get(thread.0 as usize);
         row.map_or(thread, |row| ThreadIndex(*row))
     }
 
     /// Whether a thread has a row of its own.
-    pub fn is_single(&self, thread: ThreadIndex) -> bool {
+    pub(crate) fn is_single(&self, thread: ThreadIndex) -> bool {
         self.row_of.is_empty() || (self.row(thread).0 as usize) < self.single
     }
 
     /// The utid of the row of the thread with this utid.
-    pub fn utid(&self, utid: u32) -> u32 {
+    pub(crate) fn utid(&self, utid: u32) -> u32 {
         self.utid_of.get(&utid).copied().unwrap_or(utid)
     }
 
     /// Losses by row and cause.
-    pub fn drops(&self, drops: Vec<DropsRow>) -> Vec<DropsRow> {
+    pub(crate) fn drops(&self, drops: Vec<DropsRow>) -> Vec<DropsRow> {
         if self.utid_of.is_empty() {
             return drops;
         }

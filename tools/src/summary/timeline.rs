@@ -9,7 +9,7 @@ use stackbeat_model::ThreadIndex;
 
 /// A stretch of a thread's time on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bar {
+pub(crate) struct Bar {
     pub begin_ns: u64,
     pub end_ns: u64,
     /// Place in the profile's tree that took most of it.
@@ -44,7 +44,7 @@ impl Bar {
 
 /// Bars of all threads.
 #[derive(Clone, Debug)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     threads: Vec<Vec<Bar>>,
     bars: usize,
     budget: usize,
@@ -56,7 +56,7 @@ pub struct Timeline {
 
 impl Timeline {
     /// An empty timeline that will hold at most about `budget` bars.
-    pub fn new(budget: usize) -> Timeline {
+    pub(crate) fn new(budget: usize) -> Timeline {
         Timeline {
             threads: Vec::new(),
             bars: 0,
@@ -67,22 +67,22 @@ impl Timeline {
     }
 
     /// Bars by thread.
-    pub fn threads(&self) -> &[Vec<Bar>] {
+    pub(crate) fn threads(&self) -> &[Vec<Bar>] {
         &self.threads
     }
 
     /// Bars shorter than this were drawn together; 0: everything is exact.
-    pub fn grain_ns(&self) -> u64 {
+    pub(crate) fn grain_ns(&self) -> u64 {
         self.grain_ns
     }
 
     /// How many segments were drawn together with a neighbour.
-    pub fn joined(&self) -> u64 {
+    pub(crate) fn joined(&self) -> u64 {
         self.joined
     }
 
     /// Adds a thread's next segment.
-    pub fn push(&mut self, thread: ThreadIndex, bar: Bar) {
+    pub(crate) fn push(&mut self, thread: ThreadIndex, bar: Bar) {
         let index = thread.0 as usize;
         if self.threads.len() <= index {
             self.threads.resize(index + 1, Vec::new());

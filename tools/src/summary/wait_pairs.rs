@@ -32,7 +32,7 @@ pub(crate) struct Sum {
 
 /// Long waits that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitSum {
+pub(crate) struct WaitSum {
     pub probe: ProbeId,
     pub thread: ThreadIndex,
     /// Place of the waiting stack in the tree of the profile.
@@ -49,13 +49,13 @@ pub struct WaitSum {
 
 /// Collects long waits while a trace is read.
 #[derive(Clone, Debug, Default)]
-pub struct Waits {
+pub(crate) struct Waits {
     pub(crate) sums: HashMap<Pair, Sum>,
 }
 
 impl Waits {
     /// Adds a wait. `waiting`, `waking`: places of the two stacks in the tree of the profile.
-    pub fn add(&mut self, wait: &LongWait, waiting: u32, waking: Option<u32>) {
+    pub(crate) fn add(&mut self, wait: &LongWait, waiting: u32, waking: Option<u32>) {
         let mut pair = Pair {
             probe: wait.probe,
             waiting,
@@ -78,7 +78,7 @@ impl Waits {
     }
 
     /// All of them, in no order.
-    pub fn sums(&self) -> impl Iterator<Item = WaitSum> + '_ {
+    pub(crate) fn sums(&self) -> impl Iterator<Item = WaitSum> + '_ {
         self.sums.iter().map(|(pair, sum)| WaitSum {
             probe: pair.probe,
             thread: pair.thread,

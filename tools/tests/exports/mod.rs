@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{AttributedCalls, Segment, Slice, Spent, StackIndex, Trace, Visitor};
 use stackbeat_tests::viewers;
-use stackbeat_tools::export::{self, Format, GAP_NAME, Options, Summary, UNKNOWN_NAME, Weight};
+use stackbeat_tools::export::{self, Exported, Format, GAP_NAME, Options, UNKNOWN_NAME, Weight};
 
 /// Samples of each of the five threads.
 const SAMPLES: u64 = 1_200;
@@ -22,12 +22,12 @@ fn trace() -> Trace {
     trace
 }
 
-fn write(trace: &Trace, format: Format, options: &Options, folder: &Path) -> (PathBuf, Summary) {
+fn write(trace: &Trace, format: Format, options: &Options, folder: &Path) -> (PathBuf, Exported) {
     let path = folder.join(format!("out.{}", format.extension()));
     let mut file = std::fs::File::create(&path).unwrap();
-    let summary = export::export(trace, format, options, &mut file).unwrap();
-    assert_eq!(summary.bytes, std::fs::metadata(&path).unwrap().len());
-    (path, summary)
+    let exported = export::export(trace, format, options, &mut file).unwrap();
+    assert_eq!(exported.bytes, std::fs::metadata(&path).unwrap().len());
+    (path, exported)
 }
 
 /// What the model says that each function and leaf spent by itself, and its slices.
@@ -155,7 +155,7 @@ fn totals_of_functions_are_the_models_in_every_format() {
             ..Options::default()
         };
         for format in [Format::Folded, Format::Speedscope] {
-            let (path, summary) = write(&trace, format, &options, folder.path());
+            let (path, exported) = write(&trace, format, &options, folder.path());
             let expected = match format {
                 Format::Folded => weights(&expected, weight, without_semicolons),
                 _ => weights(&expected, weight, same),
@@ -166,7 +166,7 @@ fn totals_of_functions_are_the_models_in_every_format() {
                 "{format} {weight}"
             );
             assert_eq!(
-                summary.totals.get(weight.metric()),
+                exported.totals.get(weight.metric()),
                 expected.values().sum::<u64>(),
                 "{format} {weight}"
             );
@@ -193,7 +193,7 @@ fn totals_of_functions_are_the_models_in_every_format() {
             "{sample_type}"
         );
     }
-    let (path, summary) = write(&trace, Format::Chrome, &options, folder.path());
+    let (path, exported) = write(&trace, Format::Chrome, &options, folder.path());
     assert_eq!(
         viewers::totals(Format::Chrome.name(), &path, None),
         weights(&expected, Weight::Wall, same),
@@ -213,7 +213,7 @@ fn totals_of_functions_are_the_models_in_every_format() {
             "{argument}"
         );
     }
-    assert_eq!(summary.samples, expected.samples);
+    assert_eq!(exported.samples, expected.samples);
 }
 
 #[test]
@@ -246,9 +246,9 @@ fn threads_and_time_can_be_selected() {
         range_ns: Some(100_000_000..300_000_000),
         ..Options::default()
     };
-    let (path, summary) = write(&trace, Format::Folded, &options, folder.path());
-    assert_eq!(summary.threads, 4);
-    assert_eq!(summary.totals.wall_ns, 3 * 200_000_000);
+    let (path, exported) = write(&trace, Format::Folded, &options, folder.path());
+    assert_eq!(exported.threads, 4);
+    assert_eq!(exported.totals.wall_ns, 3 * 200_000_000);
     let total: u64 = viewers::totals(Format::Folded.name(), &path, None)
         .values()
         .sum();
@@ -291,10 +291,10 @@ fn boxes_of_the_flame_graph_are_what_stacks_weigh() {
             weight,
             ..Options::default()
         };
-        let (path, summary) = write(&trace, Format::FlamegraphSvg, &options, folder.path());
+        let (path, exported) = write(&trace, Format::FlamegraphSvg, &options, folder.path());
         let found = viewers::totals(Format::FlamegraphSvg.name(), &path, None);
         let total: u64 = found.values().sum();
-        assert_eq!(total, summary.totals.get(weight.metric()), "{weight}");
+        assert_eq!(total, exported.totals.get(weight.metric()), "{weight}");
     }
 }
 
@@ -387,7 +387,7 @@ mod perfetto {
             .collect();
         wanted.sort();
         for format in [Format::Perfetto, Format::Chrome] {
-            let (path, summary) = write(&trace, format, &Options::default(), folder.path());
+            let (path, exported) = write(&trace, format, &Options::default(), folder.path());
             let rows = viewers::trace_processor(&path, &[query]);
             let mut found: Vec<_> = rows
                 .iter()
@@ -406,7 +406,7 @@ mod perfetto {
                 assert_eq!(found, wanted, "{format}");
             }
             assert_eq!(found.len(), wanted.len(), "{format}");
-            assert_eq!(summary.slices, rows.len() as u64, "{format}");
+            assert_eq!(exported.slices, rows.len() as u64, "{format}");
         }
     }
 
@@ -577,7 +577,7 @@ mod perfetto {
     #[test]
     fn samples_have_their_callstacks() {
         let (trace, folder) = (trace(), tempfile::tempdir().unwrap());
-        let (path, summary) = write(&trace, Format::Perfetto, &Options::default(), folder.path());
+        let (path, exported) = write(&trace, Format::Perfetto, &Options::default(), folder.path());
         let rows = viewers::trace_processor(
             &path,
             &[
@@ -595,7 +595,7 @@ mod perfetto {
                join stack_profile_mapping m on f.mapping = m.id where depth = 0 limit 1",
             ],
         );
-        assert!(number(&rows[0], "count") > summary.samples as i64 * 9 / 10);
+        assert!(number(&rows[0], "count") > exported.samples as i64 * 9 / 10);
         assert_eq!(rows[0]["count"], rows[0]["with_stack"]);
         assert_eq!(rows[1]["count"], rows[1]["with_stack"]);
         assert_eq!(text(&rows[2], "name"), "_start");

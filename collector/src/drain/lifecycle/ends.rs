@@ -64,7 +64,7 @@ impl Lifecycle {
                 self.remembered.push_back((self.now_ns, upid));
                 self.say(packet::Body::ProcessEnd(v1::ProcessEnd {
                     upid: upid.0,
-                    // Not known to have ended by itself: the last sign of life of all.
+                    // Not known to have ended by itself: the last activity of all.
                     end_ns: match process.end_ns {
                         0 => self.last_ns,
                         known => known,
@@ -214,7 +214,7 @@ impl Lifecycle {
         v1::ThreadEnd {
             utid: thread.packet.utid,
             end_ns: match entry.end_cycles.load(Ordering::Relaxed) {
-                // Killed: in a mapping that was found later, its last sign of life is all there is.
+                // Killed: in a mapping that was found later, its last activity is all there is.
                 0 if self.dead_world => thread.last_ns.max(thread.packet.start_ns),
                 0 => self.now_ns,
                 cycles => past_ns(converter.to_ns(cycles), self.now_ns, self.dead_world),
@@ -308,7 +308,7 @@ impl Lifecycle {
     /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records
     /// are kept only its modules go: the others may still tell of it.
     pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
-        self.modules.remove_process(upid.0);
+        self.modules.remove_process(upid);
         self.module_counts.remove(&upid);
         if keep == Keep::Nothing {
             self.off.remove(&upid);

@@ -1,4 +1,4 @@
-//! Looking at the registry: newcomers, and ends.
+//! Reading the registry: newcomers, and ends.
 
 use std::collections::HashMap;
 

@@ -223,9 +223,9 @@ pub(crate) struct Lifecycle {
     ends_threads: bool,
     /// Processes that a fault has ended, and what they ran.
     crashes: Vec<(Crash, String)>,
-    /// Records written and lost by those that live, when they were looked at.
+    /// Records written and lost by those that live, when they were read.
     now: (u64, u64),
-    /// When the registry was looked at last.
+    /// When the registry was read last.
     now_ns: u64,
     /// The last sample of all.
     pub last_ns: u64,
@@ -358,7 +358,7 @@ impl Lifecycle {
         sums
     }
 
-    /// Records written and lost so far, by threads that live as they were when they were looked at last.
+    /// Records written and lost so far, by threads that live as they were when they were read last.
     pub(crate) fn written_and_lost(&self) -> (u64, u64) {
         (
             self.past.written.saturating_add(self.now.0),

@@ -48,7 +48,7 @@ impl Lifecycle {
 
     /// A module that was met from outside; the agent may never meet it, or later.
     pub(crate) fn add_module(&mut self, module: v1::Module) {
-        if !self.modules.is_there(module.upid, module.start) {
+        if !self.modules.is_there(Upid(module.upid), module.start) {
             self.insert_module(module);
         }
     }
@@ -56,7 +56,7 @@ impl Lifecycle {
     /// Adds a module or changes it, unless its process has too many.
     fn insert_module(&mut self, module: v1::Module) {
         let process = Upid(module.upid);
-        let is_new = !(self.modules).contains(&(module.upid, module.start, module.epoch));
+        let is_new = !(self.modules).contains(&(process, module.start, module.epoch));
         if !self.processes.contains_key(&process) && !self.module_counts.contains_key(&process) {
             // Not met yet, or over and forgotten, maybe: it is forgotten (again) unless it lives then.
             self.remembered.push_back((self.now_ns, process));
@@ -98,7 +98,7 @@ impl Lifecycle {
                     end,
                     bias,
                 };
-                let key = (drained.upid.0, start, epoch);
+                let key = (drained.upid, start, epoch);
                 let is_known = self.modules.get(&key).is_some_and(|known| {
                     v1::Module {
                         end_epoch: 0,
@@ -115,7 +115,7 @@ impl Lifecycle {
             Record::ModuleGone { start, epoch } => {
                 let process = drained.upid;
                 // What came in its place has this epoch, and may have been announced before.
-                if let Some(gone) = self.modules.end(process.0, start, epoch) {
+                if let Some(gone) = self.modules.end(process, start, epoch) {
                     self.say(packet::Body::Module(gone));
                 }
             }

@@ -1,4 +1,4 @@
-//! The visit: finds a thread at a good place, has it load and call the agent, lets it go on.
+//! Finds a thread at a good place, has it load and call the agent, lets it go on.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -204,9 +204,9 @@ fn on_thread_of_its_own<T: Send>(
     tell: &mut dyn FnMut(Held),
     work: impl FnOnce(mpsc::Sender<Held>) -> Result<T, AttachError> + Send,
 ) -> Result<T, AttachError> {
-    let (sender, told) = mpsc::channel();
+    let (sender, steps) = mpsc::channel();
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("stackbeat visit".to_owned());
+        let thread = std::thread::Builder::new().name("stackbeat attach".to_owned());
         let thread = thread.spawn_scoped(scope, || work(sender));
         let thread = thread.map_err(|source| AttachError::System {
             pid,
@@ -214,7 +214,7 @@ fn on_thread_of_its_own<T: Send>(
             source,
         })?;
         // Until it has ended.
-        told.into_iter().for_each(tell);
+        steps.into_iter().for_each(tell);
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,7 +1,7 @@
 //! Whether a stopped thread is at a place where it may call `dlopen` for us.
 //!
 //! `dlopen` allocates and takes the dynamic linker's locks. A thread that is inside malloc or the dynamic
-//! linker holds a lock or has a structure half changed, so its stack is unwound and looked at frame by
+//! linker holds a lock or has a structure half changed, so its stack is unwound and checked frame by
 //! frame. A thread inside a blocking system call is best: nothing of its own is half done. One that is
 //! running is good when it is in code of the program, with nothing of libc under way but what calls back.
 //! All other threads go on: a lock that one of them holds is waited for as ever.
@@ -15,7 +15,7 @@ use super::tracee::{Registers, Tracee};
 use crate::linux::procfs::{self, InCall};
 use crate::linux::remote_unwind::Module;
 
-/// Frames looked at.
+/// Frames that are checked.
 const DEPTH: usize = 512;
 
 /// What a thread does, by /proc, before it is stopped. In the order of preference.
@@ -159,7 +159,7 @@ pub(super) struct Judge<'a> {
     libc: &'a Module,
     functions: &'a Functions,
     stack: Box<Stack>,
-    /// The program brings its own malloc: where it is inside that cannot be told.
+    /// The program brings its own malloc: where it is inside that is not known.
     own_malloc: bool,
     /// The dynamic linker and allocators.
     forbidden: Vec<(u64, u64)>,

@@ -68,12 +68,12 @@ const NOWHERE: u64 = 0;
 /// How long a call in the program may take. Loading waits for whoever is loading something else.
 const CALL_TIME: Duration = Duration::from_secs(20);
 
-/// Between two polls of the thread when nobody tells.
+/// Between two polls of the thread when no signal comes.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 pub(super) type Registers = libc::user_regs_struct;
 
-/// What a stopped thread is told to do.
+/// Why a thread stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
     /// By our request; in a system call, that call was interrupted.
@@ -149,9 +149,9 @@ impl Tracee {
         Ok(())
     }
 
-    /// Waits for the next stop. The session has blocked SIGCHLD, by which the kernel tells of stops.
+    /// Waits for the next stop. The session has blocked SIGCHLD, by which the kernel reports stops.
     fn wait(&mut self, deadline: Instant) -> io::Result<Option<Stop>> {
-        let told = signal_set(&[libc::SIGCHLD]);
+        let stops = signal_set(&[libc::SIGCHLD]);
         loop {
             let mut status = 0;
             // SAFETY: the pointer is to a valid object.
@@ -179,7 +179,7 @@ impl Tracee {
             };
             // SAFETY: both pointers are to valid objects; no information is wanted.
             unsafe {
-                libc::sigtimedwait(&raw const told, std::ptr::null_mut(), &raw const time);
+                libc::sigtimedwait(&raw const stops, std::ptr::null_mut(), &raw const time);
             }
         }
     }
@@ -240,7 +240,7 @@ impl Tracee {
         ptrace(PTRACE_SETSIGMASK, self.tid, 8, (&raw const mask).addr())
     }
 
-    /// Whether the stopped thread has faulted and not been told yet: a stop by request comes before that signal.
+    /// Whether the stopped thread has faulted and not got its signal yet: a stop by request comes before that signal.
     pub(super) fn has_faulted(&self) -> bool {
         let status =
             std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid));
@@ -304,8 +304,8 @@ impl Tracee {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` is told when it cannot be
-    /// given back.
+    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` gets a message when it
+    /// cannot be given back.
     pub(super) fn borrow(
         &mut self,
         syscall: u64,
@@ -518,7 +518,7 @@ impl Borrowed<'_> {
         if self.tracee.stopped {
             self.tracee.go_on(libc::PTRACE_CONT, 0)?;
         }
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match self.tracee.wait(Instant::now() + CALL_TIME)? {
                 Some(Stop::Interrupted) => break,
@@ -529,9 +529,9 @@ impl Borrowed<'_> {
                 }
                 Some(Stop::Ended) => return Ok(false),
                 // It is in a call of ours: left in there it would end the program.
-                None if !is_told => {
-                    is_told = true;
-                    // Nobody is left to tell.
+                None if !is_reported => {
+                    is_reported = true;
+                    // Nobody may be left who reads it.
                     let _ = self.held.send(Held {
                         pid: self.tracee.pid,
                         tid: self.tracee.tid,
@@ -630,7 +630,7 @@ impl Borrowed<'_> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        // After an error: it was told already.
+        // An error was reported before.
         let _ = self.restore();
     }
 }

@@ -23,27 +23,27 @@ pub(super) struct Waiting {
     pub waited_ns: u64,
 }
 
-/// What was said about a thread.
+/// What of a thread was reported.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Reported {
     utid: Utid,
     wait: u64,
     loop_iteration: u64,
 }
 
-/// Watches for what the user wants to be told of.
+/// Watches for what the user wants dumps of.
 #[derive(Debug)]
 pub(super) struct Alarms {
     block_ns: Option<u64>,
     causes: Vec<Cause>,
     slow_iteration_ns: Option<u64>,
     /// By entry.
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     reasons: Vec<Reason>,
 }
 
 impl Alarms {
-    /// Has hooks note slow iterations, if somebody wants to know.
+    /// Has hooks note slow iterations, if a dump is wanted for these.
     pub(super) fn new(rules: &Dumps, shared: &Shared) -> Alarms {
         if let Some(ns) = rules.slow_iteration_ns {
             let cycles = shared.ns_to_cycles(ns).max(1);
@@ -54,17 +54,17 @@ impl Alarms {
             block_ns: rules.block_ns,
             causes: rules.causes.clone(),
             slow_iteration_ns: rules.slow_iteration_ns,
-            told: Vec::new(),
+            reported: Vec::new(),
             reasons: Vec::new(),
         }
     }
 
-    /// How long a thread may wait before somebody wants to know.
+    /// How long a thread may wait before a dump is wanted.
     pub(super) fn block_ns(&self) -> u64 {
         self.block_ns.unwrap_or(u64::MAX)
     }
 
-    /// Looks at the thread of an entry, which may be waiting. Gives when to look again at the latest, ns.
+    /// Checks the thread of an entry, which may be waiting. Gives when to check again at the latest, ns.
     pub(super) fn watch(
         &mut self,
         shared: &Shared,
@@ -79,19 +79,19 @@ impl Alarms {
             return None;
         }
         let utid = entry.utid();
-        if self.told.len() <= at {
-            self.told.resize(at + 1, Told::default());
+        if self.reported.len() <= at {
+            self.reported.resize(at + 1, Reported::default());
         }
-        let mut told = self.told[at];
-        if told.utid != utid {
-            told = Told {
+        let mut reported = self.reported[at];
+        if reported.utid != utid {
+            reported = Reported {
                 utid,
-                ..Told::default()
+                ..Reported::default()
             };
         }
-        let block = self.watch_wait(shared, entry, waiting, &mut told);
-        let loop_iteration = self.watch_loop_iterations(shared, entry, &mut told, now);
-        self.told[at] = told;
+        let block = self.watch_wait(shared, entry, waiting, &mut reported);
+        let loop_iteration = self.watch_loop_iterations(shared, entry, &mut reported, now);
+        self.reported[at] = reported;
         block.into_iter().chain(loop_iteration).min()
     }
 
@@ -100,19 +100,19 @@ impl Alarms {
         shared: &Shared,
         entry: &ThreadEntry,
         waiting: Option<Waiting>,
-        told: &mut Told,
+        reported: &mut Reported,
     ) -> Option<u64> {
         let (limit, waiting) = (self.block_ns?, waiting?);
         let probe = Probe::from_number(waiting.probe)?;
-        if told.wait == waiting.begin || !self.causes.contains(&probe.cause()) {
+        if reported.wait == waiting.begin || !self.causes.contains(&probe.cause()) {
             return None;
         }
         if waiting.waited_ns < limit {
             return Some(limit - waiting.waited_ns);
         }
-        told.wait = waiting.begin;
+        reported.wait = waiting.begin;
         let what = format!("has waited {{}} in {}", probe.name());
-        self.tell(shared, entry, &what, waiting.waited_ns);
+        self.report(shared, entry, &what, waiting.waited_ns);
         None
     }
 
@@ -120,7 +120,7 @@ impl Alarms {
         &mut self,
         shared: &Shared,
         entry: &ThreadEntry,
-        told: &mut Told,
+        reported: &mut Reported,
         now: u64,
     ) -> Option<u64> {
         let limit = self.slow_iteration_ns?;
@@ -128,26 +128,36 @@ impl Alarms {
             return None;
         }
         let over = entry.slow_iteration.load(Ordering::Relaxed);
-        if over > told.loop_iteration {
+        if over > reported.loop_iteration {
             // It was over before it was noticed.
-            told.loop_iteration = over;
-            self.tell(shared, entry, "has taken more than {} for one turn", limit);
+            reported.loop_iteration = over;
+            self.report(
+                shared,
+                entry,
+                "has taken more than {} for one iteration of its event loop",
+                limit,
+            );
             return None;
         }
         let loop_iteration = entry.loop_iteration.load(Ordering::Relaxed);
-        if loop_iteration == 0 || loop_iteration == told.loop_iteration {
+        if loop_iteration == 0 || loop_iteration == reported.loop_iteration {
             return None;
         }
         let taken_ns = shared.cycles_to_ns(now.saturating_sub(loop_iteration));
         if taken_ns <= limit {
             return Some(limit - taken_ns + 1);
         }
-        told.loop_iteration = loop_iteration;
-        self.tell(shared, entry, "has been {} in one turn", taken_ns);
+        reported.loop_iteration = loop_iteration;
+        self.report(
+            shared,
+            entry,
+            "has been {} in one iteration of its event loop",
+            taken_ns,
+        );
         None
     }
 
-    fn tell(&mut self, shared: &Shared, entry: &ThreadEntry, what: &str, ns: u64) {
+    fn report(&mut self, shared: &Shared, entry: &ThreadEntry, what: &str, ns: u64) {
         let process = entry.process.load(Ordering::Relaxed);
         let process = shared.mapping.process(process);
         let pid = process.map_or(Pid(0), |p| p.pid());
@@ -162,8 +172,8 @@ impl Alarms {
         });
     }
 
-    /// Wants dumps for what was noticed; what they are about has been told to the drain.
-    pub(super) fn ring(&mut self, shared: &Shared) {
+    /// Wants dumps for what was noticed; the drain has got what they are about.
+    pub(super) fn want_dumps(&mut self, shared: &Shared) {
         for reason in self.reasons.drain(..) {
             shared.want_dump(reason);
         }

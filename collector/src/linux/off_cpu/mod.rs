@@ -1,9 +1,9 @@
-//! The sampler, blocked part: looks at threads that wait for long, without a signal and without their
+//! The off-CPU sampler: reads the stacks of threads that wait for long, without a signal and without their
 //! notice, so that a wait is in the trace before it ends.
 //!
 //! A hook publishes in the thread's entry what it waits for, since when, and where its frame is. From there
-//! the stack is walked in another process' memory (`crate::linux::foreign`); it counts only if the thread is in the
-//! same wait afterwards. One look for each wait: a thread that goes on waiting costs the load of one word
+//! the stack is walked in another process' memory (`crate::linux::remote_unwind`); it counts only if the thread is in the
+//! same wait afterwards. One walk for each wait: a thread that goes on waiting costs the load of one word
 //! from then on, in private memory. Waits outside of any hook: `unhooked`.
 
 mod alarm;
@@ -22,7 +22,7 @@ use stackbeat_core::shm::methods::Methods;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
-use super::locks::{self, Locks};
+use super::lock_waits::{self, LockWaits};
 use super::procfs::{self, Identity, InCall};
 use crate::drain::seen_waits::{Begin, SeenWait, Stack};
 use crate::linux::remote_unwind::{Place, Process, Walker};
@@ -35,7 +35,7 @@ use alarm::{Alarms, Waiting};
 use stackbeat_proto::v1::{self, packet};
 use unhooked::Unhooked;
 
-/// How long a thread has waited when it is looked at: main threads, others.
+/// How long a thread has waited when its stack is read: main threads, others.
 const DEADLINE_NS: [u64; CLASSES] = {
     let mut ns = [300_000_000; CLASSES];
     ns[ThreadClass::Main as usize] = 30_000_000;
@@ -52,26 +52,26 @@ const LOCKS_NS: u64 = 2_000_000_000;
 /// Work of one pass after which the rest is left for the next one.
 const WORK: Duration = Duration::from_millis(1);
 
-/// The thread that looks.
+/// The thread of the off-CPU sampler.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct OffCpuSampler {
     thread: JoinHandle<()>,
     /// Dropped to end it.
     go_on: mpsc::Sender<()>,
 }
 
-impl Watcher {
-    /// Begins to look. `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are
+impl OffCpuSampler {
+    /// Starts it. `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are
     /// wanted for.
     pub(super) fn start(
         shared: Arc<Shared>,
         mapping_name: &[u8],
         dumps: &Dumps,
-    ) -> io::Result<Watcher> {
+    ) -> io::Result<OffCpuSampler> {
         let (go_on, stop) = mpsc::channel();
         let mut off_cpu = OffCpu::new(shared, mapping_name, dumps);
         let thread = thread::Builder::new()
-            .name("stackbeat outside".to_owned())
+            .name("stackbeat off-CPU".to_owned())
             .spawn(move || {
                 let mut distance = SHORTEST;
                 while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -80,7 +80,7 @@ impl Watcher {
                 let cpu = &off_cpu.shared.figures.off_cpu_sampler_cpu_ns;
                 cpu.store(platform::thread_cpu_ns(), Ordering::Relaxed);
             })?;
-        Ok(Watcher { thread, go_on })
+        Ok(OffCpuSampler { thread, go_on })
     }
 
     /// Ends it; what was seen is handed to the drain.
@@ -99,8 +99,8 @@ struct Seen {
     /// The wait that it is in, 0: none.
     blocking_section: u32,
     begin: u64,
-    /// That one has been looked at.
-    is_told: bool,
+    /// That one is in the trace.
+    is_recorded: bool,
     /// Records that the thread had then.
     records: u64,
     /// What it does between hooked calls.
@@ -112,7 +112,7 @@ struct Seen {
 struct Known {
     upid: Upid,
     pid: Pid,
-    /// `None`: not looked at so far, or not allowed.
+    /// `None`: not read so far, or not allowed.
     image: Option<Process>,
     /// We may not read its memory.
     is_closed: bool,
@@ -132,9 +132,9 @@ struct Now {
 enum Doing {
     /// It has moved since the last pass.
     Changed,
-    /// It wants to be looked at in so many ns.
+    /// It is to be polled in so many ns.
     Due(u64),
-    /// It waits, and all is said.
+    /// It waits, and that is in the trace.
     Known,
 }
 
@@ -144,12 +144,12 @@ struct OffCpu {
     mapping_name: Vec<u8>,
     /// By entry.
     threads: Vec<Seen>,
-    /// By entry, when it is to be looked at if it gives no sign before, ns.
+    /// By entry, when it is to be polled if it is not active before, ns.
     due_ns: Vec<u64>,
-    /// Entries that have given one.
+    /// Entries of threads that were active since the last pass.
     activity: Vec<u32>,
     /// Entries of threads that wait for locks, and until when they may have come to wait for each other.
-    /// With the episode of the wait: another wait of the same thread may close a circle.
+    /// With the number of the blocking section: another wait of the same thread may close a circle.
     at_locks: BTreeMap<u32, u64>,
     locks_until_ns: u64,
     locks_seen_ns: u64,
@@ -164,14 +164,14 @@ struct OffCpu {
     /// What a pass begins with.
     next: usize,
     alarms: Alarms,
-    locks: Locks,
+    lock_waits: LockWaits,
 }
 
 impl OffCpu {
     fn new(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> OffCpu {
         OffCpu {
             alarms: Alarms::new(dumps, &shared),
-            locks: Locks::new(Arc::clone(&shared), mapping_name),
+            lock_waits: LockWaits::new(Arc::clone(&shared), mapping_name),
             shared,
             mapping_name: mapping_name.to_vec(),
             threads: Vec::new(),
@@ -190,9 +190,9 @@ impl OffCpu {
         }
     }
 
-    /// Looks at the threads that have shown activity or are due. Gives the distance to the next pass.
+    /// Polls the threads that were active or are due. Gives the distance to the next pass.
     fn pass(&mut self, distance: Duration) -> Duration {
-        // By the CPU's clock: others who had the processor meanwhile are no reason to look less often.
+        // By the CPU's clock: others who had the processor meanwhile are no reason to poll less often.
         let began_ns = platform::thread_cpu_ns();
         let worked = || Duration::from_nanos(platform::thread_cpu_ns() - began_ns);
         let shared = Arc::clone(&self.shared);
@@ -248,12 +248,12 @@ impl OffCpu {
                 Doing::Due(ns) => due = Some(due.map_or(ns, |due: u64| due.min(ns))),
             }
         }
-        self.tell();
-        self.alarms.ring(&shared);
+        self.send_found();
+        self.alarms.want_dumps(&shared);
         // Once more at the end, however late that is: a pass may have been kept waiting.
         if self.locks_seen_ns < self.locks_until_ns {
             self.locks_seen_ns = now.ns;
-            self.locks.poll(self.at_locks.keys().copied());
+            self.lock_waits.poll(self.at_locks.keys().copied());
         }
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
@@ -269,7 +269,7 @@ impl OffCpu {
             .max(worked() * SHARE)
     }
 
-    /// Looks at the thread of an entry: what it waits for, and whether somebody wants to know.
+    /// Polls the thread of an entry: what it waits for, and whether that takes a dump.
     fn poll_after(&mut self, entry: &ThreadEntry, at: usize, now: Now) -> Doing {
         let shared = Arc::clone(&self.shared);
         let mut seen = std::mem::take(&mut self.threads[at]);
@@ -279,7 +279,7 @@ impl OffCpu {
         self.threads[at] = seen;
         let at_lock = at as u32;
         let blocking_section = u64::from(entry.blocking_section.load(Ordering::Relaxed));
-        let is_changed = match locks::is_at_lock(entry) {
+        let is_changed = match lock_waits::is_at_lock(entry) {
             true => self.at_locks.insert(at_lock, blocking_section) != Some(blocking_section),
             false => self.at_locks.remove(&at_lock).is_some(),
         };
@@ -295,31 +295,31 @@ impl OffCpu {
         }
     }
 
-    /// Looks at a thread if it is time.
+    /// Polls a thread if it is due.
     fn examine(&mut self, entry: &ThreadEntry, seen: &mut Seen, now: Now) -> Doing {
         let state = entry.state.load(Ordering::Acquire);
         if !matches!(state, entry_state::LIVE | entry_state::ADOPTED) {
-            self.leave(&mut seen.unhooked);
+            self.forget_unhooked(&mut seen.unhooked);
             return Doing::Known;
         }
         let utid = entry.utid();
         let blocking_section = entry.blocking_section.load(Ordering::Acquire);
         if blocking_section.is_multiple_of(2) {
-            return match self.attend(entry, &mut seen.unhooked, now) {
+            return match self.poll_unhooked(entry, &mut seen.unhooked, now) {
                 Some(ns) => Doing::Due(ns),
                 None => Doing::Changed,
             };
         }
-        self.leave(&mut seen.unhooked);
+        self.forget_unhooked(&mut seen.unhooked);
         let begin = entry.blocking_section_begin.load(Ordering::Relaxed);
         let records = entry.records.load(Ordering::Relaxed);
         let is_same =
             (seen.utid, seen.blocking_section, seen.begin) == (utid, blocking_section, begin);
-        if is_same && seen.is_told && seen.records == records {
+        if is_same && seen.is_recorded && seen.records == records {
             return Doing::Known;
         }
         // A signal handler that captures inside of the wait ends the first part of it.
-        let since = match is_same && seen.is_told {
+        let since = match is_same && seen.is_recorded {
             true => entry.last_capture_cycles.load(Ordering::Relaxed).max(begin),
             false => begin,
         };
@@ -334,11 +334,11 @@ impl OffCpu {
             utid,
             blocking_section,
             begin,
-            is_told: false,
+            is_recorded: false,
             records,
             unhooked: Unhooked::default(),
         };
-        seen.is_told = self.poll(entry, seen, since);
+        seen.is_recorded = self.poll(entry, seen, since);
         Doing::Changed
     }
 
@@ -352,12 +352,12 @@ impl OffCpu {
             });
         }
         let probe = entry.blocking_section_probe.load(Ordering::Relaxed) as u8;
-        // What was told may be over, and another wait may have begun.
+        // What was recorded may be over, and another wait may have begun.
         let goes_on = !seen.blocking_section.is_multiple_of(2)
             && entry.blocking_section_begin.load(Ordering::Relaxed) == seen.begin
             && entry.utid() == seen.utid
             && entry.blocking_section.load(Ordering::Acquire) == seen.blocking_section;
-        (seen.is_told && goes_on).then(|| Waiting {
+        (seen.is_recorded && goes_on).then(|| Waiting {
             probe,
             begin: seen.begin,
             waited_ns: self
@@ -366,7 +366,7 @@ impl OffCpu {
         })
     }
 
-    /// Looks at a thread in a hooked call. False: it was no longer there.
+    /// Walks the stack of a thread in a hooked call. False: it was no longer there.
     fn poll(&mut self, entry: &ThreadEntry, seen: &Seen, since: u64) -> bool {
         count(&self.shared.figures.off_cpu_walks, 1);
         let get = |i: usize| entry.registers[i].load(Ordering::Relaxed);
@@ -440,7 +440,7 @@ impl OffCpu {
         self.process(process).map(|known| known.pid)
     }
 
-    /// What is loaded in the process with this entry. That it may not be looked into is said once.
+    /// What is loaded in the process with this entry. That its memory may not be read is reported once.
     fn open(&mut self, process: u32, epoch: u32) -> Option<&mut Known> {
         let known = self.process(process).filter(|known| !known.is_closed)?;
         if known.image.is_none() {
@@ -455,7 +455,7 @@ impl OffCpu {
         self.processes.get_mut(&process)
     }
 
-    /// The process with this entry may not be looked into.
+    /// The memory of the process with this entry may not be read.
     fn refuse(&mut self, process: u32, error: &io::Error) {
         if let Some(known) = self.processes.get_mut(&process) {
             known.is_closed = true;
@@ -500,7 +500,7 @@ impl OffCpu {
     }
 
     /// Hands what was found to the drain.
-    fn tell(&mut self) {
+    fn send_found(&mut self) {
         if !self.found.is_empty() || !self.modules.is_empty() {
             self.shared.order(Order::Waits {
                 modules: std::mem::take(&mut self.modules),
@@ -523,7 +523,7 @@ fn may_be_at(pid: Pid, tid: Tid, sp: u64) -> bool {
     }
 }
 
-/// What the trace says when a process may not be looked into.
+/// What the trace says when the memory of a process may not be read.
 fn refusal(pid: Pid, error: &io::Error) -> packet::Body {
     packet::Body::Event(v1::Event {
         time_ns: now_ns(),

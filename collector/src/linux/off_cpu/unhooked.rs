@@ -1,9 +1,9 @@
 //! Threads that wait where no hook is: raw system calls, waits inside libc, page faults.
 //!
-//! Nothing is published of these. A thread that has left no sign for a while is looked up in /proc: what the
-//! scheduler counted says whether it has run since the last look; only if it has, or at the first look, its
-//! system call is read. Looks at a thread that goes on waiting get rarer. Between two looks in the same
-//! place, with next to no CPU time used, it is taken to have waited there all the time.
+//! Nothing is published of these. A thread that was not active for a while is polled in /proc: what the
+//! scheduler counted says whether it has run since the last poll; only if it has, or at the first poll, its
+//! system call is read. Polls of a thread that goes on waiting get rarer. Between two polls that find it in the
+//! same place, with next to no CPU time used, it is taken to have waited there all the time.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::drain::seen_waits::{Begin, SeenWait, Stack};
 use crate::linux::remote_unwind::Place;
 use crate::session::shared::count;
 
-/// How long a thread shows no sign before it is looked up, and then has waited before its stack is walked.
+/// How long a thread is not active before it is polled, and then has waited before its stack is walked.
 const DEADLINE_NS: u64 = 20_000_000;
-/// Longest distance between two looks at a thread that waits: this, or so much for each thread that does.
+/// Longest distance between two polls of a thread that waits: this, or so much for each thread that does.
 const LONGEST_NS: u64 = 1_000_000_000;
 const EACH_NS: u64 = 500_000;
-/// The share of the time between two looks that a thread may have run and still count as waiting.
+/// The share of the time between two polls that a thread may have run and still count as waiting.
 const RAN_SHARE: u64 = 8;
 
-/// What every thread leaves behind while it runs.
+/// What changes while a thread runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Footprint {
     utid: Utid,
@@ -44,7 +44,7 @@ struct Where {
     /// Number of the system call + 1.
     system_call: u32,
     arg: u64,
-    /// Stack pointer and pc; 0 when the kernel does not tell.
+    /// Stack pointer and pc; 0 when the kernel does not say.
     sp: u64,
     pc: u64,
 }
@@ -53,7 +53,7 @@ struct Where {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unhooked {
     footprint: Footprint,
-    /// When it is looked up next, and how far that is from the look before; 0: with the next pass.
+    /// When it is polled next, and how far that is from the poll before; 0: with the next pass.
     next_ns: u64,
     distance_ns: u64,
     last_ns: u64,
@@ -63,13 +63,13 @@ pub(super) struct Unhooked {
     /// It has run since, so it may be several waits in the same place.
     is_inferred: bool,
     /// The wait is in the trace.
-    is_told: bool,
+    is_recorded: bool,
 }
 
 impl Unhooked {
     /// The probe and the begin of a wait that is in the trace.
     pub(super) fn known_wait(&self) -> Option<(u8, u64)> {
-        let place = self.waits.filter(|_| self.is_told)?;
+        let place = self.waits.filter(|_| self.is_recorded)?;
         Some((place.probe as u8, self.since_ns))
     }
 
@@ -80,9 +80,9 @@ impl Unhooked {
 }
 
 impl OffCpu {
-    /// A thread that is in no hooked call. Gives when it wants to be looked at again, ns from now; `None`: it
+    /// A thread that is in no hooked call. Gives when it is to be polled again, ns from now; `None`: it
     /// was about just now.
-    pub(super) fn attend(
+    pub(super) fn poll_unhooked(
         &mut self,
         entry: &ThreadEntry,
         unhooked: &mut Unhooked,
@@ -96,7 +96,7 @@ impl OffCpu {
             frees: entry.frees.load(Ordering::Relaxed),
         };
         if footprint != unhooked.footprint {
-            self.leave(unhooked);
+            self.forget_unhooked(unhooked);
             *unhooked = Unhooked {
                 footprint,
                 next_ns: now.ns + DEADLINE_NS,
@@ -105,20 +105,20 @@ impl OffCpu {
             return None;
         }
         if now.ns >= unhooked.next_ns {
-            self.look_up(entry, unhooked, now);
+            self.poll_procfs(entry, unhooked, now);
         }
         Some(unhooked.next_ns.saturating_sub(now.ns))
     }
 
     /// The thread goes on: how long it waited follows from its next record.
-    pub(super) fn leave(&mut self, unhooked: &mut Unhooked) {
-        if unhooked.is_told {
+    pub(super) fn forget_unhooked(&mut self, unhooked: &mut Unhooked) {
+        if unhooked.is_recorded {
             self.open.remove(&unhooked.footprint.utid);
         }
         *unhooked = Unhooked::default();
     }
 
-    fn look_up(&mut self, entry: &ThreadEntry, unhooked: &mut Unhooked, moment: Now) {
+    fn poll_procfs(&mut self, entry: &ThreadEntry, unhooked: &mut Unhooked, moment: Now) {
         let now_ns = moment.ns;
         let process = entry.process.load(Ordering::Relaxed);
         let tid = entry.tid();
@@ -160,15 +160,15 @@ impl OffCpu {
                     None => self.since_ns(entry, unhooked, &scheduled, moment),
                 };
                 unhooked.waits = now;
-                unhooked.is_told = false;
+                unhooked.is_recorded = false;
                 unhooked.is_inferred = false;
                 unhooked.distance_ns = 0;
             }
         }
         unhooked.scheduled = scheduled;
         unhooked.last_ns = now_ns;
-        if unhooked.waits() && !unhooked.is_told && now_ns - unhooked.since_ns >= DEADLINE_NS {
-            unhooked.is_told = self.walk_unhooked(entry, unhooked, pid, tid);
+        if unhooked.waits() && !unhooked.is_recorded && now_ns - unhooked.since_ns >= DEADLINE_NS {
+            unhooked.is_recorded = self.walk_unhooked(entry, unhooked, pid, tid);
         }
         let longest = LONGEST_NS.max(EACH_NS * self.waiting as u64);
         unhooked.distance_ns = (unhooked.distance_ns * 2).clamp(DEADLINE_NS, longest);
@@ -224,7 +224,7 @@ impl OffCpu {
         count(&shared.figures.off_cpu_walks, 1);
         let stack = match place.sp {
             0 => {
-                // If that is because we may not look, it is said.
+                // If that is because we may not read it, that is reported.
                 self.open(process, epoch);
                 None
             }
@@ -282,7 +282,7 @@ fn locate(pid: Pid, tid: Tid) -> Option<Where> {
             Some(Where {
                 probe: probe.unwrap_or(Probe::BlockedOutside),
                 system_call: number as u32 + 1,
-                // Of calls without a probe of their own the number is all that tells.
+                // Of calls without a probe of their own the number is all there is.
                 arg: probe.map_or(number as u64, |_| arguments[0]),
                 sp,
                 pc,
@@ -298,7 +298,7 @@ fn locate(pid: Pid, tid: Tid) -> Option<Where> {
             Ok(b'R') | Err(_) => None,
             Ok(_) => Some(Where { sp, pc, ..nowhere }),
         },
-        // Not allowed: only whether it sleeps can be told.
+        // Not allowed: only whether it sleeps is known.
         Err(_) => match procfs::state(pid, tid) {
             Ok(b'S' | b'D' | b'T' | b't') => Some(nowhere),
             _ => None,

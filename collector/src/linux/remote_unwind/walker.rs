@@ -1,5 +1,5 @@
 //! Walks stacks of other processes that nobody stops: those of threads that wait, so that their stacks stay
-//! as they are. Who asks makes sure that the thread still waits afterwards.
+//! as they are. The caller makes sure that the thread still waits afterwards.
 //!
 //! One system call copies the stack; rules are found once for each code address.
 
@@ -27,7 +27,7 @@ use crate::drain::seen_waits::Stack;
 
 /// Bytes of a stack that are copied at once; what lies further out is read word by word.
 const COPY_BYTES: usize = 8 << 10;
-/// Distance between two looks at what is mapped, when an address is in nothing known.
+/// Distance between two reads of what is mapped, when an address is in nothing known.
 const MAPS_AGAIN: Duration = Duration::from_secs(1);
 
 /// A process whose stacks are walked.
@@ -50,9 +50,9 @@ struct Loaded {
     mappings: Vec<(u64, String)>,
     modules: Vec<Module>,
     rules: HashMap<(u64, bool), Rule>,
-    /// Modules from here on nobody has been told of.
-    told: usize,
-    /// How many of the modules were looked at for a runtime, and what was found.
+    /// Modules from here on are not in the trace.
+    recorded: usize,
+    /// How many of the modules were searched for a runtime, and what was found.
     searched: usize,
     runtime: Option<Runtime>,
 }
@@ -67,7 +67,7 @@ impl Loaded {
             mappings,
             modules: Vec::new(),
             rules: HashMap::new(),
-            told: 0,
+            recorded: 0,
             searched: 0,
             runtime: None,
         })
@@ -103,21 +103,21 @@ impl Process {
         })
     }
 
-    /// Looks again when the agent has noticed that modules have come or gone.
-    fn follow(&self, epoch: u32) {
+    /// Reads again when the agent has noticed that modules have come or gone.
+    fn update(&self, epoch: u32) {
         if self.state.borrow().epoch != epoch {
-            self.look_again(epoch);
+            self.read_again(epoch);
         }
     }
 
-    fn look_again(&self, epoch: u32) {
+    fn read_again(&self, epoch: u32) {
         if let Ok(mut now) = Loaded::read(self.pid, epoch) {
             let mut before = self.state.borrow_mut();
             let modules = std::mem::take(&mut before.modules).into_iter().enumerate();
             for (i, module) in modules {
                 let there = (module.start, module.path.clone());
                 if now.mappings.binary_search(&there).is_ok() {
-                    now.told += usize::from(i < before.told);
+                    now.recorded += usize::from(i < before.recorded);
                     now.modules.push(module);
                 }
             }
@@ -126,11 +126,11 @@ impl Process {
     }
 
     /// Modules that walks have met since the last call.
-    pub fn each_new_module(&self, mut tell: impl FnMut(&Module)) {
+    pub fn each_new_module(&self, mut record: impl FnMut(&Module)) {
         let mut state = self.state.borrow_mut();
-        let told = std::mem::replace(&mut state.told, usize::MAX);
-        state.modules.iter().skip(told).for_each(&mut tell);
-        state.told = state.modules.len();
+        let recorded = std::mem::replace(&mut state.recorded, usize::MAX);
+        state.modules.iter().skip(recorded).for_each(&mut record);
+        state.recorded = state.modules.len();
     }
 
     /// Finds the managed frames of a thread that stands still. `stack` is its native stack.
@@ -184,7 +184,7 @@ impl Rules for &Process {
         if state.module(&self.memory, address).is_none() && state.read_at.elapsed() > MAPS_AGAIN {
             let epoch = state.epoch;
             drop(state);
-            self.look_again(epoch);
+            self.read_again(epoch);
             state = self.state.borrow_mut();
         }
         let module = state.module(&self.memory, address);
@@ -273,7 +273,7 @@ pub(crate) struct Place {
     pub high: u64,
     /// It stands in a hook: frames of that module are left out.
     pub in_hook: bool,
-    /// Who it is, as its own pid namespace has it.
+    /// The thread, as its own pid namespace numbers it.
     pub tid: Tid,
 }
 
@@ -312,7 +312,7 @@ impl Walker {
         depth: usize,
         methods: Option<&Methods>,
     ) -> io::Result<Stack> {
-        process.follow(epoch);
+        process.update(epoch);
         let low = place.sp & !7;
         let room = place.high.checked_sub(low).filter(|room| *room > 0);
         let length = room.map_or(COPY_BYTES, |room| room.min(COPY_BYTES as u64) as usize) & !7;

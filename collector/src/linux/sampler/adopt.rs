@@ -1,5 +1,5 @@
 //! Unregistered threads that wait: they pass a hook when their wait is over, which may be never. So that they have a row in the
-//! trace, and are looked at from outside like others that wait, they get an entry from us
+//! trace, and the off-CPU sampler polls them like others that wait, they get an entry from us
 //! (`stackbeat_core::shm::registry::adopted`).
 
 use std::collections::{HashMap, HashSet};
@@ -66,14 +66,14 @@ pub(super) fn make_entries(
         })
         .collect();
     for (i, Wanted { upid, new, .. }) in offers {
-        if own.contains(&(new.process, Tid(new.tid))) {
+        if own.contains(&(new.process, new.tid)) {
             adopted::take_back(mapping, i);
             continue;
         }
         let utid = mapping.thread(i).map(|entry| entry.utid());
         adopted::keep(mapping, i);
         count(&shared.figures.unregistered_waiting, 1);
-        if let Some(unregistered) = unregistered_threads.get_mut(&(*upid, Tid(new.tid))) {
+        if let Some(unregistered) = unregistered_threads.get_mut(&(*upid, new.tid)) {
             unregistered.entry = utid.map(|utid| Entry(i, utid));
         }
     }

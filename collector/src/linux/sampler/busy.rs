@@ -23,7 +23,7 @@ const POLL_EACH_NS: u64 = 2_000_000;
 const MOST_MISSES: u32 = 3;
 
 impl Sampler {
-    /// Looks, when it is time, which processes have computed for long.
+    /// Finds, when it is time, which processes have computed for long.
     pub(crate) fn poll_busy(&mut self, shared: &Shared, now_ns: u64) {
         if now_ns < self.next_busy_poll_ns {
             return;

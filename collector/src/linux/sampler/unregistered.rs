@@ -63,7 +63,7 @@ impl Unregistered {
         self.entry.is_none() && self.polls < POLLS
     }
 
-    /// Looks whether it waits; gives the wait if it did with the poll before, too. `since` is the earliest
+    /// Polls whether it waits; gives the wait if it did with the poll before, too. `since` is the earliest
     /// that it may have begun, for the first poll; `now` is this poll; both in cycles.
     pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<Waits> {
         let before = self.seen;

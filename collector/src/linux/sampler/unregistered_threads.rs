@@ -93,7 +93,7 @@ impl Sampler {
             return;
         }
         self.unregistered_cpu_ns = cpu_ns;
-        // Where nobody comes any more, nobody has told us who went.
+        // Where nobody comes any more, nothing says who went.
         self.processes.retain(|index, process| {
             let entry = shared.mapping.process(*index);
             entry.is_some_and(|e| {
@@ -143,7 +143,7 @@ impl Sampler {
                     Some(wait) => wanted.push(Wanted {
                         upid,
                         new: NewThread {
-                            tid: tid.0,
+                            tid: *tid,
                             process: *index,
                             is_main: *tid == pid.main_thread(),
                             cycles: wait.since,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::ids::{Pid, Upid, Utid};
+use stackbeat_core::shm::callstack::process_of_root;
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::nodes;
@@ -264,11 +265,11 @@ impl Content {
             columns.kind_runs.extend([1, kind]);
             if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC) {
                 let root = self.root(id);
-                queries.insert(((root >> 32) as u32, root as u32, address, kind));
+                queries.insert((process_of_root(root), address, kind));
             }
         }
         out.say(packet::Body::Nodes(columns))?;
-        let query = |(upid, epoch, address, kind)| Query {
+        let query = |((upid, epoch), address, kind)| Query {
             upid,
             epoch,
             address,

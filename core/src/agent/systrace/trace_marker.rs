@@ -88,7 +88,7 @@ fn write(
         false => open_again(number, line),
     };
     let is_written = number.is_some_and(|number| {
-        let length = line::format(kind, session::pid(), name, value, line);
+        let length = line::format(kind, session::pid().0, name, value, line);
         let line = line.get(..length).unwrap_or(&[]);
         descriptor::write(number, line).is_ok()
     });

@@ -103,7 +103,7 @@ pub struct ThreadEntry {
     /// What was lost, by the indices in [`drops`].
     pub drops: [AtomicU64; drops::COUNT],
 
-    // Line 5: published by blocking hooks, for looks from outside.
+    // Line 5: published by blocking hooks, for the off-CPU sampler.
     /// Odd while the thread is inside a call that may block. What follows is written before.
     pub blocking_section: AtomicU32,
     /// Number of the call's `Probe`.
@@ -165,9 +165,9 @@ pub struct ThreadEntry {
     pub call_row: AtomicU32,
     /// Who ends the wait: `wait_number` until somebody does, then a `crate::shm::waiters::Waker`.
     pub woken_by: AtomicU64,
-    /// The descriptor's object of which `woken_by` left word.
+    /// The descriptor's object of which `woken_by` was noted.
     pub woken_for: AtomicU64,
-    /// The descriptor's object of which `closed_by` left word.
+    /// The descriptor's object of which `closed_by` was noted.
     pub closed_for: AtomicU64,
     /// The last that closed what the thread waits for, 0: nobody; a `crate::shm::waiters::Waker`.
     pub closed_by: AtomicU64,

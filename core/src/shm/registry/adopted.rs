@@ -100,16 +100,17 @@ pub(super) fn take_over<'a>(
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::ids::{Tid, Utid};
     use crate::shm::adoption::has_entry;
     use crate::shm::layout::entry_state;
     use crate::shm::mapping::tests::small;
     use crate::shm::registry::{NewProcess, add_process, add_thread, end_thread, free_thread};
 
     const THREAD: NewThread = NewThread {
-        tid: 77,
+        tid: Tid(77),
         process: 0,
         is_main: false,
-        creator_utid: 0,
+        creator_utid: Utid(0),
         creator_node: 0,
         stack: (0, 0),
         cycles: 5,
@@ -134,7 +135,10 @@ mod tests {
     #[test]
     fn a_thread_takes_over_what_was_made_for_it() {
         let mapping = with_process();
-        let other = NewThread { tid: 78, ..THREAD };
+        let other = NewThread {
+            tid: Tid(78),
+            ..THREAD
+        };
         let others = offer(&mapping, &other, 0).expect("room");
         let own = offer(&mapping, &THREAD, 9).expect("room");
         keep(&mapping, own);
@@ -142,7 +146,7 @@ mod tests {
         let late = NewThread {
             cycles: 1000,
             stack: (16, 32),
-            creator_utid: 3,
+            creator_utid: Utid(3),
             creator_node: 4,
             ..THREAD
         };
@@ -169,7 +173,10 @@ mod tests {
         keep(&mapping, others);
         assert_eq!(state_of(&mapping, others), entry_state::LIVE);
         // What they had claimed before they saw it is free again.
-        let third = NewThread { tid: 79, ..THREAD };
+        let third = NewThread {
+            tid: Tid(79),
+            ..THREAD
+        };
         let (i, _) = add_thread(&mapping, &third).expect("room");
         assert_eq!((i, threads(&mapping).count()), (2, 3));
     }
@@ -188,7 +195,10 @@ mod tests {
     #[test]
     fn offers_leave_entries_for_threads_that_run() {
         let mapping = with_process();
-        let of = |tid| NewThread { tid, ..THREAD };
+        let of = |tid| NewThread {
+            tid: Tid(tid),
+            ..THREAD
+        };
         assert_eq!(room(&mapping), 60);
         for tid in 0..50 {
             assert!(add_thread(&mapping, &of(tid)).is_some());

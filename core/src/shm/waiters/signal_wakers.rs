@@ -1,35 +1,36 @@
 //! Signals that end waits.
 //!
 //! A thread that waits for nothing but signals, or for a signalfd, stands in the table like all others. But
-//! a signal ends any wait, where its handler runs; for these the sender leaves word with the thread or the
+//! a signal ends any wait, where its handler runs; for these the sender notes itself in the entry of the thread or the
 //! process that it sends to, and a thread whose call was interrupted looks there. The word counts if it is
 //! not older than the wait. The last sender stands there, whatever it sent: a signal that is ignored or
 //! blocked, and came after the one that ended the wait, is taken for it.
 
 use super::{Announced, EVERYWHERE, How, Me, NUMBERS, Waker, announce};
+use crate::ids::{Pid, Tid};
 use crate::shm::layout::{ThreadEntry, entry_state};
 use crate::shm::mapping::Mapping;
 use crate::shm::registry;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Entries of threads that are looked through for any of a process that waits: sending a signal may not take long.
+/// Entries of threads that are searched for any of a process that waits: sending a signal may not take long.
 /// The one thread that a signal is meant for is found among all.
 const LOOKED_THROUGH: usize = 1024;
 
-/// Waker: leaves word, before it sends a signal to the process `pid`, or to its thread `tid` if that is not 0.
+/// Waker: notes itself, before it sends a signal to the process `pid`, or to its thread `tid` if that is not 0.
 /// `ids`: what those wait for that wait for signals to that process, or for several things of which this is
 /// one. `now` and `long_since` in cycles. Gives what [`announce`] does; `None` when the process is not recorded.
 pub fn announce_signal(
     mapping: &Mapping,
     me: Me,
     ids: &[u64],
-    (pid, tid): (u32, u32),
+    (pid, tid): (Pid, Tid),
     now: u64,
     long_since: u64,
 ) -> Option<Announced> {
     let live = |state: &crate::sync::AtomicU32| state.load(Ordering::Acquire) == entry_state::LIVE;
-    let (index, process) = registry::processes(mapping)
-        .find(|(_, p)| p.pid.load(Ordering::Relaxed) == pid && live(&p.state))?;
+    let (index, process) =
+        registry::processes(mapping).find(|(_, p)| p.pid() == pid && live(&p.state))?;
     let claimed = announce(mapping, me, (ids, EVERYWHERE), How::Signal(tid), long_since);
     let number = claimed.map_or_else(
         || me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS,
@@ -38,29 +39,33 @@ pub fn announce_signal(
     let is_waiting = |entry: &ThreadEntry| entry.blocking_section.load(Ordering::Relaxed) & 1 != 0;
     let own_pid = mapping
         .process(me.entry.process.load(Ordering::Relaxed))
-        .map_or(0, |own| own.pid.load(Ordering::Relaxed));
+        .map_or(Pid(0), |own| own.pid());
     if own_pid == pid && is_waiting(me.entry) {
         // A handler inside of a wait hands its signal on: who sent that one stays.
         return claimed;
     }
-    let waker = Waker::new(me.index, me.entry.utid.load(Ordering::Relaxed), number);
+    let waker = Waker::new(me.index, me.entry.utid(), number);
     let mut targets = registry::threads(mapping)
-        .take(if tid == 0 { LOOKED_THROUGH } else { usize::MAX })
+        .take(if tid == Tid(0) {
+            LOOKED_THROUGH
+        } else {
+            usize::MAX
+        })
         .map(|(_, entry)| entry)
         .filter(|entry| {
             entry.process.load(Ordering::Relaxed) == index
                 && live(&entry.state)
-                && (tid == 0 || entry.tid.load(Ordering::Relaxed) == tid)
+                && (tid == Tid(0) || entry.tid() == tid)
         });
-    let is_long = if tid == 0 {
-        leave_word(&process.signalled_by, &process.signalled_cycles, waker, now);
+    let is_long = if tid == Tid(0) {
+        note_sender(&process.signalled_by, &process.signalled_cycles, waker, now);
         targets.any(|entry| {
             is_waiting(entry) && entry.blocking_section_begin.load(Ordering::Relaxed) <= long_since
         })
     } else {
         let target = targets.next();
         target.is_some_and(|entry| {
-            leave_word(&entry.signalled_by, &entry.signalled_cycles, waker, now);
+            note_sender(&entry.signalled_by, &entry.signalled_cycles, waker, now);
             is_waiting(entry) && entry.blocking_section_begin.load(Ordering::Relaxed) <= long_since
         })
     };
@@ -71,7 +76,7 @@ pub fn announce_signal(
     })
 }
 
-fn leave_word(by: &AtomicU64, cycles: &AtomicU64, waker: Waker, now: u64) {
+fn note_sender(by: &AtomicU64, cycles: &AtomicU64, waker: Waker, now: u64) {
     by.store(waker.0, Ordering::Relaxed);
     cycles.store(now, Ordering::Release);
 }

@@ -14,7 +14,7 @@ const NEIGHBOUR: Object = Object { scope: 2, ..LOCK };
 
 fn threads(mapping: &Mapping, count: usize) -> Vec<Me<'_>> {
     let new = |i: usize| NewThread {
-        tid: 1000 + i as u32,
+        tid: Tid(1000 + i as u32),
         ..NewThread::default()
     };
     (0..count)
@@ -29,7 +29,7 @@ fn threads(mapping: &Mapping, count: usize) -> Vec<Me<'_>> {
 }
 
 fn tid(mapping: &Mapping, waker: Option<Waker>) -> u32 {
-    waker.map_or(0, |w| w.thread(mapping).expect("lives").1)
+    waker.map_or(0, |w| w.thread(mapping).expect("lives").1.0)
 }
 
 fn count(mapping: &Mapping) -> u32 {
@@ -43,7 +43,7 @@ fn the_last_that_let_go_of_a_lock_gave_it() {
     let release =
         |me, object: Object| announce(&mapping, me, (&[object.id], object.scope), How::Release, 0);
     assert_eq!(release(all[1], LOCK), None, "nobody waits");
-    let entered = enter(&mapping, all[0], LOCK, 1001).expect("a place");
+    let entered = enter(&mapping, all[0], LOCK, Tid(1001)).expect("a place");
     assert_eq!(release(all[1], NEIGHBOUR), None, "another object");
     assert_eq!(release(all[1], LOCK).map(|a| a.number), Some(1));
     assert_eq!(release(all[2], LOCK).map(|a| a.is_long), Some(false));
@@ -51,7 +51,7 @@ fn the_last_that_let_go_of_a_lock_gave_it() {
     assert_eq!(tid(&mapping, waker), 1002);
     assert_eq!(count(&mapping), 0);
     // What was noted before a wait began is not its end.
-    let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
+    let entered = enter(&mapping, all[0], LOCK, Tid(0)).expect("a place");
     let waker = conclude(&mapping, all[0], &entered, How::Release, Outcome::Done);
     assert_eq!(waker, None);
 }
@@ -69,7 +69,7 @@ fn each_signal_ends_the_wait_of_one_thread() {
             long_since,
         )
     };
-    let enter = |me| enter(&mapping, me, LOCK, 0).expect("a place");
+    let enter = |me| enter(&mapping, me, LOCK, Tid(0)).expect("a place");
     let end = |me, entered: &Entered| {
         tid(
             &mapping,
@@ -107,7 +107,7 @@ fn only_what_is_ready_ends_a_wait_for_several() {
     let mapping = small();
     let all = threads(&mapping, 3);
     let wait = |how: &[(Me, How)], outcome| {
-        let entered = enter(&mapping, all[0], LOCK, 0).expect("a place");
+        let entered = enter(&mapping, all[0], LOCK, Tid(0)).expect("a place");
         for (me, how) in how {
             announce(
                 &mapping,
@@ -143,7 +143,10 @@ fn only_what_is_ready_ends_a_wait_for_several() {
 fn places_come_back() {
     let mapping = small();
     let all = threads(&mapping, 64);
-    let entered: Vec<_> = all.iter().map(|me| enter(&mapping, *me, LOCK, 0)).collect();
+    let entered: Vec<_> = all
+        .iter()
+        .map(|me| enter(&mapping, *me, LOCK, Tid(0)))
+        .collect();
     assert_eq!(entered.iter().flatten().count(), 64);
     assert_eq!(count(&mapping), 64);
     for me in &all {
@@ -151,7 +154,7 @@ fn places_come_back() {
     }
     assert_eq!(count(&mapping), 0);
     // A killed thread's entry is used again.
-    let _ = enter(&mapping, all[0], LOCK, 0);
+    let _ = enter(&mapping, all[0], LOCK, Tid(0));
     crate::shm::registry::end_thread(all[0].entry, 1);
     crate::shm::registry::free_thread(&mapping, all[0].index);
     assert_eq!(count(&mapping), 1);

@@ -178,7 +178,7 @@ fn program(costs: Vec<Cost<'_>>) -> Program<'_> {
     }
 }
 
-fn gate(a: &Program<'_>, b: &Program<'_>, runs: u64, seed: u64) -> (Table, Outcome) {
+fn gate(a: &Program<'_>, b: &Program<'_>, runs: u64, seed: u64) -> (RunTable, Outcome) {
     gate_of(a, b, runs, seed, Rules::default())
 }
 
@@ -196,7 +196,7 @@ fn gate_of(
     runs: u64,
     seed: u64,
     rules: Rules,
-) -> (Table, Outcome) {
+) -> (RunTable, Outcome) {
     let mut random = Random::new(seed);
     let mut names = Names::default();
     let mut all = Vec::new();
@@ -204,7 +204,7 @@ fn gate_of(
         all.push(a.run(Side::Baseline, number, &mut names, &mut random));
         all.push(b.run(Side::Candidate, number, &mut names, &mut random));
     }
-    let table = Table::new(all, names);
+    let table = RunTable::new(all, names);
     let rules = Rules {
         draws: 600,
         ..rules
@@ -213,7 +213,7 @@ fn gate_of(
     (table, outcome)
 }
 
-fn function(table: &Table, outcome: &Outcome) -> (String, Cause) {
+fn function(table: &RunTable, outcome: &Outcome) -> (String, Cause) {
     let explanation = &outcome.findings[0].explanation;
     let name = explanation.function.map_or("", |f| table.names.text(f));
     (name.to_owned(), explanation.cause)
@@ -351,7 +351,7 @@ fn a_function_of_the_same_build_was_not_renamed() {
                 }
             }
         }
-        Table::new(runs, names).matches
+        RunTable::new(runs, names).matches
     };
     let both = ["parse", "read_request"];
     // Each side sampled another function of one file.

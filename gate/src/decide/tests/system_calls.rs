@@ -3,7 +3,7 @@
 use super::*;
 
 /// Runs of two roles that make so many calls of a kind, in each run; the last ones are of the candidate.
-fn runs<const N: usize>(calls: &[(&str, Metric, [u64; N])], is_known: bool) -> (Table, Outcome) {
+fn runs<const N: usize>(calls: &[(&str, Metric, [u64; N])], is_known: bool) -> (RunTable, Outcome) {
     let mut names = Names::default();
     let mut all = Vec::new();
     for number in 0..N {
@@ -24,7 +24,7 @@ fn runs<const N: usize>(calls: &[(&str, Metric, [u64; N])], is_known: bool) -> (
         }
         all.push(builder.finish(1_000_000_000));
     }
-    let table = Table::new(all, names);
+    let table = RunTable::new(all, names);
     let outcome = judge(&table, &counting());
     (table, outcome)
 }
@@ -117,7 +117,7 @@ fn what_the_kernel_counts_of_the_same_reads_is_the_same_finding() {
         run.whole.set(Metric::ReadCalls, reads + 20);
         run
     });
-    let table = Table::new(runs.collect(), table.names);
+    let table = RunTable::new(runs.collect(), table.names);
     let outcome = judge(&table, &counting());
     let [finding] = &outcome.findings[..] else {
         panic!("{:#?}", outcome.findings);
@@ -127,7 +127,7 @@ fn what_the_kernel_counts_of_the_same_reads_is_the_same_finding() {
 }
 
 /// Runs of a thread that makes stats, exactly known, of which functions are known to make so many, in each run.
-fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (Table, Outcome) {
+fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (RunTable, Outcome) {
     let mut names = Names::default();
     let mut runs = Vec::new();
     for number in 0..6 {
@@ -158,7 +158,7 @@ fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (Table, Outcome)
         }
         runs.push(builder.finish(1_000_000_000));
     }
-    let table = Table::new(runs, names);
+    let table = RunTable::new(runs, names);
     let outcome = judge(&table, &counting());
     (table, outcome)
 }
@@ -258,7 +258,7 @@ fn bytes_are_not_compared_where_a_run_does_not_know_its_own() {
     );
     let mut all = table.runs;
     all[0].about.knows_call_bytes = false;
-    let table = Table::new(all, table.names);
+    let table = RunTable::new(all, table.names);
     let outcome = judge(&table, &counting());
     assert!(outcome.findings.is_empty(), "{:#?}", outcome.findings);
     assert!(outcome.roles.is_empty(), "{:#?}", outcome.roles);

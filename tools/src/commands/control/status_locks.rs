@@ -133,7 +133,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
         });
     }
     let query = |wait: &LockReply, address, exact| Query {
-        upid: wait.pid,
+        upid: Upid(wait.pid),
         epoch: 0,
         address,
         kind: match exact {
@@ -149,7 +149,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
         }
     }
     // By the file's path, or the process where no file holds the code.
-    let mut names: HashMap<(String, u32, u64), Vec<String>> = HashMap::new();
+    let mut names: HashMap<(String, Upid, u64), Vec<String>> = HashMap::new();
     symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {
         let path = symbols.file.as_ref().map_or("", |file| &file.path);
         for address in &symbols.addresses {
@@ -158,7 +158,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
                 let function = symbols.functions.get(*function as usize)?;
                 symbols.strings.get(function.name as usize).cloned()
             });
-            let key = (path.to_owned(), address.upid, address.address);
+            let key = (path.to_owned(), Upid(address.upid), address.address);
             names.insert(key, named.collect());
         }
     });
@@ -166,7 +166,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
         let module = modules.at(query.upid, Some(0), query.inside());
         module.map_or((String::new(), query.upid, query.address), |module| {
             let path = module.file.path.clone();
-            (path, 0, query.address.wrapping_sub(module.bias))
+            (path, Upid(0), query.address.wrapping_sub(module.bias))
         })
     };
     let frames = |wait: &LockReply| {

@@ -19,13 +19,13 @@ use stackbeat_gate::random::Random;
 use stackbeat_gate::rules::{Budget, Pairing, Rules};
 use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::run_budget::{BudgetRow, Uncounted};
-use stackbeat_gate::run_table::Table;
+use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::stats::rank;
 use stackbeat_gate::stats::sequential::{self, Look};
 use stackbeat_gate::{confirm, explain};
 use stackbeat_model::metric::Metric;
 
-use super::summarize::Reader;
+use super::read_run::Reader;
 use super::view::Gate;
 use crate::cli::AbArgs;
 use crate::commands::record;
@@ -33,7 +33,7 @@ use crate::terminal;
 use sides::{Failed, Program, record_pair};
 
 /// Runs the command.
-pub fn run(args: &AbArgs) -> Result<u8> {
+pub(crate) fn run(args: &AbArgs) -> Result<u8> {
     let defaults = Rules {
         pairing: match args.together {
             true => Pairing::Together,
@@ -199,7 +199,7 @@ impl Measurement<'_> {
             ));
             let begin = Instant::now();
             let mut recorded = self.record_pair(order);
-            // A program may crash now and then: once more, and it is told.
+            // A program may crash now and then: once more, and that is reported.
             if let Err(error) = recorded {
                 self.failed.push(error.downcast::<Failed>()?);
                 recorded = self.record_pair(order);
@@ -254,8 +254,8 @@ impl Measurement<'_> {
         }
     }
 
-    fn table(&self) -> Table {
-        Table::new(self.runs.clone(), self.reader.names.clone())
+    fn table(&self) -> RunTable {
+        RunTable::new(self.runs.clone(), self.reader.names.clone())
     }
 
     /// What all runs up to now say when so much of the error rate may be spent.

@@ -7,13 +7,13 @@ use stackbeat_gate::compare::Answer;
 use stackbeat_gate::decide::{Finding, Verdict};
 use stackbeat_gate::run::NameId;
 
-use super::html::escape;
-use super::summarize::Sources;
+use super::read_run::Sources;
 use super::view::{self, Gate};
+use crate::render::markup::escape;
 
-/// What such tools are told.
+/// What such tools get.
 #[derive(Debug)]
-pub(super) struct Summary {
+pub(super) struct CiReport {
     /// `stackbeat gate`.
     pub tool: &'static str,
     pub verdict: Verdict,
@@ -64,9 +64,9 @@ impl Failure {
     }
 }
 
-impl Summary {
+impl CiReport {
     /// What became worse or more, and whether it fails.
-    fn told(&self) -> impl Iterator<Item = (bool, &Failure)> {
+    fn reported(&self) -> impl Iterator<Item = (bool, &Failure)> {
         self.cases.iter().filter_map(|case| match &case.result {
             CaseResult::Failed(failure) => Some((true, failure)),
             CaseResult::Noted(failure) => Some((false, failure)),
@@ -76,7 +76,7 @@ impl Summary {
 }
 
 /// One test case for each metric of the whole run, and one for each finding beyond those.
-pub(super) fn summary(gate: &Gate) -> Summary {
+pub(super) fn report(gate: &Gate) -> CiReport {
     let outcome = &gate.outcome;
     let case = |finding: &Finding, result: fn(Failure) -> CaseResult, kind: &str| {
         let e = &finding.explanation;
@@ -104,7 +104,7 @@ pub(super) fn summary(gate: &Gate) -> Summary {
         name: "budget".into(),
         result: CaseResult::Failed(Failure::over_budget(line)),
     }));
-    let found = |metric| gate.told().any(|(_, f)| f.row.metric == metric);
+    let found = |metric| gate.reported().any(|(_, f)| f.row.metric == metric);
     if outcome.verdict == Verdict::CannotTell && outcome.obstacle.is_some() {
         cases.push(Case {
             name: "gate".into(),
@@ -134,7 +134,7 @@ pub(super) fn summary(gate: &Gate) -> Summary {
                 }
             }),
     );
-    Summary {
+    CiReport {
         tool: "stackbeat gate",
         verdict: outcome.verdict,
         headline: gate.headline(),
@@ -164,11 +164,11 @@ pub(super) fn source(sources: &Sources, function: NameId) -> Option<(String, u32
 }
 
 /// The report that most CI systems show as test results.
-pub(super) fn junit(summary: &Summary) -> String {
-    let class = summary.tool.replace(' ', ".");
+pub(super) fn junit(report: &CiReport) -> String {
+    let class = report.tool.replace(' ', ".");
     let mut cases = String::new();
     let (mut failures, mut skipped) = (0, 0);
-    for case in &summary.cases {
+    for case in &report.cases {
         let _ = write!(
             cases,
             "  <testcase classname=\"{class}\" name=\"{}\"",
@@ -203,15 +203,15 @@ pub(super) fn junit(summary: &Summary) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" \
          failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{cases}</testsuite>\n",
-        summary.tool,
-        summary.cases.len()
+        report.tool,
+        report.cases.len()
     )
 }
 
 /// SARIF 2.1.0 (OASIS): a result for each failure and notice, at the file and line of its function where known.
-pub(super) fn sarif(summary: &Summary) -> Value {
-    let results: Vec<Value> = summary
-        .told()
+pub(super) fn sarif(report: &CiReport) -> Value {
+    let results: Vec<Value> = report
+        .reported()
         .map(|(is_failure, failure)| {
             let mut location = json!({});
             if !failure.function.is_empty() {
@@ -232,7 +232,7 @@ pub(super) fn sarif(summary: &Summary) -> Value {
             })
         })
         .collect();
-    let mut rules: Vec<&str> = summary.told().map(|(_, f)| f.rule.as_str()).collect();
+    let mut rules: Vec<&str> = report.reported().map(|(_, f)| f.rule.as_str()).collect();
     rules.sort_unstable();
     rules.dedup();
     let rules = rules.into_iter().map(|rule| json!({ "id": rule }));
@@ -241,7 +241,7 @@ pub(super) fn sarif(summary: &Summary) -> Value {
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": {
-                "name": summary.tool,
+                "name": report.tool,
                 "version": env!("CARGO_PKG_VERSION"),
                 "rules": rules.collect::<Vec<_>>(),
             } },
@@ -269,7 +269,7 @@ fn uri(path: &str) -> String {
 
 /// GitHub's workflow commands: an annotation for each failure and notice, and without a failure one line that says how it went.
 /// <https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands>
-pub(super) fn github(summary: &Summary) -> String {
+pub(super) fn github(report: &CiReport) -> String {
     let data = |text: &str| {
         text.replace('%', "%25")
             .replace('\r', "%0D")
@@ -277,7 +277,7 @@ pub(super) fn github(summary: &Summary) -> String {
     };
     let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
     let mut out = String::new();
-    for (is_failure, failure) in summary.told() {
+    for (is_failure, failure) in report.reported() {
         let at = match &failure.source {
             Some((file, line)) => format!("file={},line={line},", property(file)),
             None => String::new(),
@@ -294,7 +294,7 @@ pub(super) fn github(summary: &Summary) -> String {
             data(text)
         );
     }
-    let level = match summary.verdict {
+    let level = match report.verdict {
         Verdict::Regression => return out,
         Verdict::NoRegression => "notice",
         Verdict::CannotTell => "warning",
@@ -302,8 +302,8 @@ pub(super) fn github(summary: &Summary) -> String {
     let _ = writeln!(
         out,
         "::{level} title=stackbeat%3A {}::{}",
-        view::verdict_text(summary.verdict),
-        data(&summary.headline)
+        view::verdict_text(report.verdict),
+        data(&report.headline)
     );
     out
 }
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_regression_fails_in_every_form() {
-        let slower = summary(&gate(1.5));
+        let slower = report(&gate(1.5));
         let junit = junit(&slower);
         assert!(junit.contains("failures=\"1\""), "{junit}");
         assert!(
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn no_regression_passes_in_every_form() {
-        let same = summary(&gate(1.0));
+        let same = report(&gate(1.0));
         assert!(junit(&same).contains("failures=\"0\""));
         assert_eq!(sarif(&same)["runs"][0]["results"], json!([]));
         assert!(github(&same).starts_with("::notice title=stackbeat%3A no regression::"));

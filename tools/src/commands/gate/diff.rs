@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::Side;
-use stackbeat_gate::run_table::Table;
+use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
 use stackbeat_model::metric::{Metric, Unit};
@@ -16,11 +16,11 @@ use super::view::{amount, change};
 use super::{html, lanes};
 use crate::cli::DiffArgs;
 use crate::summary::load;
-use crate::table::{Column, Table as TextTable};
+use crate::table::{Column, Table};
 use crate::terminal::{self, Style};
 
 /// Runs the command.
-pub fn run(args: &DiffArgs) -> Result<u8> {
+pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     let sides =
         |side: &str, input: &String| super::inputs::traces(side, std::slice::from_ref(input));
     let (a, b) = (sides("A", &args.a)?, sides("B", &args.b)?);
@@ -69,7 +69,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(table: &Table, name: String, metric: Metric, column: &[f64]) -> Line {
+    fn new(table: &RunTable, name: String, metric: Metric, column: &[f64]) -> Line {
         let (a, b) = table.split(column);
         Line {
             name,
@@ -85,7 +85,7 @@ impl Line {
 }
 
 /// The tables.
-pub(super) fn text(table: &Table, top: usize, width: Option<usize>, style: Style) -> String {
+pub(super) fn text(table: &RunTable, top: usize, width: Option<usize>, style: Style) -> String {
     let whole = Metric::ALL.into_iter().map(|metric| {
         let column = table.whole(metric);
         Line::new(table, metric.title().into(), metric, &column)
@@ -150,7 +150,7 @@ fn largest(mut lines: Vec<Line>, top: usize) -> Vec<Line> {
 }
 
 fn render(title: &'static str, lines: &[Line], width: Option<usize>, style: Style) -> String {
-    let mut table = TextTable::new(vec![
+    let mut table = Table::new(vec![
         Column::number("A", 0),
         Column::number("B", 0),
         Column::number("DIFFERENCE", 0),

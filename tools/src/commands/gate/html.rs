@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use stackbeat_gate::decide::{Row, Verdict};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::{Label, ROOT};
-use stackbeat_gate::run_table::{Column, Table};
+use stackbeat_gate::run_table::{PerRun, RunTable};
 use stackbeat_gate::stats::{mean, rank};
 use stackbeat_model::metric::{Metric, Unit};
 
 use super::view::{self, Gate, amount, change};
 use crate::render::html::{FLAME_SCRIPTS, FLAME_STYLE, fill};
-use crate::terminal::{clean, steers};
+use crate::render::markup::escape;
+use crate::terminal::clean;
 
 const TEMPLATE: &str = include_str!("page.html");
 const GRAPH: &str = include_str!("graph.html");
@@ -37,7 +38,7 @@ const DRAWN_SHARE: f64 = 0.001;
 /// The page of a gate.
 pub(super) fn render(gate: &Gate) -> String {
     let mut body = verdict(gate.outcome.verdict, &gate.headline());
-    for (number, (word, finding)) in gate.told().enumerate() {
+    for (number, (word, finding)) in gate.reported().enumerate() {
         if number > 0 || !word.is_empty() {
             let _ = write!(
                 body,
@@ -121,7 +122,7 @@ pub(super) fn render(gate: &Gate) -> String {
 }
 
 /// A page with a differential flame graph below `body`, which is markup.
-pub(super) fn page(title: &str, body: &str, table: &Table, pairing: Pairing) -> String {
+pub(super) fn page(title: &str, body: &str, table: &RunTable, pairing: Pairing) -> String {
     // `<` would end the script in which the data stands.
     let data = graph(table, pairing).to_string().replace('<', "\\u003c");
     let scripts = FLAME_SCRIPTS.concat();
@@ -199,7 +200,7 @@ fn table<'a>(
 const CHANCE: f64 = 0.01;
 
 /// Whether the runs of both sides differ by more than chance would have it.
-fn differs(table: &Table, column: &[f64], pairing: Pairing) -> bool {
+fn differs(table: &RunTable, column: &[f64], pairing: Pairing) -> bool {
     let (x, y) = table.split(column);
     let is_paired = pairing.is_paired() && x.len() == y.len();
     let most = rank::smallest_p(x.len(), y.len(), is_paired).max(CHANCE);
@@ -218,7 +219,7 @@ fn differs(table: &Table, column: &[f64], pairing: Pairing) -> bool {
 }
 
 /// The tree with means of both sides by weight, and whether they differ.
-fn graph(table: &Table, pairing: Pairing) -> Value {
+fn graph(table: &RunTable, pairing: Pairing) -> Value {
     let places = table.tree.places();
     let weights: Vec<Metric> = WEIGHTS
         .into_iter()
@@ -229,9 +230,9 @@ fn graph(table: &Table, pairing: Pairing) -> Value {
                 .any(|r| r.entries().any(|e| e.metric == *m))
         })
         .collect();
-    let columns: Vec<Vec<Column>> = weights.iter().map(|m| table.places(*m)).collect();
+    let columns: Vec<Vec<PerRun>> = weights.iter().map(|m| table.places(*m)).collect();
     // By weight and place: both means.
-    let both = |column: &Column| {
+    let both = |column: &PerRun| {
         let (a, b) = table.split(column);
         [mean(a), mean(b)]
     };
@@ -276,34 +277,9 @@ fn graph(table: &Table, pairing: Pairing) -> Value {
     })
 }
 
-/// Text in HTML or XML, lines kept: names come from recorded programs, what would steer a terminal or change the direction of
-/// text has no place in it, and XML 1.0 (2.2) has no U+FFFE and U+FFFF.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(c),
-            c if steers(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_no_markup() {
-        assert_eq!(escape("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
-        assert_eq!(escape("two\nlines\u{ffff}"), "two\nlines\u{fffd}");
-        assert_eq!(escape("\u{9b}\u{202e}txt"), "\u{fffd}\u{fffd}txt");
-    }
 
     #[test]
     fn only_what_differs_by_more_than_chance_gets_a_colour() {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use stackbeat_core::probe::Cause;
 
-use super::html::escape;
+use crate::render::markup::escape;
 use crate::summary::call_tree::{Label, Leaf};
 use crate::summary::load::Report;
 use crate::summary::timeline::Bar;

@@ -18,7 +18,7 @@ pub(super) fn render(gate: &Gate) -> String {
     let verdict = view::verdict_text(outcome.verdict);
     let _ = writeln!(out, "### {sign} stackbeat: {verdict}\n");
     let _ = writeln!(out, "{}\n", escape(&gate.headline()));
-    for (number, (word, finding)) in gate.told().enumerate() {
+    for (number, (word, finding)) in gate.reported().enumerate() {
         if number > 0 || !word.is_empty() {
             let _ = writeln!(out, "**{word}{}**\n", escape(&gate.finding_line(finding)));
         }

@@ -1,18 +1,18 @@
 //! `stackbeat gate`: compares the traces of two sets of runs and says whether the candidate is slower,
-//! where and why. Keeps a summary of each trace; the statistics are those of `stackbeat-gate` (docs/gate.md).
+//! where and why. Keeps the sums of each trace; the statistics are those of `stackbeat-gate` (docs/gate.md).
 
-pub mod ab;
+pub(crate) mod ab;
 mod ci;
-pub mod diff;
+pub(crate) mod diff;
 mod html;
 mod inputs;
 mod json;
 mod lanes;
 mod markdown;
 mod policy;
-pub mod summarize;
+pub(crate) mod read_run;
 mod text;
-pub mod trend;
+pub(crate) mod trend;
 mod view;
 
 use std::collections::BTreeSet;
@@ -26,19 +26,19 @@ use stackbeat_gate::comparable_names::is_like;
 use stackbeat_gate::decide::{Outcome, Verdict, judge};
 use stackbeat_gate::rules::{Pairing, Rules};
 use stackbeat_gate::run::{Kin, Names, Run, Side, kin};
-use stackbeat_gate::run_table::Table;
+use stackbeat_gate::run_table::RunTable;
 use stackbeat_model::metric::Metric;
 
 use crate::cli::{GateArgs, GateFormat};
 use crate::{EXIT_NEGATIVE, EXIT_UNKNOWN, terminal};
-use summarize::{Reader, Sources, load_by_role};
+use read_run::{Reader, Sources, load_by_role};
 use view::Gate;
 
 /// Most traces in memory at one time.
 const MOST_READERS: usize = 8;
 
 /// Runs the command.
-pub fn run(args: &GateArgs) -> Result<u8> {
+pub(crate) fn run(args: &GateArgs) -> Result<u8> {
     let defaults = Rules {
         pairing: match (args.together, args.paired) {
             (true, _) => Pairing::Together,
@@ -80,7 +80,7 @@ fn compare(baseline: &[String], candidate: &[String], mut rules: Rules) -> Resul
     }
     let (runs, reader) = read_runs(&sides)?;
     let others = require_one_program(&runs, &reader.names)?;
-    let (table, sources) = (Table::new(runs, reader.names), reader.sources);
+    let (table, sources) = (RunTable::new(runs, reader.names), reader.sources);
     let mixed = take_pairing(&table, &mut rules);
     for run in &table.runs {
         require_scopes(run, &rules.required_scopes)?;
@@ -113,7 +113,7 @@ fn compare(baseline: &[String], candidate: &[String], mut rules: Rules) -> Resul
 }
 
 /// Takes from the traces whether pairs shared a processor, where nothing else was said; a warning where that is true of some.
-fn take_pairing(table: &Table, rules: &mut Rules) -> Option<String> {
+fn take_pairing(table: &RunTable, rules: &mut Rules) -> Option<String> {
     let shared = table.runs.iter().filter(|r| r.about.shares_processor);
     let shared = shared.count();
     if rules.pairing.is_paired() || shared == 0 {
@@ -179,7 +179,7 @@ fn on_both_sides(sides: &[(Side, Vec<PathBuf>); 2]) -> Option<String> {
 }
 
 /// The verdict, with a warning where runs of pairs should have been at the same time and were not.
-fn judged(table: &Table, rules: &Rules) -> Outcome {
+fn judged(table: &RunTable, rules: &Rules) -> Outcome {
     let mut outcome = judge(table, rules);
     let apart = match rules.pairing {
         Pairing::Together => pairs_apart(table),
@@ -199,7 +199,7 @@ fn judged(table: &Table, rules: &Rules) -> Outcome {
 }
 
 /// Pairs whose runs did not run at the same time.
-fn pairs_apart(table: &Table) -> Vec<(&Run, &Run)> {
+fn pairs_apart(table: &RunTable) -> Vec<(&Run, &Run)> {
     let time = |run: &Run| {
         let begin = run.about.started_unix_ns;
         (begin, begin.saturating_add(run.whole.get(Metric::Wall)))
@@ -233,9 +233,9 @@ fn require_scopes(run: &Run, required: &[String]) -> Result<()> {
 
 /// Reads traces and aligns what stays of them. Each processor has one trace in memory, however many there
 /// are. They are taken in order, so that the same traces give the same tables on every machine.
-fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Table, Sources)> {
+fn read(sides: &[(Side, Vec<PathBuf>)]) -> Result<(RunTable, Sources)> {
     let (runs, reader) = read_runs(sides)?;
-    Ok((Table::new(runs, reader.names), reader.sources))
+    Ok((RunTable::new(runs, reader.names), reader.sources))
 }
 
 fn read_runs(sides: &[(Side, Vec<PathBuf>)]) -> Result<(Vec<Run>, Reader)> {
@@ -327,9 +327,9 @@ fn render(gate: &Gate, format: GateFormat) -> Result<String> {
         GateFormat::Text => text::render(gate, terminal::width(), terminal::Style::stdout()),
         GateFormat::Markdown => markdown::render(gate),
         GateFormat::Json => terminal::json(&json::render(gate))?,
-        GateFormat::Junit => ci::junit(&ci::summary(gate)),
-        GateFormat::Sarif => terminal::json(&ci::sarif(&ci::summary(gate)))?,
-        GateFormat::Github => ci::github(&ci::summary(gate)),
+        GateFormat::Junit => ci::junit(&ci::report(gate)),
+        GateFormat::Sarif => terminal::json(&ci::sarif(&ci::report(gate)))?,
+        GateFormat::Github => ci::github(&ci::report(gate)),
         GateFormat::Html => html::render(gate),
     })
 }

@@ -51,7 +51,7 @@ pub(super) fn gate(factor: f64) -> Gate {
         }
     }
     let rules = Rules::default();
-    let table = Table::new(runs, reader.names);
+    let table = RunTable::new(runs, reader.names);
     Gate {
         outcome: judge(&table, &rules),
         table,
@@ -165,7 +165,7 @@ fn a_required_scope_that_is_missing_is_an_error() {
     for run in &mut table.runs {
         run.scopes = vec![scope("parse header"), scope("store")];
     }
-    let ask = |table: &Table| {
+    let ask = |table: &RunTable| {
         table
             .runs
             .iter()
@@ -197,7 +197,7 @@ fn pairs_that_were_not_together_are_told_of() {
         pairing: Pairing::Together,
         ..Rules::default()
     };
-    let says = |table: &Table| {
+    let says = |table: &RunTable| {
         let warnings = judged(table, &rules).warnings.into_iter();
         warnings
             .filter(|w| w.contains("at the same time"))

@@ -19,7 +19,7 @@ pub(super) fn render(gate: &Gate, width: Option<usize>, style: Style) -> String 
         Verdict::CannotTell => style.warning(verdict),
     };
     let _ = writeln!(out, "{verdict}: {}", clean(&gate.headline()));
-    for (number, (word, finding)) in gate.told().enumerate() {
+    for (number, (word, finding)) in gate.reported().enumerate() {
         out.push('\n');
         // The headline has the first finding.
         if number > 0 || !word.is_empty() {

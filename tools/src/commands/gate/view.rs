@@ -9,17 +9,17 @@ use stackbeat_gate::decide::{
 use stackbeat_gate::rules::{Budget, Pairing, Per};
 use stackbeat_gate::run::RoleId;
 use stackbeat_gate::run_budget::BudgetRow;
-use stackbeat_gate::run_table::Table;
+use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::wait_partners::{Tie, WaitedFor};
 use stackbeat_model::metric::{Metric, Unit};
 
-use super::summarize::Sources;
+use super::read_run::Sources;
 use crate::units;
 
 /// What a gate compared and found.
 #[derive(Debug)]
 pub(super) struct Gate {
-    pub table: Table,
+    pub table: RunTable,
     pub outcome: Outcome,
     /// Where functions of the candidate are written.
     pub sources: Sources,
@@ -119,7 +119,7 @@ impl Gate {
     }
 
     /// Findings and notices, each with the word that stands before it.
-    pub(super) fn told(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
+    pub(super) fn reported(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
         let findings = self.outcome.findings.iter().map(|f| ("", f));
         findings.chain(self.outcome.notices.iter().map(|f| ("notice: ", f)))
     }

@@ -16,7 +16,7 @@ const FIRST_AFTER: Duration = Duration::from_millis(500);
 const REDRAW_AFTER: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
-pub struct Display {
+pub(crate) struct Display {
     quiet: bool,
     /// Standard error is a terminal that understands `\r` and erasing.
     terminal: bool,
@@ -28,7 +28,7 @@ pub struct Display {
 }
 
 impl Display {
-    pub fn new(quiet: bool) -> Display {
+    pub(crate) fn new(quiet: bool) -> Display {
         let terminal = io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|t| !t.is_empty() && t != "dumb");
         Display {
@@ -41,7 +41,7 @@ impl Display {
         }
     }
 
-    pub fn show(&mut self, progress: &Progress) {
+    pub(crate) fn show(&mut self, progress: &Progress) {
         match progress {
             Progress::Warning(warning) => {
                 self.clear();
@@ -117,7 +117,7 @@ impl Display {
     }
 
     /// Takes the line away.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.drawn {
             let _ = write!(io::stderr(), "\r\x1b[K");
             let _ = io::stderr().flush();

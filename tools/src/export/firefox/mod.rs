@@ -19,7 +19,7 @@ use super::export_names::{self, Names};
 use super::json_writer::{self, Separator};
 use super::spool::Spool;
 use super::viewer_ids::Identities;
-use super::{Options, Selection, Summary};
+use super::{Exported, Options, Selection};
 use crate::scopes::{Open, Scope, Work};
 use thread_tables::Tables;
 
@@ -41,7 +41,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let mut spool = Spool::fill(trace, selection, options.scratch_folder.as_deref())?;
     let names = Names::new();
     meta(trace, options, out)?;
@@ -69,7 +69,7 @@ pub(super) fn write(
             .write(&mut spool, out)?;
     }
     out.write_all(b"]}\n")?;
-    Ok(spool.summary)
+    Ok(spool.exported)
 }
 
 /// What becomes a marker besides blocking calls: an event, or a scope with its end.

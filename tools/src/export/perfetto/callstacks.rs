@@ -156,8 +156,8 @@ impl Callstacks {
         sample.clear();
         for (field, value) in [
             (1, 0), // cpu
-            (2, u64::from(trace.process(metadata.process).pid)),
-            (3, u64::from(metadata.tid)),
+            (2, u64::from(trace.process(metadata.process).pid.0)),
+            (3, u64::from(metadata.tid.0)),
             (4, callstack),
             (5, pb::perf_sample::CpuMode::ModeUser as u64),
             (6, self.samples), // timebase_count

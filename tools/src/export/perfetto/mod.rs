@@ -31,7 +31,7 @@ use super::arrows::Arrow;
 use super::export_names::{self, Names};
 use super::feed::{self, Sink};
 use super::viewer_ids::Identities;
-use super::{Options, Selection, Summary};
+use super::{Exported, Options, Selection};
 use crate::meters::{Emit, Meters, Reading};
 use crate::scopes::Work;
 use callstacks::Callstacks;
@@ -45,7 +45,7 @@ pub(super) fn write(
     selection: &Selection,
     options: &Options,
     out: &mut dyn Write,
-) -> Result<Summary> {
+) -> Result<Exported> {
     let names = Names::new();
     let mut exporter = Exporter {
         names: &names,
@@ -62,10 +62,10 @@ pub(super) fn write(
         arrows: 0,
     };
     exporter.begin(trace, options)?;
-    let mut summary = feed::run(trace, selection, &mut exporter)?;
+    let mut exported = feed::run(trace, selection, &mut exporter)?;
     exporter.finish(trace)?;
-    summary.slices = exporter.slices;
-    Ok(summary)
+    exported.slices = exporter.slices;
+    Ok(exported)
 }
 
 struct Exporter<'a> {
@@ -132,7 +132,7 @@ impl Exporter<'_> {
             track_descriptor: Some(pb::TrackDescriptor {
                 uuid: Some(self.uuids.process(first)),
                 process: Some(pb::ProcessDescriptor {
-                    pid: Some(process.pid as i32),
+                    pid: Some(process.pid.0 as i32),
                     cmdline: process.command_line.clone(),
                     process_name: Some(export_names::process_name(trace, last)),
                 }),
@@ -162,8 +162,8 @@ impl Exporter<'_> {
             timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
             process_tree: Some(pb::ProcessTree {
                 processes: vec![pb::process_tree::Process {
-                    pid: Some(process.pid as i32),
-                    ppid: Some(trace.process(parent).pid as i32),
+                    pid: Some(process.pid.0 as i32),
+                    ppid: Some(trace.process(parent).pid.0 as i32),
                     cmdline: std::iter::once(name).chain(arguments).collect(),
                 }],
             }),
@@ -218,7 +218,7 @@ impl Exporter<'_> {
         } = self;
         take(meters, &mut |thread: ThreadIndex, reading: &Reading| {
             let first = uuids.identities.thread(thread);
-            let owner = counters::Owner::Thread(first, trace.thread(first).tid);
+            let owner = counters::Owner::Thread(first, trace.thread(first).tid.0);
             // Its first bucket may begin before it, while an image before it still has the track.
             let reading = Reading {
                 time_ns: reading.time_ns.max(trace.thread(thread).start_ns),

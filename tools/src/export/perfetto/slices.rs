@@ -3,6 +3,7 @@
 use std::io;
 
 use prost::Message as _;
+use stackbeat_core::ids::Tid;
 use stackbeat_core::probe::Cause;
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{Segment, ThreadIndex, Trace};
@@ -98,8 +99,8 @@ impl ThreadTrack {
                 uuid: Some(uuids.thread(self.thread)),
                 parent_uuid: Some(uuids.process(thread.process)),
                 thread: Some(pb::ThreadDescriptor {
-                    pid: Some(trace.process(thread.process).pid as i32),
-                    tid: Some(i64::from(thread.tid)),
+                    pid: Some(trace.process(thread.process).pid.0 as i32),
+                    tid: Some(i64::from(thread.tid.0)),
                     thread_name: Some(export_names::thread_name(&thread.name).to_owned()),
                 }),
                 ..pb::TrackDescriptor::default()
@@ -270,7 +271,7 @@ impl Slices for Writer<'_, '_> {
         })?;
         if let Some(tid) = closed.slice.waker_tid {
             let of_process = |thread: &&stackbeat_model::Thread| {
-                thread.tid == tid && thread.process == self.process
+                thread.tid == Tid(tid) && thread.process == self.process
             };
             if let Some(waker) = self.trace.threads().iter().find(of_process) {
                 let name = export_names::thread_name(&waker.name);

@@ -1,4 +1,4 @@
-// What is being looked at (threads, range, weight, search), and the sums that follow from it.
+// What is shown (threads, range, weight, search), and the sums that follow from it.
 
 // Waits that a thread spends by choice, not because something holds it up.
 const IDLE_CAUSES = new Set([5, 6]); // poll, sleep

@@ -4,11 +4,11 @@ use stackbeat_gate::trend::levels::Proof;
 use stackbeat_gate::trend::{Finding, Place, What};
 
 use super::view::{Series, Trend, would_see};
-use crate::commands::gate::ci::{Case, CaseResult, Failure, Summary, source};
+use crate::commands::gate::ci::{Case, CaseResult, CiReport, Failure, source};
 
 /// Each metric of the whole run, and what became worse in roles and functions only.
-pub(super) fn summary(trend: &Trend) -> Summary {
-    Summary {
+pub(super) fn report(trend: &Trend) -> CiReport {
+    CiReport {
         tool: "stackbeat trend",
         verdict: trend.verdict(),
         headline: trend.headline(),

@@ -8,8 +8,9 @@ use stackbeat_gate::trend::levels::Proof;
 use stackbeat_gate::trend::{Finding, Line, What};
 
 use super::view::{Series, Trend, kind, would_see};
-use crate::commands::gate::html::{document, escape, verdict};
+use crate::commands::gate::html::{document, verdict};
 use crate::commands::gate::view::{amount, change};
+use crate::render::markup::escape;
 
 /// A chart's size and the room around what is drawn.
 const WIDTH: f64 = 380.0;

@@ -20,7 +20,7 @@ use crate::terminal;
 use view::Trend;
 
 /// Runs the command.
-pub fn run(args: &TrendArgs) -> Result<u8> {
+pub(crate) fn run(args: &TrendArgs) -> Result<u8> {
     let defaults = Rules {
         fail_on_counts: args.fail_on_counts,
         ..Rules::default()
@@ -39,9 +39,9 @@ fn render(trend: &Trend, format: GateFormat) -> Result<String> {
         GateFormat::Text => text::render(trend, terminal::width(), terminal::Style::stdout()),
         GateFormat::Markdown => markdown::render(trend),
         GateFormat::Json => terminal::json(&json::render(trend))?,
-        GateFormat::Junit => super::ci::junit(&ci::summary(trend)),
-        GateFormat::Sarif => terminal::json(&super::ci::sarif(&ci::summary(trend)))?,
-        GateFormat::Github => super::ci::github(&ci::summary(trend)),
+        GateFormat::Junit => super::ci::junit(&ci::report(trend)),
+        GateFormat::Sarif => terminal::json(&super::ci::sarif(&ci::report(trend)))?,
+        GateFormat::Github => super::ci::github(&ci::report(trend)),
         GateFormat::Html => html::render(trend),
     })
 }

@@ -7,14 +7,14 @@ use anyhow::Result;
 use stackbeat_gate::rules::Rules;
 use stackbeat_gate::run::{Run, Side};
 use stackbeat_gate::run_budget::{self, BudgetRow};
-use stackbeat_gate::run_table::Table;
+use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::trend::history::History;
 use stackbeat_gate::trend::judge;
 
 use super::commits::{self, Measured, Source};
 use super::view::{Series, Trend};
 use crate::cli::TrendArgs;
-use crate::commands::gate::summarize::{Reader, load_by_role};
+use crate::commands::gate::read_run::{Reader, load_by_role};
 use crate::summary::metadata::Recording;
 
 /// What may not be mixed: times and counts of another machine or program say nothing about this one.
@@ -66,7 +66,7 @@ fn budgets(runs: &[&Path], rules: &Rules) -> Result<Vec<BudgetRow>> {
         .iter()
         .map(|path| Ok(reader.run(&load_by_role(path)?, path, Side::Candidate)))
         .collect();
-    Ok(run_budget::rows(&Table::new(runs?, reader.names), rules))
+    Ok(run_budget::rows(&RunTable::new(runs?, reader.names), rules))
 }
 
 fn trend(
@@ -141,6 +141,6 @@ fn key(recording: &Recording) -> Key {
             "" => program.to_string_lossy().into_owned(),
             label => label.to_string(),
         },
-        machine: crate::commands::gate::summarize::machine(recording),
+        machine: crate::commands::gate::read_run::machine(recording),
     }
 }

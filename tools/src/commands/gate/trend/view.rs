@@ -11,7 +11,7 @@ use stackbeat_gate::trend::{Decision, Finding, Line, Outcome, Part, Place, What}
 use stackbeat_model::metric::Metric;
 
 use super::commits::{Commit, Order};
-use crate::commands::gate::summarize::Sources;
+use crate::commands::gate::read_run::Sources;
 use crate::commands::gate::view::{
     amount, change, idle_budgets, over_budget, p_value, size, uncounted_budgets,
 };

@@ -1,4 +1,4 @@
-//! From one trace to the summary that the gate compares: the same profile that reports show, by roles
+//! From one trace to the run that the gate compares: the same profile that reports show, by roles
 //! instead of threads.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use crate::summary::roles::role_of_thread;
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub(crate) struct Reader {
     pub names: Names,
     /// The program, as the first trace calls it: two builds may have different file names.
     program: Option<String>,
@@ -28,11 +28,11 @@ pub struct Reader {
 }
 
 /// File and line of functions.
-pub type Sources = HashMap<NameId, (String, u32)>;
+pub(crate) type Sources = HashMap<NameId, (String, u32)>;
 
 impl Reader {
-    /// Reads a trace and keeps its summary only.
-    pub fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
+    /// Reads a trace and keeps only its sums.
+    pub(crate) fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
         let report = load_by_role(path)?;
         Ok(self.run(&report, path, side))
     }
@@ -166,7 +166,7 @@ impl Reader {
                     role,
                     function: wait.waking.and_then(own_function),
                 }),
-                None if is_told_by_others(wait.probe) => End::NobodyKnown,
+                None if is_ended_by_others(wait.probe) => End::NobodyKnown,
                 None => End::Unknown,
             };
             let key = WaitKey {
@@ -204,7 +204,7 @@ impl Reader {
 }
 
 /// Reads a trace for `Reader::run`, which knows what is damaged, too: threads of one process and role are summed up together from the beginning.
-pub fn load_by_role(path: &Path) -> Result<Report> {
+pub(crate) fn load_by_role(path: &Path) -> Result<Report> {
     let trace = Trace::open(path)?;
     let mut first = HashMap::new();
     let owners = trace.threads().iter().enumerate().map(|(at, thread)| {
@@ -218,7 +218,7 @@ pub fn load_by_role(path: &Path) -> Result<Report> {
     summarize_by(&trace, 0, owners)
 }
 
-/// Finds places of the summary's tree for those of a profile.
+/// Finds places of the run's tree for those of a profile.
 struct Finder<'a> {
     profile: &'a Profile,
     functions: &'a [NameId],
@@ -278,7 +278,7 @@ const TRANSFERS: [(Metric, &str, &str); 4] = [
 ];
 
 /// The machine's fingerprint: what may make the same program faster or slower.
-pub fn machine(r: &Recording) -> String {
+pub(crate) fn machine(r: &Recording) -> String {
     format!("{}, {} CPUs, {} ({})", r.cpu_model, r.cpus, r.os, r.machine)
 }
 
@@ -346,7 +346,7 @@ fn is_system(function: &FunctionName) -> bool {
 
 /// Whether what ends a call is sent by somebody, here or elsewhere: a read may wait for a disk. Whom the trace would know of those
 /// that were recorded depends on the descriptor, which it says nothing of.
-fn is_told_by_others(probe: ProbeId) -> bool {
+fn is_ended_by_others(probe: ProbeId) -> bool {
     let of_descriptors = [
         Probe::Accept,
         Probe::Recv,
@@ -426,7 +426,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn a_summary_has_the_sums_of_the_report() {
+    fn a_run_has_the_sums_of_the_report() {
         let report = testing::report();
         let mut reader = Reader::default();
         let run = reader.run(&report, Path::new("a/shop.beat"), Side::Baseline);

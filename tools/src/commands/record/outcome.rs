@@ -23,7 +23,7 @@ const TOP: usize = 5;
 const QUICK_BYTES: u64 = 256 << 20;
 
 /// Says it on standard error, in the way that was asked for.
-pub fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
+pub(crate) fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
     if how.json {
         terminal::say(&json(options, outcome));
     } else if !how.quiet {

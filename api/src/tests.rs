@@ -76,17 +76,17 @@ fn every_dialect_compiles_without_a_warning_and_noop_leaves_nothing() {
 
 #[test]
 fn without_an_agent_everything_does_nothing() {
-    let _scope = stackbeat_api::scope("a");
-    stackbeat_api::mark("b");
-    stackbeat_api::mark_value("b", 1);
-    stackbeat_api::counter("c", 2);
-    stackbeat_api::flow_begin("d", 1);
-    stackbeat_api::flow_step("d", 1);
-    stackbeat_api::flow_end("d", 1);
-    stackbeat_api::async_begin("e", 1);
-    stackbeat_api::async_end("e", 1);
-    stackbeat_api::capture();
-    assert!(!stackbeat_api::is_active());
+    let _scope = crate::scope("a");
+    crate::mark("b");
+    crate::mark_value("b", 1);
+    crate::counter("c", 2);
+    crate::flow_begin("d", 1);
+    crate::flow_step("d", 1);
+    crate::flow_end("d", 1);
+    crate::async_begin("e", 1);
+    crate::async_end("e", 1);
+    crate::capture();
+    assert!(!crate::is_active());
 }
 
 /// Whoever attaches looks for the slots in the sections of this name: one word for the crate, one for each file that
@@ -94,8 +94,8 @@ fn without_an_agent_everything_does_nothing() {
 #[test]
 #[cfg(all(target_os = "linux", not(feature = "noop")))]
 fn slots_lie_in_sections_of_their_own() {
-    stackbeat_api::mark("a");
-    stackbeat_api::capture();
+    crate::mark("a");
+    crate::capture();
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("a.cpp"), PROGRAM.replace("SCOPE", "")).expect("writes");
     undefined(folder.path(), "g++", "a.cpp", &["-std=c++17"]);

@@ -25,7 +25,7 @@ use crate::session::orders::Order;
 use crate::session::protocol::{LockReply, LocksReply, ModuleReply};
 use crate::session::shared::{Shared, count};
 
-/// A deadlock is told once all of its threads have waited for so long: locks with a deadline get out by
+/// A deadlock is recorded once all of its threads have waited for so long: locks with a deadline get out by
 /// themselves.
 const DEADLOCK_NS: u64 = 100_000_000;
 
@@ -33,7 +33,7 @@ const DEADLOCK_NS: u64 = 100_000_000;
 const MOST_MEMORIES: usize = 64;
 
 /// Waiting threads that a client gets.
-const MOST_TOLD: usize = 500;
+const MOST_LISTED: usize = 500;
 
 /// Offsets of the owner's tid in glibc's locks, 64-bit ABIs: `__owner` of <bits/struct_mutex.h>,
 /// `__cur_writer` of <bits/struct_rwlock.h>.
@@ -76,28 +76,28 @@ impl LockWait {
     }
 }
 
-/// Circles that are remembered, so that each is told once.
-const MOST_TOLD_CIRCLES: usize = 1024;
+/// Deadlocks that are remembered, so that each is recorded once.
+const MOST_RECORDED: usize = 1024;
 
 /// Reads locks in the memory of the session's processes.
 #[derive(Debug)]
-pub(super) struct Locks {
+pub(super) struct LockWaits {
     shared: Arc<Shared>,
     mapping_name: Vec<u8>,
     /// By upid; `None`: not ours to read.
     memories: HashMap<Upid, Option<File>>,
-    /// Threads of deadlocks that were told, with their waits.
-    told: Vec<Vec<(Utid, u64)>>,
+    /// Threads of deadlocks that are in the trace, with their waits.
+    recorded: Vec<Vec<(Utid, u64)>>,
 }
 
-impl Locks {
+impl LockWaits {
     /// `mapping_name` is the file name of the session's mapping.
-    pub(super) fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> Locks {
-        Locks {
+    pub(super) fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> LockWaits {
+        LockWaits {
             shared,
             mapping_name: mapping_name.to_vec(),
             memories: HashMap::new(),
-            told: Vec::new(),
+            recorded: Vec::new(),
         }
     }
 
@@ -169,7 +169,7 @@ impl Locks {
                     .all(|i| waits[*i].goes_on(&self.shared.mapping))
             })
             .collect();
-        waits.truncate(MOST_TOLD);
+        waits.truncate(MOST_LISTED);
         let mut reply = LocksReply::default();
         let mut walker = Walker::default();
         let mut images: HashMap<u32, Option<Process>> = HashMap::new();
@@ -210,8 +210,8 @@ impl Locks {
                 });
             }
         }
-        let is_told = |cycle: &Vec<usize>| cycle.iter().all(|i| *i < waits.len());
-        reply.deadlocks = deadlocks.into_iter().filter(is_told).collect();
+        let is_listed = |cycle: &Vec<usize>| cycle.iter().all(|i| *i < waits.len());
+        reply.deadlocks = deadlocks.into_iter().filter(is_listed).collect();
         reply
     }
 
@@ -258,13 +258,13 @@ impl Locks {
             }
             let mut key: Vec<_> = members.iter().map(|w| (w.utid, w.begin)).collect();
             key.sort_unstable();
-            if self.told.contains(&key) {
+            if self.recorded.contains(&key) {
                 continue;
             }
-            if self.told.len() >= MOST_TOLD_CIRCLES {
-                self.told.clear();
+            if self.recorded.len() >= MOST_RECORDED {
+                self.recorded.clear();
             }
-            self.told.push(key);
+            self.recorded.push(key);
             count(&shared.figures.deadlocks, 1);
             let member = |wait: &&LockWait| v1::deadlock::Member {
                 utid: wait.utid.0,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn only_circles_are_deadlocks() {
+    fn only_cycles_are_deadlocks() {
         // A long queue, and a lock that nobody holds.
         assert!(tids(&[(1, 2), (2, 3), (3, 9), (4, 2), (5, 0)]).is_empty());
         // Two threads, and others that wait for one of them.

@@ -5,6 +5,7 @@ mod frames;
 mod no_file;
 mod separate_files;
 
+use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{
     ModuleError, Modules, Options, Progress, Query, Report, Symbolizer, Wanted, demangle,
@@ -27,7 +28,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 fn source(name: &str) -> String {
-    format!("{}/tests/symbolize/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn text(path: &Path) -> &str {
@@ -96,7 +97,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
     let queries: Vec<Query> = addresses
         .iter()
         .map(|address| Query {
-            upid: 1,
+            upid: Upid(1),
             epoch: 3,
             address: BIAS + address,
             kind,

@@ -1,4 +1,4 @@
-//! The kernel as an independent witness: its scheduler's tracepoints, by `perf`, say who woke whom.
+//! Who woke whom, compared with what the kernel's scheduler says: its tracepoints, read by `perf`.
 
 use super::{ROUNDS, Recorded, Through, report};
 use stackbeat_tests::{run, scratch, stackbeat};

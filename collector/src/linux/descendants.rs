@@ -1,4 +1,4 @@
-//! The processes that an attached one has started before: found by their parents, visited one by one like
+//! The processes that an attached one has started before: found by their parents, attached to one by one like
 //! itself. What they start from then on, their agents follow by themselves.
 
 use std::collections::{HashMap, HashSet};
@@ -14,11 +14,11 @@ use crate::session::error::Warning;
 use crate::session::options::Descendants;
 use crate::session::storage::Storage;
 
-/// Looks for more: each finds what those that were not attached to yet have started meanwhile.
+/// Searches for more: each finds what those that were not attached to yet have started meanwhile.
 const ROUNDS: usize = 16;
 
 /// The living descendants of a process, without this one and its own.
-pub(super) fn descendants(pid: Pid) -> Vec<Pid> {
+pub(super) fn of(pid: Pid) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (child, parent) in procfs::parents() {
         children.entry(parent).or_default().push(child);
@@ -50,7 +50,7 @@ pub(super) fn attach(
     let mut met = HashSet::new();
     for _ in 0..ROUNDS {
         let mut is_complete = true;
-        for pid in descendants(target.pid) {
+        for pid in of(target.pid) {
             // Children of those that take part already take part from their fork on.
             if !met.insert(pid)
                 || procfs::identify(pid, name.as_encoded_bytes(), Pid(0)) == Identity::Ours
@@ -110,11 +110,11 @@ mod tests {
         let mut said = BufReader::new(shell.stdout.take().expect("piped"));
         said.read_line(&mut line).expect("says its grandchild");
         let grandchild = Pid(line.trim().parse().expect("a pid"));
-        let found = descendants(Pid(shell.id()));
+        let found = of(Pid(shell.id()));
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(found[1], grandchild);
-        assert!(descendants(grandchild).is_empty());
-        assert!(!descendants(Pid(1)).contains(&Pid(std::process::id())));
+        assert!(of(grandchild).is_empty());
+        assert!(!of(Pid(1)).contains(&Pid(std::process::id())));
         let _ = shell.stdin.take().map(|mut i| i.write_all(b"x\n"));
         // SAFETY: signals a process that this test started.
         unsafe { libc::kill(grandchild.0 as libc::pid_t, libc::SIGKILL) };

@@ -19,7 +19,7 @@ fn the_vdso_is_named() {
     };
     let queries: Vec<Query> = (0..0x1000)
         .map(|offset| Query {
-            upid: 1,
+            upid: Upid(1),
             epoch: 0,
             address: start + offset,
             kind: NodeKind::LeafPc,
@@ -71,7 +71,7 @@ fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
     });
     symbolizer.add_process(Upid(1), Pid(77));
     let query = |address, kind| Query {
-        upid: 1,
+        upid: Upid(1),
         epoch: 0,
         address,
         kind,

@@ -190,7 +190,7 @@ fn modules_that_changed_or_vanished_are_said_and_stay_unnamed() {
 fn who_does_not_want_to_wait_keeps_what_was_found() {
     let symbolizer = Symbolizer::default();
     let query = |address| Query {
-        upid: 1,
+        upid: Upid(1),
         epoch: 0,
         address,
         kind: NodeKind::Native,
