@@ -7,7 +7,7 @@ use crate::managed::frame_sources::{self, FrameSource};
 use crate::managed::own_methods;
 use crate::native::generated_code::{self, Handle, Piece};
 use crate::probe::Probe;
-use crate::shm::methods::Description;
+use crate::shm::methods::{Description, Methods};
 
 /// The number of a method, for good; 0: no room. Equal descriptions are one method.
 ///
@@ -38,7 +38,7 @@ pub fn add_source(source: &'static FrameSource) -> bool {
 fn prepare() {
     if let Some(mapping) = session::mapping() {
         // Without room for it, methods have no number, which captures count.
-        let _ = mapping.map_methods();
+        let _ = Methods::mapped(mapping);
     }
 }
 

@@ -168,8 +168,7 @@ fn walk(
         let is_named = is_managed
             || frame.is_generated()
                 && generated_code::frames(called_at(frame), |compiled, is_inlined| {
-                    let _ = mapping.map_methods();
-                    let methods = &Methods::of(mapping);
+                    let methods = &Methods::mapped(mapping);
                     let method = managed_found.number(session, methods, compiled.method);
                     let kind = match is_inlined {
                         true => node_kind::MANAGED_INLINED,

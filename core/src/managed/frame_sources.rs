@@ -49,9 +49,10 @@ pub(super) fn has_some() -> bool {
 fn all() -> impl Iterator<Item = (u32, &'static FrameSource)> {
     let count = COUNT.load(Ordering::Acquire).min(MOST_SOURCES);
     let sources = SOURCES.iter().take(count).enumerate();
-    // SAFETY: null, or what `add` stored for good.
     sources.filter_map(|(i, place)| {
-        unsafe { place.load(Ordering::Acquire).as_ref() }.map(|source| (1 << i, source))
+        // SAFETY: null, or what `add` stored for good.
+        let source = unsafe { place.load(Ordering::Acquire).as_ref() };
+        Some((1 << i, source?))
     })
 }
 

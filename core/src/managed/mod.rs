@@ -263,8 +263,7 @@ impl Thread {
         self.frames.clear();
         self.copied.forget();
         // Without room for it, methods get no number, and that is counted.
-        let _ = mapping.map_methods();
-        let methods = &Methods::of(mapping);
+        let methods = &Methods::mapped(mapping);
         let mut memory = match memory::Guarded::begin(blocked, sp as usize) {
             Some(guarded) => memory::Own::Guarded(guarded),
             None => memory::Own::Copied(&mut self.copied),

@@ -116,7 +116,26 @@ pub struct Methods<'a> {
 }
 
 impl<'a> Methods<'a> {
-    /// The table of a mapping. In an agent it is empty and full until `Mapping::map_methods`.
+    /// As [`Methods::of`], for an agent that is about to use it: maps it first, and has the collector give it more storage. Where
+    /// that fails it is empty and full.
+    ///
+    /// # Signal safety
+    /// Three system calls at the first time.
+    #[cfg(not(loom))]
+    pub fn mapped(mapping: &'a crate::shm::mapping::Mapping) -> Methods<'a> {
+        use crate::shm::buffer::Pool;
+
+        let is_mapped = &mapping.methods_header().is_mapped;
+        if mapping.map_methods().is_ok()
+            && is_mapped.load(Ordering::Relaxed) == 0
+            && is_mapped.swap(1, Ordering::Relaxed) == 0
+        {
+            mapping.want_drain();
+        }
+        Methods::of(mapping)
+    }
+
+    /// The table of a mapping. In an agent it is empty and full until [`Methods::mapped`].
     #[cfg(not(loom))]
     pub fn of(mapping: &'a crate::shm::mapping::Mapping) -> Methods<'a> {
         Methods {

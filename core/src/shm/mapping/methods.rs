@@ -3,7 +3,6 @@
 
 use super::{Mapping, MappingError};
 use crate::platform::{self, Errno};
-use crate::shm::buffer::Pool;
 use crate::shm::layout::{
     METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_PLACES, METHOD_WORDS, METHOD_WORDS_AT,
     METHODS, MethodEntry, MethodsHeader,
@@ -74,15 +73,6 @@ impl Mapping {
         {
             // SAFETY: another thread was faster; nothing refers to this one.
             unsafe { platform::unmap(table, METHOD_BYTES) };
-        }
-        let header = self.methods_header();
-        let (wanted, relaxed) = (1, Ordering::Relaxed);
-        if header
-            .is_mapped
-            .compare_exchange(0, wanted, relaxed, relaxed)
-            .is_ok()
-        {
-            self.want_drain();
         }
         Ok(())
     }
