@@ -13,6 +13,7 @@
 #include "stackbeat_runtime.h"
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,7 +244,7 @@ static void *run(void *number)
 /* A monitor whose object has a number. It waits and wakes past all hooks. */
 enum { MONITOR = 4242 };
 static int monitor_word = 1;
-static int holder;
+static int holder, enters;
 
 static long futex(int *word, int operation, int value)
 {
@@ -256,6 +257,7 @@ static long futex(int *word, int operation, int value)
 static void *enter_monitor(void *unused)
 {
     struct stackbeat_wait wait;
+    __atomic_store_n(&enters, 1, __ATOMIC_RELEASE);
     if (agent)
         agent->begin_wait(&wait, STACKBEAT_MONITOR_ENTER, MONITOR, holder);
     while (__atomic_load_n(&monitor_word, __ATOMIC_ACQUIRE))
@@ -290,6 +292,8 @@ int toy_main(int count, char **arguments)
     }
     holder = gettid();
     pthread_create(&other, 0, enter_monitor, 0);
+    while (!__atomic_load_n(&enters, __ATOMIC_ACQUIRE))
+        sched_yield();
     struct timespec time = {0, 30000000};
     nanosleep(&time, 0);
     leave_monitor();
