@@ -129,6 +129,7 @@ pub fn attach(
         note(shared, attach_step, false);
     }
     let finisher = finish::Finisher {
+        removes_jit_maps: false,
         options,
         shared,
         storage: setup.storage,

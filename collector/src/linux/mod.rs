@@ -20,6 +20,7 @@ mod off_cpu;
 mod procfs;
 pub(crate) mod record;
 mod remote_unwind;
+mod runtime_options;
 mod sampler;
 mod sharing;
 mod spawn;

@@ -6,7 +6,7 @@
 //! without has threads of its own ([`Besides`]): control, counters, the off-CPU sampler, and the search for
 //! processes without an agent.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -30,7 +30,7 @@ use super::supervise::{self, Supervisor, Wake};
 use super::system::Linux;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
-use super::{systrace, ticker};
+use super::{runtime_options, systrace, ticker};
 use crate::drain::Drainer;
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
@@ -99,7 +99,18 @@ pub fn record(
     let shared = &*Arc::clone(&setup.shared);
     let session = Arc::clone(&setup.session);
     let sentinel = GroupSentinel::post().ok();
-    let child = match start_program(options, &program, &setup.storage, &setup.signals) {
+    let of_runtime = options
+        .runtime_options
+        .then(|| runtime_options::variable(program.path()))
+        .flatten();
+    let removes_maps = of_runtime.is_some();
+    let child = match start_program(
+        options,
+        of_runtime,
+        &program,
+        &setup.storage,
+        &setup.signals,
+    ) {
         Ok(child) => child,
         Err(source) => {
             setup.give_up(options);
@@ -145,6 +156,7 @@ pub fn record(
         start_ns: session.start.monotonic_ns,
         cpu_before: setup.cpu_before,
         preloaded: program.preload(),
+        removes_jit_maps: removes_maps,
     };
     let ended = Ended {
         pid: exit.pid,
@@ -371,16 +383,23 @@ fn create_output(options: &Options) -> Result<Writer, RecordError> {
 
 fn start_program(
     options: &Options,
+    of_runtime: Option<(&'static str, OsString)>,
     program: &Program,
     storage: &storage::Storage,
     signals: &SignalState,
 ) -> std::io::Result<spawn::Child> {
     let session: &OsStr = storage.path.as_os_str();
+    let mut variables = vec![(SESSION_VARIABLE, session)];
+    variables.extend(
+        of_runtime
+            .as_ref()
+            .map(|(name, value)| (*name, value.as_os_str())),
+    );
     let start = Start {
         path: program.path(),
         command: &options.command,
         preload: program.preload().then_some(options.agent.as_path()),
-        variables: &[(SESSION_VARIABLE, session)],
+        variables: &variables,
     };
     match &options.cpus {
         Some(cpus) => cpus.run(|| spawn::spawn(&start, signals))?,

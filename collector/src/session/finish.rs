@@ -14,6 +14,7 @@ use stackbeat_proto::v1::{self, CounterBatch, Footer, Summary, footer, packet, s
 use super::clocks::own_cpu;
 use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
+use super::jit_maps;
 use super::options::{Options, Outcome, Progress};
 use super::shared::Shared;
 use super::storage::Storage;
@@ -46,6 +47,8 @@ pub(crate) struct Finisher<'a> {
     pub start_ns: u64,
     pub cpu_before: Duration,
     pub preloaded: bool,
+    /// Programs were told to write `perf-PID.map` files, which go with the recording.
+    pub removes_jit_maps: bool,
 }
 
 impl Finisher<'_> {
@@ -327,6 +330,10 @@ impl Finisher<'_> {
                 .figures
                 .symbolize_ns
                 .store(took, Ordering::Relaxed);
+        }
+        if self.removes_jit_maps {
+            let pids = drain.drainer.lifecycle.pids().map(|(_, pid)| pid);
+            jit_maps::remove(pids, self.program_began_at);
         }
         let bytes = drain.writer.bytes();
         let figures = &self.shared.figures;

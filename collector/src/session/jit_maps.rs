@@ -5,7 +5,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::platform;
@@ -29,6 +30,26 @@ const SEARCH_EACH_NS: u64 = 2_000_000;
 const LINE_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
 const SPREAD_NS: u64 = 50_000_000;
+
+/// Removes the maps of these processes, which have written them because we told them to: they are of no use to anybody else.
+/// Where one cannot be removed it stays, as it would without us.
+pub(crate) fn remove(pids: impl Iterator<Item = Pid>, not_before: SystemTime) {
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::geteuid() };
+    for pid in pids {
+        let map = map_of(pid);
+        let is_its = fs::symlink_metadata(&map).is_ok_and(|meta| {
+            meta.is_file() && meta.uid() == own && meta.modified().is_ok_and(|at| at >= not_before)
+        });
+        if is_its {
+            let _ = fs::remove_file(map);
+        }
+    }
+}
+
+fn map_of(pid: Pid) -> PathBuf {
+    Path::new(FOLDER).join(format!("perf-{pid}.map"))
+}
 
 /// The maps of the program's processes.
 #[derive(Debug, Default)]
@@ -123,7 +144,7 @@ impl JitMaps {
 
 /// The length of a process' map, and how long ago it was written, ns.
 fn length(pid: Pid) -> Option<(u64, u64)> {
-    let path = Path::new(FOLDER).join(format!("perf-{pid}.map"));
+    let path = map_of(pid);
     let meta = fs::symlink_metadata(path)
         .ok()
         .filter(|meta| meta.is_file())?;

@@ -120,6 +120,8 @@ pub struct Options {
     pub commit: String,
     /// The program shares its processor with another run that is recorded at the same time, to be compared with it.
     pub shares_processor: bool,
+    /// Set the switches by which the program's runtime names its code.
+    pub runtime_options: bool,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
     pub mapping_folder: Option<PathBuf>,
 }
@@ -214,6 +216,7 @@ impl Options {
             label: String::new(),
             commit: String::new(),
             shares_processor: false,
+            runtime_options: true,
             mapping_folder: None,
         }
     }

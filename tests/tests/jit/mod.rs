@@ -81,3 +81,45 @@ fn names_from_before_the_recorder_came_are_found() {
     let (_, total) = cpu_ms(&report(&trace), "compiled first");
     assert!(total > 0);
 }
+
+/// Node.js gets its switches, and what they leave behind is removed.
+#[test]
+fn javascript_has_names_with_nothing_else_to_type() {
+    let folder = scratch();
+    let script = folder.path().join("work.js");
+    let source = "function interpreted_once() { const until = Date.now() + 150; while (Date.now() < until) {} }
+        function compiled_often(n) { let s = 0; for (let i = 0; i < n; i++) s += Math.sqrt(i) % 7; return s; }
+        interpreted_once();
+        const until = Date.now() + 400;
+        while (Date.now() < until) compiled_often(1000);
+        console.log(process.pid, process.env.NODE_OPTIONS);";
+    std::fs::write(&script, source).expect("written");
+    let script = script.to_str().expect("UTF-8");
+    let record = |options: &[&str]| {
+        let command = [
+            &["record", "-q", "-f", "-o", "t.beat"],
+            options,
+            &["--", "node", script],
+        ];
+        let output = stackbeat_tests::tool::stackbeat(folder.path(), &command.concat());
+        assert!(output.status.success(), "{output:?}");
+        let said = stackbeat_tests::tool::text(&output.stdout);
+        let (pid, node_options) = said.trim().split_once(' ').expect("both");
+        let map = PathBuf::from(format!("/tmp/perf-{pid}.map"));
+        assert!(!map.exists(), "{} is left", map.display());
+        let report = report(&folder.path().join("t.beat"));
+        let names: Vec<String> = array(&report, "functions")
+            .map(|function| function["name"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        (node_options.to_owned(), names)
+    };
+    let (options, names) = record(&[]);
+    assert!(options.ends_with("--perf-basic-prof --interpreted-frames-native-stack"));
+    for function in ["interpreted_once", "compiled_often"] {
+        let is_named = names.iter().any(|name| name.contains(function));
+        assert!(is_named, "{function}: {names:#?}");
+    }
+    let (options, names) = record(&["--no-runtime-options"]);
+    assert!(!options.contains("--perf-basic-prof"), "{options}");
+    assert!(names.iter().all(|name| !name.contains("compiled_often")));
+}

@@ -75,6 +75,9 @@ pub(crate) struct RecordArgs {
     /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse, help_heading = PROCESSES, hide_short_help = true)]
     pub cpus: Option<CpuList>,
+    /// Do not set switches by which the program's runtime names its code (Node.js).
+    #[arg(long, help_heading = PROCESSES, hide_short_help = true)]
+    pub no_runtime_options: bool,
     #[command(flatten)]
     pub watch: WatchArgs,
     #[command(flatten)]

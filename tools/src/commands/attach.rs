@@ -33,6 +33,7 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
         no_children: args.no_children,
         wait_children: false,
         cpus: None,
+        no_runtime_options: false,
         shares_processor: false,
         watch: args.watch,
         dumps: DumpArgs::default(),

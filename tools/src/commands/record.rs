@@ -96,6 +96,7 @@ pub(crate) fn resolve(args: &RecordArgs) -> Result<Options> {
     options.label = args.trace.label.clone();
     options.commit = args.trace.commit.clone();
     options.shares_processor = args.shares_processor;
+    options.runtime_options = !args.no_runtime_options;
     options.counters_ns = match args.watch.counters {
         Some(Period::Ns(ns)) => Some(ns),
         Some(Period::Off) => None,
