@@ -21,7 +21,7 @@ use crate::session::budget::Keeper;
 use crate::session::clocks::now_ns;
 use crate::session::jit_maps::JitMaps;
 use crate::session::options::{Budget, MAX_INTERVAL_NS, MIN_INTERVAL_NS};
-use crate::session::shared::{Shared, count};
+use crate::session::shared::{Place, Shared, count};
 
 /// From a tick to the poll of who captured by a hook: at most this, ns, and this part of the interval.
 const HOOK_TIME_NS: u64 = 2_000;
@@ -70,7 +70,7 @@ struct Schedule {
 /// Runs until the session stops.
 ///
 /// `cpu_before`: CPU time that this process had used when the session began.
-pub(super) fn run(
+pub(crate) fn run(
     shared: &Shared,
     mut sampler: Sampler,
     budget: Option<Budget>,
@@ -125,7 +125,10 @@ pub(super) fn run(
             if !sampler.has_ticks() {
                 let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
-                platform::wait(&control.clock_calls, calls, Some(wait_ns));
+                // Inside the program the drain calls when there was something, and agents when entries get scarce.
+                let is_called = shared.place == Place::Inside && !sampler.awaits_timers();
+                let wait_ns = (!is_called).then_some(wait_ns);
+                platform::wait(&control.clock_calls, calls, wait_ns);
             }
             // Somebody may be on ticks from here on.
             schedules = begin(shared, now_ns());
@@ -417,6 +420,11 @@ fn park(
     let mut has_moved = false;
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
         meanwhile(ticker, sampler);
+        if shared.place == Place::Inside {
+            // Threads without a timer that run without a hook are not worth a wake-up.
+            platform::wait(&control.parked, 1, None);
+            continue;
+        }
         platform::wait(&control.parked, 1, Some(poll_ns));
         sampler.refresh(shared, now_ns());
         if control.has_kernel_clock() {

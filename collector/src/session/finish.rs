@@ -15,6 +15,7 @@ use super::clocks::own_cpu;
 use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
 use super::options::{Options, Outcome, Progress};
+use super::own_threads;
 use super::shared::Shared;
 use super::storage::Storage;
 use crate::drain::lifecycle::believed;
@@ -361,6 +362,8 @@ pub(crate) fn add_names(
     let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
         jit_maps_not_before: not_before,
         cache,
+        // A thread of ours inside the program is one that no hook knows; those of the search would be the program's.
+        without_threads: own_threads::cpu().is_some(),
         ..Default::default()
     });
     for (upid, pid) in drainer.lifecycle.pids() {
