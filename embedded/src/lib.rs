@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 mod heap;
+mod static_tls;
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +24,7 @@ static HEAP: heap::Heap = heap::Heap::new();
 /// `start` is what the agent fills in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stackbeat_session_begin(start: *const Start) -> i32 {
+    static_tls::claim();
     let begin = || {
         // SAFETY: by contract; the texts outlive the call.
         let (start, options, previous) = unsafe {

@@ -17,17 +17,17 @@ use stackbeat_core::{agent, platform};
 
 use crate::{env, resolve};
 
-/// What the environment says of it.
-pub(crate) struct Wanted {
-    library: &'static CStr,
-    options: &'static CStr,
+/// Where it is, and what it is to record.
+pub(crate) struct Wanted<'a> {
+    pub library: &'a CStr,
+    pub options: &'a CStr,
 }
 
 /// Whether the process is to have a session of its own.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
-pub(crate) unsafe fn wanted(environment: *const *const c_char) -> Option<Wanted> {
+pub(crate) unsafe fn wanted(environment: *const *const c_char) -> Option<Wanted<'static>> {
     // SAFETY: by contract.
     unsafe {
         Some(Wanted {
@@ -49,6 +49,8 @@ pub(crate) fn records_others(session: &CStr) -> bool {
 
 /// `stackbeat_session_end` of the library; null: there is no session.
 static END: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// `stackbeat_session_begin`; null: the library is not loaded.
+static BEGIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// The process that began the session.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -59,12 +61,17 @@ unsafe impl Sync for Path {}
 
 static PATH: Path = Path(core::cell::UnsafeCell::new([0; PATH_BYTES]));
 
+/// Whether the module with these addresses is the library: its calls are its own.
+pub(crate) fn is_library(range: (usize, usize)) -> bool {
+    (range.0..range.1).contains(&BEGIN.load(Ordering::Acquire).addr())
+}
+
 extern "C" fn own_thread() {
     agent::own_thread();
 }
 
 /// Begins the session. Gives the path of its mapping. `None`: there is none, and the program runs unrecorded.
-pub(crate) fn begin(wanted: &Wanted, previous: Option<&CStr>) -> Option<&'static CStr> {
+pub(crate) fn begin(wanted: &Wanted<'_>, previous: Option<&CStr>) -> Option<&'static CStr> {
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     let open = resolve::original(c"dlopen", 0)?;
@@ -83,6 +90,7 @@ pub(crate) fn begin(wanted: &Wanted, previous: Option<&CStr>) -> Option<&'static
         if begin.is_null() || end.is_null() {
             return None;
         }
+        BEGIN.store(begin, Ordering::Release);
         let start = Start {
             version: VERSION,
             own_thread,
@@ -97,6 +105,12 @@ pub(crate) fn begin(wanted: &Wanted, previous: Option<&CStr>) -> Option<&'static
         END.store(end, Ordering::Release);
         CStr::from_bytes_until_nul(&*PATH.0.get()).ok()
     }
+}
+
+/// Whether this process has one.
+pub(crate) fn is_there() -> bool {
+    !END.load(Ordering::Acquire).is_null()
+        && OWNER.load(Ordering::Relaxed) == platform::process_id()
 }
 
 /// The process is about to end: the trace is complete afterwards. Does nothing in children.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stackbeat_core::sync::Ordering;
+use stackbeat_symbolize::paths;
 
 use crate::recover::leftovers::Abandoned;
 use crate::recover::{self, RecoverOptions};
@@ -43,6 +44,7 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
     let mut aside = trace.as_os_str().to_owned();
     aside.push(format!(".{}.part", std::process::id()));
     let aside = PathBuf::from(aside);
+    remove_parts(trace);
     let options = RecoverOptions {
         overwrite: true,
         keep_mapping: true,
@@ -73,6 +75,22 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
             let _ = fs::remove_file(&aside);
             None
         }
+    }
+}
+
+/// What those have left who were killed while they completed the same trace. Nobody else does so now: its mapping is locked.
+fn remove_parts(trace: &Path) {
+    let name = trace.file_name().unwrap_or_default().as_encoded_bytes();
+    let folder = trace.parent().unwrap_or(Path::new("/"));
+    let is_part = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let pid = file
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".part"));
+        pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
+    };
+    for part in paths::files_of(folder).iter().filter(|path| is_part(path)) {
+        let _ = fs::remove_file(part);
     }
 }
 

@@ -18,6 +18,7 @@ mod wanted;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +36,7 @@ use crate::session::finish::{Ended, Finisher};
 use crate::session::open::{Opened, Opening};
 use crate::session::options::{ClockChoice, Outcome};
 use crate::session::shared::{Place, Shared};
+use threads::Waiting;
 
 pub use wanted::Wanted;
 
@@ -82,8 +84,14 @@ pub fn begin(
         return Err("this process has a session already".to_owned());
     }
     OWNER.store(std::process::id(), Ordering::Release);
+    let helpers = ["stackbeat ticker", "stackbeat saver"].map(|n| Waiting::start(n, own_thread));
     let run = move || {
-        let ran = std::panic::catch_unwind(|| run(&wanted, previous.as_deref(), own_thread));
+        let ran = AssertUnwindSafe(|| {
+            let [ticker, saver] = helpers;
+            let ticker = ticker.map_err(RecordError::Thread)?;
+            run(&wanted, previous.as_deref(), ticker, saver.ok())
+        });
+        let ran = std::panic::catch_unwind(ran);
         let refused = match ran {
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(text_of(&error)),
@@ -140,9 +148,9 @@ fn advance(to: u32) {
 fn run(
     wanted: &Wanted,
     previous: Option<&Path>,
-    own_thread: OwnThread,
+    ticker: Waiting,
+    saver: Option<Waiting>,
 ) -> Result<Outcome, RecordError> {
-    threads::leave_descriptors();
     let mut options = wanted.options(command_line())?;
     if let Some(previous) = previous {
         leftovers::number_output(&mut options.output, previous);
@@ -178,10 +186,7 @@ fn run(
     let sampler = Sampler::new(true, &mapping_name);
     let of_ticker = Arc::clone(&shared);
     let budget = options.budget();
-    let ticker = threads::start("stackbeat ticker", own_thread, move || {
-        ticker::run(&of_ticker, sampler, budget, false, cpu_before);
-    })
-    .map_err(RecordError::Thread)?;
+    let ticker = ticker.run(move || ticker::run(&of_ticker, sampler, budget, false, cpu_before));
     let program_began_at = SystemTime::now();
     shared.mapping.control().switch.store(1, Ordering::SeqCst);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shared));
@@ -189,13 +194,10 @@ fn run(
     advance(state::RECORDING);
 
     let symbolize = wanted.symbolize;
-    let saver = threads::start("stackbeat saver", own_thread, move || {
-        leftovers::complete(symbolize);
-    });
+    let saver = saver.and_then(|saver| saver.run(move || _ = leftovers::complete(symbolize)));
     let drain_thread = drain_thread.run();
-    ticker.join();
-    if let Ok(saver) = saver {
-        saver.join();
+    for thread in [ticker, saver].into_iter().flatten() {
+        thread.join();
     }
     let cpu = Duration::from_nanos(platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
     let ended = Ended {

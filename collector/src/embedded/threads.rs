@@ -3,8 +3,8 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stackbeat_core::platform;
 
@@ -26,6 +26,52 @@ impl Thread {
         while self.is_over.load(Ordering::Acquire) == 0 {
             platform::wait(&self.is_over, 0, None);
         }
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that waits for what it is to do. Threads are started by the program's own thread: `pthread_create` takes memory of the
+/// program's malloc, and an allocator may keep books on each thread that comes there.
+pub(super) struct Waiting {
+    thread: Option<Thread>,
+    job: Arc<(Mutex<Option<Job>>, AtomicU32)>,
+}
+
+impl Waiting {
+    /// Starts one.
+    pub(super) fn start(name: &str, own_thread: OwnThread) -> io::Result<Waiting> {
+        let job: Arc<(Mutex<Option<Job>>, AtomicU32)> = Arc::default();
+        let of_thread = Arc::clone(&job);
+        let thread = start(name, own_thread, move || {
+            let (job, is_given) = &*of_thread;
+            while is_given.load(Ordering::Acquire) == 0 {
+                platform::wait(is_given, 0, None);
+            }
+            let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(job) = job {
+                job();
+            }
+        })?;
+        Ok(Waiting {
+            thread: Some(thread),
+            job,
+        })
+    }
+
+    /// Gives it something to do. What is dropped has nothing to do, and ends.
+    pub(super) fn run(mut self, job: impl FnOnce() + Send + 'static) -> Option<Thread> {
+        let (slot, _) = &*self.job;
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(job));
+        self.thread.take()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let (_, is_given) = &*self.job;
+        is_given.store(1, Ordering::Release);
+        platform::wake(is_given, 1);
     }
 }
 
@@ -102,6 +148,7 @@ extern "C" fn enter(begin: *mut c_void) -> *mut c_void {
     own_threads::enter();
     // SAFETY: sets the calling thread's name, of which the kernel keeps 15 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, begin.name.as_ptr()) };
+    leave_descriptors();
     let run = begin.run;
     // What panics has said so; the session ends without it.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
@@ -111,9 +158,8 @@ extern "C" fn enter(begin: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Gives the calling thread, and those that it starts, a table of descriptors of their own, in which none of the program's is, and a
-/// working directory of their own. The program may close all descriptors and not meet ours; a pipe that it closes is closed.
-pub(super) fn leave_descriptors() {
+/// Gives the calling thread a table of descriptors of its own, in which none of the program's is, and a working directory of its own. The program may close all descriptors and not meet ours; a pipe that it closes is closed.
+fn leave_descriptors() {
     const UNSHARE: libc::c_uint = 2; // CLOSE_RANGE_UNSHARE of linux/close_range.h
     // SAFETY: both change the calling thread alone, whose table nobody else uses once it is its own.
     unsafe {

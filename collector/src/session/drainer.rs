@@ -16,6 +16,7 @@ use super::clocks::now_ns;
 use super::dump::Frozen;
 use super::orders::Order;
 use super::shared::{Place, Shared, count};
+use super::storage;
 use crate::drain::crash::process_name;
 use crate::drain::lifecycle::Changed;
 use crate::drain::{Drainer, Keep};
@@ -101,6 +102,10 @@ impl DrainThread {
                 self.shared.drain_begins();
                 self.shared.call_clock();
                 distance = FIRST_INSIDE;
+            }
+            if is_inside {
+                // The mapping's file is a descriptor of this thread's.
+                storage::reserve_threads(&self.shared.mapping);
             }
             self.shared.sleep(shortest, distance.max(shortest));
             self.shared.drain_begins();

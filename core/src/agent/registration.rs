@@ -7,6 +7,7 @@ use super::{kernel_clock, main_stack, own_stack, session, signal_wait};
 use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::probe::Probe;
+use crate::shm::buffer::Pool;
 use crate::shm::registry::{self, NewThread};
 use crate::shm::signal_gate;
 use crate::shm::throttle;
@@ -97,6 +98,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     let limit = mapping.control().threads_limit.load(Ordering::Relaxed);
     if limit.saturating_sub(index) < FEW_ENTRIES {
         kernel_clock::call_if_asleep(mapping.control());
+        mapping.want_drain();
     }
     // The first signal, whose handler the main thread has not installed yet.
     let first = platform::signal_bit(libc::SIGURG as u32);

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stackbeat_tests::tool_json::{array, assert_adds_up, number};
-use stackbeat_tests::{Program, compile_file, info, json_of, report, scratch, until, workspace};
+use stackbeat_tests::{
+    Program, compile_file, info, json_of, report, run, scratch, until, workspace,
+};
 
 fn build(folder: &Path) -> String {
     build_one(folder, "ends.c")
@@ -173,15 +175,10 @@ fn what_a_killed_one_leaves_is_saved_at_the_next_start() {
         .collect();
     for (i, trace) in traces.iter().enumerate() {
         let mut child = start(&environment, &program, "forever", trace);
-        // Before the first pass, between passes, and in the middle of anything.
+        // Before the first pass, between passes, while it saves those before, and in the middle of anything.
         sleep(Duration::from_millis(150 + (i as u64 * 397) % 1500));
         child.kill().expect("is ours");
         child.wait().expect("has ended");
-        if i > 0 {
-            // This start has saved the one before.
-            let outcome = &info(&traces[i - 1])["recording"]["outcome"];
-            assert_eq!(outcome, "recovered", "{i}");
-        }
     }
     let last = folder.path().join("last.beat");
     let mut child = start(&environment, &program, "exit", &last);
@@ -193,6 +190,9 @@ fn what_a_killed_one_leaves_is_saved_at_the_next_start() {
         assert!(number(&info["counts"], "samples") > 10, "{info:#}");
     }
     check(&last, 5);
+    let files = fs::read_dir(folder.path()).expect("is there").flatten();
+    let parts = files.filter(|f| f.file_name().to_string_lossy().ends_with(".part"));
+    assert_eq!(parts.count(), 0);
 }
 
 /// Voluntary switches of all threads of a process.
@@ -234,4 +234,118 @@ fn nothing_wakes_up_while_the_program_idles() {
     assert_eq!(switches(pid), before);
     child.kill().expect("is ours");
     child.wait().expect("has ended");
+}
+
+/// The folder in which both libraries have the names that a program looks for.
+fn libraries(folder: &Path) -> PathBuf {
+    let found = environment(folder);
+    let at = folder.join("libraries");
+    fs::create_dir(&at).expect("is made");
+    for (variable, name) in [
+        ("LD_PRELOAD", "libstackbeat.so"),
+        ("STACKBEAT_IN_PROCESS", "libstackbeat_session.so"),
+    ] {
+        let (_, path) = found.iter().find(|(n, _)| n == variable).expect("is set");
+        fs::copy(path, at.join(name)).expect("is copied");
+    }
+    at
+}
+
+#[test]
+fn a_program_begins_and_ends_a_session_by_itself() {
+    let folder = scratch();
+    let program = build_one(folder.path(), "calls.c");
+    let libraries = libraries(folder.path());
+    let traces = ["first.beat", "second.beat"].map(|name| folder.path().join(name));
+    let mut command = Command::new(program);
+    command.arg(&libraries).args(&traces);
+    let ended = run(command);
+    assert_eq!(ended.shell_status(), 0, "{}", ended.stderr());
+    assert_eq!(ended.stdout(), "done\n");
+    for trace in &traces {
+        let report = check(trace, 2);
+        assert!(running(&report, "during") > 0.9, "{trace:?}");
+        assert_eq!(
+            running(&report, "before") + running(&report, "between"),
+            0.0
+        );
+    }
+}
+
+#[test]
+fn threads_that_are_stopped_anywhere_keep_nobody_from_recording() {
+    let folder = scratch();
+    let program = build_one(folder.path(), "stopped.c");
+    let asked = std::env::var("STACKBEAT_TEST_SUSPENSIONS");
+    let suspensions = asked.as_deref().unwrap_or("3000");
+    let recorded = inside(&program, suspensions).record(folder.path());
+    assert_eq!(recorded.run.stdout(), "stopped\n");
+    assert_eq!(recorded.run.shell_status(), 0);
+    check(&recorded.trace, 5);
+}
+
+/// Self time of each function, as a share of the program's running time.
+fn shares(report: &Value) -> std::collections::BTreeMap<String, f64> {
+    let all = report["totals"]["running_ns"].as_f64().expect("a number");
+    let share = |f: &Value| f["self"]["running_ns"].as_f64().expect("a number") / all;
+    let functions = array(report, "functions");
+    let named = functions.map(|f| (f["name"].as_str().expect("text").to_owned(), share(f)));
+    named.collect()
+}
+
+/// How far two recordings are apart: the largest difference of a function's share.
+fn distance(a: &Value, b: &Value) -> f64 {
+    let (a, b) = (shares(a), shares(b));
+    let names = a.keys().chain(b.keys());
+    let of = |map: &std::collections::BTreeMap<String, f64>, name| map.get(name).copied();
+    let apart = names.map(|n| (of(&a, n).unwrap_or(0.0) - of(&b, n).unwrap_or(0.0)).abs());
+    apart.fold(0.0, f64::max)
+}
+
+const PYTHON: &str = "
+import json, threading, time
+def text(n):
+    return json.dumps([{'key': str(i), 'value': [i] * 5} for i in range(n)])
+def parses(n):
+    return [json.loads(text(200)) for _ in range(n)]
+def sorts(n):
+    return [sorted(str(i * 7919 % 1000) for i in range(1000)) for _ in range(n)]
+def waits():
+    for _ in range(30): time.sleep(0.02)
+waiter = threading.Thread(target=waits)
+waiter.start()
+end = time.process_time() + 2.0
+while time.process_time() < end:
+    parses(5); sorts(5)
+waiter.join()
+";
+
+/// The same from inside as from outside: no further apart than two recordings from outside, with room for chance.
+#[test]
+fn python_is_the_same_from_inside_as_from_outside() {
+    let folder = scratch();
+    let script = folder.path().join("work.py");
+    fs::write(&script, PYTHON).expect("is written");
+    let interpreter = stackbeat_tests::python();
+    let record = |options: &[&str]| {
+        let program = Program::new([interpreter.as_str(), script.to_str().expect("UTF-8")]);
+        let recorded = program.options(options).record(folder.path());
+        assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
+        report(&recorded.trace)
+    };
+    let [first, second] = [0, 1].map(|_| record(&["--clock", "timer"]));
+    let inside = record(&["--in-process"]);
+    let apart = distance(&first, &second);
+    let from_inside = distance(&first, &inside).min(distance(&second, &inside));
+    // At 500 samples a share of a third has a standard error of 2 %.
+    assert!(from_inside < apart + 0.08, "{from_inside}, {apart}");
+    let sleeps = |report: &Value| {
+        let sleeps = array(report, "blocking_sites").filter(|c| c["cause"] == "sleep");
+        sleeps.map(|c| number(c, "count")).sum::<u64>()
+    };
+    assert_eq!((sleeps(&first), sleeps(&inside)), (30, 30));
+    let threads = |report: &Value| array(report, "threads").count();
+    assert_eq!(threads(&first), threads(&inside));
+    let cpu = |report: &Value| report["totals"]["cpu_ns"].as_f64().expect("a number");
+    assert!((0.9..1.1).contains(&(cpu(&inside) / cpu(&first))));
 }
