@@ -7,7 +7,8 @@
 //! - [`leftovers`]: what a killed one has left
 //!
 //! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out: the control
-//! socket, the counters, the off-CPU sampler (waits are known when they end), and the search for processes without an agent.
+//! socket, the counters, the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for
+//! processes without an agent.
 //!
 //! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
 //! them, and it allocates from memory of its own (the library's global allocator).
@@ -27,6 +28,7 @@ use std::time::{Duration, SystemTime};
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 
+use crate::linux::off_cpu;
 use crate::linux::sampler::{Sampler, kernel_clock};
 use crate::linux::system::Linux;
 use crate::linux::ticker;
@@ -199,6 +201,7 @@ fn run(
     for thread in [ticker, saver].into_iter().flatten() {
         thread.join();
     }
+    off_cpu::look_once(&shared, &mapping_name);
     let cpu = Duration::from_nanos(platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
     let ended = Ended {
         pid: own_pid,

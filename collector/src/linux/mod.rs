@@ -16,7 +16,7 @@ pub(crate) mod find_program;
 pub(crate) mod group_sentinel;
 mod lock_waits;
 mod meter;
-mod off_cpu;
+pub(crate) mod off_cpu;
 mod procfs;
 pub(crate) mod record;
 mod remote_unwind;

@@ -277,7 +277,7 @@ fn threads_that_are_stopped_anywhere_keep_nobody_from_recording() {
     let folder = scratch();
     let program = build_one(folder.path(), "stopped.c");
     let asked = std::env::var("STACKBEAT_TEST_SUSPENSIONS");
-    let suspensions = asked.as_deref().unwrap_or("3000");
+    let suspensions = asked.as_deref().unwrap_or("600");
     let recorded = inside(&program, suspensions).record(folder.path());
     assert_eq!(recorded.run.stdout(), "stopped\n");
     assert_eq!(recorded.run.shell_status(), 0);

@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
         }
         for (int i = 0; i < at_once; i++) while (!atomic_load(&stopped[i])) sched_yield();
         /* Now and then for longer than the session's passes are apart. */
-        if (rand_r(&seed) % 2000 == 0) usleep(1500000);
+        if (rand_r(&seed) % 300 == 0) usleep(1500000);
         for (int i = 0; i < at_once; i++) atomic_store(&may_go[i], 1);
         for (int i = 0; i < at_once; i++) while (atomic_load(&stopped[i])) sched_yield();
         n += at_once;
