@@ -30,6 +30,13 @@ static void *work(void *argument) {
     return argument;
 }
 
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+
+__attribute__((noinline)) void *waits_for_ever(void *argument) {
+    pthread_mutex_lock(&held);
+    return argument;
+}
+
 static void all_work(void) {
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, NULL);
@@ -41,6 +48,13 @@ int main(int count, char **arguments) {
     all_work();
     if (!strcmp(how, "exit")) exit(3);
     if (!strcmp(how, "_exit")) _exit(4);
+    if (!strcmp(how, "waiting")) {
+        pthread_t thread;
+        pthread_mutex_lock(&held);
+        pthread_create(&thread, NULL, waits_for_ever, NULL);
+        usleep(700000);
+        exit(8);
+    }
     if (!strcmp(how, "killed")) raise(SIGKILL);
     if (!strcmp(how, "abort")) abort();
     if (!strcmp(how, "exec")) execl(arguments[0], arguments[0], "exit", NULL);

@@ -85,6 +85,25 @@ fn the_trace_is_complete_however_the_program_ends() {
 }
 
 #[test]
+fn who_waits_at_the_end_is_known_with_its_stack() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let recorded = inside(&program, "waiting").record(folder.path());
+    assert_eq!(recorded.run.shell_status(), 8);
+    let report = check(&recorded.trace, 6);
+    let locks: Vec<_> = array(&report, "blocking_sites")
+        .filter(|c| c["cause"] == "lock")
+        .collect();
+    assert_eq!(locks.len(), 1, "{locks:#?}");
+    let lasted = number(locks[0], "total_ns");
+    assert!((500_000_000..3_000_000_000).contains(&lasted), "{lasted}");
+    assert!(
+        array(locks[0], "stack").any(|name| name == "waits_for_ever"),
+        "{locks:#?}"
+    );
+}
+
+#[test]
 fn forks_and_execs_are_recorded_too() {
     let folder = scratch();
     let program = build(folder.path());
