@@ -8,7 +8,8 @@
 //! The agent has a profile of its own and must not share the outer build's target folder (its lock is
 //! held while build scripts run). Variables for whoever builds:
 //!
-//! - `STACKBEAT_EMBED_AGENT=/path/libstackbeat.so` embeds a library built elsewhere;
+//! - `STACKBEAT_EMBED_AGENT=/path/libstackbeat.so` embeds a library built elsewhere, and the one with the session inside a program
+//!   (`libstackbeat_session.so`) that lies beside it;
 //! - `STACKBEAT_EMBED_AGENT=none` embeds nothing: `--agent` must then name one at run time.
 
 use std::env;
@@ -18,6 +19,9 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The library with the session inside a program.
+const SESSION: &str = "libstackbeat_session.so";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=STACKBEAT_EMBED_AGENT");
@@ -33,11 +37,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         None if can_carry_an_agent() => Some(build_agent(&out)?),
         None => None,
     };
-    match library {
-        Some(path) => fs::copy(&path, &embedded)
-            .map_err(|e| format!("{}: cannot be embedded: {e}", path.display()))
-            .map(drop)?,
-        None => fs::write(&embedded, [])?,
+    let session = library.as_ref().map(|p| p.with_file_name(SESSION));
+    for (library, embedded) in [(library, embedded), (session, out.join(SESSION))] {
+        match library {
+            Some(path) => fs::copy(&path, &embedded)
+                .map_err(|e| format!("{}: cannot be embedded: {e}", path.display()))
+                .map(drop)?,
+            None => fs::write(&embedded, [])?,
+        }
     }
     Ok(())
 }
@@ -65,6 +72,7 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         // Where the configuration for this package is found.
         .current_dir(&package)
         .args(["build", "--package", "stackbeat-hooks-linux"])
+        .args(["--package", "stackbeat-embedded"])
         .args(["--profile", "agent", "--target", &target])
         .arg("--manifest-path")
         .arg(workspace.join("Cargo.toml"))

@@ -35,6 +35,8 @@
 #define stackbeat_async_begin(name, id) ((void)sizeof(name), (void)sizeof(id))
 #define stackbeat_async_end(name, id) ((void)sizeof(name), (void)sizeof(id))
 #define stackbeat_capture() ((void)0)
+#define stackbeat_session_start(folder, output) ((void)sizeof(folder), (void)sizeof(output), -1)
+#define stackbeat_session_stop() (-1)
 #define STACKBEAT_SCOPE(name) ((void)sizeof(name))
 
 #else
@@ -161,6 +163,30 @@ static inline STACKBEAT_UNUSED_ void stackbeat_capture(void) {
     if (found != 0) {
         ((stackbeat_capture_function_)found)();
     }
+}
+
+/* A session inside this program, without a recorder beside it. `folder` has libstackbeat.so and libstackbeat_session.so; `output`
+ * is an absolute path that does not exist. 0: everything is recorded from here on, as by `stackbeat attach`. */
+static inline STACKBEAT_UNUSED_ int stackbeat_session_start(const char *folder, const char *output) {
+    char path[4096];
+    size_t length = strlen(folder);
+    void *agent;
+    uintptr_t found;
+    if (length + sizeof "/libstackbeat_session.so" > sizeof path) {
+        return -1;
+    }
+    memcpy(path, folder, length);
+    memcpy(path + length, "/libstackbeat.so", sizeof "/libstackbeat.so");
+    agent = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    found = agent ? (uintptr_t)dlsym(agent, "stackbeat_v1_session_start") : 0;
+    memcpy(path + length, "/libstackbeat_session.so", sizeof "/libstackbeat_session.so");
+    return found ? ((int (*)(const char *, const char *))found)(path, output) : -1;
+}
+
+/* Ends it. The trace is complete when this returns, and the program runs on as before. 0: there was one. */
+static inline STACKBEAT_UNUSED_ int stackbeat_session_stop(void) {
+    uintptr_t found = (uintptr_t)dlsym(STACKBEAT_EVERYWHERE_, "stackbeat_v1_session_stop");
+    return found ? ((int (*)(void))found)() : -1;
 }
 
 #define STACKBEAT_JOIN2_(a, b) a##b

@@ -6,12 +6,17 @@
 //! - `drain`: from the shared memory into packets;
 //! - [`session`]: what a session is on any platform;
 //! - `linux`: what runs, samples and looks into programs there, and the start of a session, which knows all of it;
-//! - [`recover`]: a trace from the shared memory of a session that did not come to its end.
+//! - [`recover`]: a trace from the shared memory of a session that did not come to its end;
+//! - [`embedded`]: a session inside the program, of the same parts; `in_process`: the start of a program that has one.
 
 #[cfg(target_os = "linux")]
 mod drain;
 #[cfg(target_os = "linux")]
+pub mod embedded;
+#[cfg(target_os = "linux")]
 pub mod hooked_calls;
+#[cfg(target_os = "linux")]
+mod in_process;
 #[cfg(target_os = "linux")]
 mod linux;
 mod numbers;
@@ -22,6 +27,8 @@ pub mod session;
 #[cfg(target_os = "linux")]
 mod writer;
 
+#[cfg(target_os = "linux")]
+pub use in_process::record_in_process;
 #[cfg(target_os = "linux")]
 pub use linux::attach::Target;
 #[cfg(target_os = "linux")]

@@ -1,8 +1,10 @@
 //! What a program can ask for by itself, through `stackbeat.h` or the crate `stackbeat-api`, which look
 //! these functions up by name. Their names and types never change; a change gets another version.
 
-use core::ffi::{c_char, c_int, c_void};
+use crate::{attach, env, own_session};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use std::ffi::CString;
 
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
@@ -29,6 +31,66 @@ unsafe extern "C" fn stackbeat_v1_event(kind: u32, name: *const c_char, length: 
 #[unsafe(no_mangle)]
 extern "C" fn stackbeat_v1_capture() {
     agent::force(Probe::Mark, 0);
+}
+
+/// Begins a session inside the program, recorded from here on into `output`. `library`: the path of the library with its threads.
+/// 0: it records. Otherwise it does not: the program is recorded already, or standard error says why.
+///
+/// # Safety
+/// Both are C strings, and the thread may call `dlopen` here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stackbeat_v1_session_start(
+    library: *const c_char,
+    output: *const c_char,
+) -> c_int {
+    let start = || {
+        // SAFETY: by contract.
+        let (library, output) = unsafe { (CStr::from_ptr(library), CStr::from_ptr(output)) };
+        let options = options(&output.to_string_lossy());
+        let options = CString::new(options).ok()?;
+        // Before originals are looked for.
+        attach::come();
+        let wanted = own_session::Wanted {
+            library,
+            options: &options,
+        };
+        let path = own_session::begin(&wanted, None)?;
+        // SAFETY: the address is to be looked for; the thread may call `dlopen` by contract.
+        let joined = unsafe { attach::stackbeat_attach(path.as_ptr(), 0) };
+        if joined < 0 {
+            own_session::end();
+            return None;
+        }
+        Some(())
+    };
+    match std::panic::catch_unwind(start) {
+        Ok(Some(())) => 0,
+        _ => -1,
+    }
+}
+
+/// Ends it. Returns when the trace is complete; the program goes on without hooks. 0: there was one.
+#[unsafe(no_mangle)]
+extern "C" fn stackbeat_v1_session_stop() -> c_int {
+    if env::was_preloaded() || !own_session::is_there() {
+        return -1;
+    }
+    attach::stackbeat_detach();
+    own_session::end();
+    0
+}
+
+/// As `stackbeat_collector::embedded::Wanted` reads them.
+fn options(output: &str) -> String {
+    let mut text = String::from("{\"symbolize\":true,\"output\":\"");
+    for character in output.chars() {
+        match character {
+            '"' | '\\' => text.extend(['\\', character]),
+            ' '.. => text.push(character),
+            control => text += &format!("\\u{:04x}", u32::from(control)),
+        }
+    }
+    text + "\"}"
 }
 
 /// The values of a slot before its first use, and after one that found no agent.

@@ -28,6 +28,15 @@ pub(crate) unsafe extern "C" fn stackbeat_attach(path: *const c_char, find_objec
     encode(std::panic::catch_unwind(join).unwrap_or(Err(Refused::Panicked)))
 }
 
+/// What is behind the hooks can be found from here on.
+pub(crate) fn come() {
+    resolve::with_modules_kept(&mut || {
+        if resolve::comes_last() {
+            resolve::come_late();
+        }
+    });
+}
+
 /// # Safety
 /// As for [`stackbeat_attach`].
 unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {

@@ -1,6 +1,6 @@
 //! The library's constructor and destructor.
 
-use crate::{env, fork_exec, patch, resolve, runtime, signal, thread, verify};
+use crate::{env, fork_exec, own_session, patch, resolve, runtime, signal, thread, verify};
 use core::ffi::{c_char, c_int};
 use stackbeat_core::agent;
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
@@ -24,8 +24,19 @@ extern "C" fn start(
     }
     // SAFETY: `environment` is what the kernel gave.
     let session = unsafe { env::find(environment, SESSION_VARIABLE.as_bytes()) };
-    let Some(session) = session else { return };
-    if resolve::any_loaded(DEFERRING_SANITIZERS) || runtime::is_second() || !agent::init(session) {
+    // SAFETY: as above.
+    let own = unsafe { own_session::wanted(environment) };
+    let is_own = own.is_some() && session.is_none_or(|path| !own_session::records_others(path));
+    let is_asked = is_own || session.is_some();
+    if !is_asked || resolve::any_loaded(DEFERRING_SANITIZERS) || runtime::is_second() {
+        return;
+    }
+    let begun = match own {
+        Some(own) if is_own => own_session::begin(&own, session),
+        _ => session,
+    };
+    let Some(session) = begun else { return };
+    if !agent::init(session) {
         return;
     }
     // SAFETY: as above.
@@ -51,6 +62,7 @@ extern "C" fn start(
 extern "C" fn end() {
     fork_exec::descriptors_close();
     agent::process_exiting();
+    own_session::end();
 }
 
 #[used]

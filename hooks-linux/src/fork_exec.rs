@@ -438,6 +438,7 @@ macro_rules! ends {
             agent::hit(Probe::Exit, status as u64);
             descriptors_close();
             agent::process_exiting();
+            crate::own_session::end();
             // SAFETY: the caller's argument, passed on.
             unsafe { $name::call(status) }
         }

@@ -26,6 +26,7 @@
 //! - `constructor`: constructor and destructor; `verify`: which hooks the program reaches, reported at the start
 //! - `attach`: the entrance and exit of a running process
 //! - `patch`: hooks in slots of modules; `patch/unpatch` takes them away where they cost too much
+//! - `own_session`: a session inside the program, whose threads are in a library of their own
 //! - `api`: what a program asks for by itself; `runtime`: what a library that knows a runtime of managed code tells
 //!
 //! Nothing here allocates, locks or logs on a hook's path.
@@ -51,6 +52,7 @@ mod lock;
 mod memory;
 mod net;
 mod objects;
+mod own_session;
 mod patch;
 mod poll;
 mod resolve;

@@ -3,6 +3,7 @@
 //! symbol table that some distributions compress into `.gnu_debugdata`.
 
 use super::object_file::{Elf, ElfFile};
+use super::paths;
 use object::{Object, ObjectSection};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ pub(crate) fn separate<'a>(
     }
     let (name, crc) = binary.gnu_debuglink().ok().flatten()?;
     let name = Path::new(std::str::from_utf8(name).ok()?);
-    let directory = std::fs::canonicalize(path).ok()?.parent()?.to_owned();
+    let directory = paths::real(path)?.parent()?.to_owned();
     let mut candidates = vec![directory.join(name), directory.join(".debug").join(name)];
     for root in debug_roots {
         if let Ok(relative) = directory.strip_prefix("/") {
@@ -41,7 +42,7 @@ pub(crate) fn separate<'a>(
         }
     }
     candidates.into_iter().find_map(|candidate| {
-        if std::fs::canonicalize(&candidate).ok()? == std::fs::canonicalize(path).ok()? {
+        if paths::real(&candidate)? == paths::real(path)? {
             return None;
         }
         let elf = match build_id {

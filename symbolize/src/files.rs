@@ -75,7 +75,10 @@ pub(super) fn symbolize(
     thread::scope(|scope| {
         // Ends the threads, whatever comes.
         let hand_out = hand_out;
-        let at_once = AT_ONCE.min(processors).min(jobs.len());
+        let at_once = match options.without_threads {
+            true => 0,
+            false => AT_ONCE.min(processors).min(jobs.len()),
+        };
         let look_up_all = || {
             while let Ok::<usize, _>(number) = next() {
                 look_up(number, &jobs[number], options, goes_on, sender);

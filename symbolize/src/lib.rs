@@ -18,6 +18,7 @@ mod module;
 mod modules;
 mod namespaces;
 mod object_file;
+pub mod paths;
 mod plt;
 mod section_cache;
 mod symtab;
@@ -50,6 +51,8 @@ pub struct Options {
     pub jit_maps_not_before: Option<SystemTime>,
     /// What is kept from one search to the next.
     pub cache: Option<SymbolCache>,
+    /// Start no thread: all is done on the calling one.
+    pub without_threads: bool,
 }
 
 impl Default for Options {
@@ -59,6 +62,7 @@ impl Default for Options {
             jit_map_directory: "/tmp".into(),
             jit_maps_not_before: None,
             cache: None,
+            without_threads: false,
         }
     }
 }

@@ -15,6 +15,7 @@
 //! Files appear by renaming. One that is damaged, or belongs to another debug file, counts as absent and is replaced.
 //! Nothing here makes a recording fail: what cannot be read or kept is unpacked again next time.
 
+use super::paths;
 use prost::Message;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -220,14 +221,12 @@ impl SymbolCache {
     /// Removes what was not used for the longest time, until the rest is small enough; also what a writer that was
     /// killed has left.
     fn remove_old(&self) {
-        let Ok(entries) = fs::read_dir(&self.folder) else {
-            return;
-        };
-        let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
-            .filter_map(|entry| {
-                let entry = entry.ok()?;
-                let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-                Some((metadata.modified().ok()?, metadata.len(), entry.path()))
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = paths::files_of(&self.folder)
+            .into_iter()
+            .filter_map(|path| {
+                let metadata = fs::symlink_metadata(&path).ok();
+                let metadata = metadata.filter(fs::Metadata::is_file)?;
+                Some((metadata.modified().ok()?, metadata.len(), path))
             })
             .collect();
         files.sort_unstable_by(|a, b| b.cmp(a));

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use stackbeat_tests::workspace;
 
 /// Crates of the workspace whose modules are looked at.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "core",
     "hooks-linux",
     "proto",
     "symbolize",
     "model",
     "collector",
+    "embedded",
     "gate",
     "tools",
     "api",

@@ -8,6 +8,7 @@ mod crashes;
 mod evidence;
 mod gate;
 mod hostile;
+mod in_process;
 mod independent;
 mod interpreter;
 mod interruptions;

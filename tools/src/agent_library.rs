@@ -24,6 +24,10 @@ use stackbeat_symbolize::SymbolCache;
 /// Empty where no agent exists for the target.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.so"));
 
+/// The session inside a program, as the agent.
+static EMBEDDED_SESSION: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat_session.so"));
+
 /// Files that nobody uses stay so long: a program that was recorded with one may start others with it.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 
@@ -48,14 +52,32 @@ pub(crate) fn locate(asked: Option<&Path>) -> Result<PathBuf> {
             .canonicalize()
             .with_context(|| format!("{}: the agent library cannot be used", path.display()));
     }
-    if EMBEDDED.is_empty() {
+    take_out(EMBEDDED)
+}
+
+/// The library with the session inside a program: beside an agent that was asked for, or the embedded one, extracted.
+pub(crate) fn locate_session(asked_agent: Option<&Path>) -> Result<PathBuf> {
+    let variable = std::env::var_os(VARIABLE).filter(|v| !v.is_empty());
+    let asked = asked_agent.map(Path::to_path_buf);
+    if let Some(agent) = asked.or_else(|| variable.map(PathBuf::from)) {
+        let beside = agent.with_file_name("libstackbeat_session.so");
+        return beside.canonicalize().with_context(|| {
+            let path = beside.display();
+            format!("{path}: --in-process needs this library beside the agent")
+        });
+    }
+    take_out(EMBEDDED_SESSION)
+}
+
+fn take_out(content: &[u8]) -> Result<PathBuf> {
+    if content.is_empty() {
         bail!(
             "this binary carries no agent library (it was built for another platform); name one \
              with --agent or {VARIABLE}"
         );
     }
     let folders = folders();
-    let library = extract(&folders, EMBEDDED)?;
+    let library = extract(&folders, content)?;
     for folder in &folders {
         remove_old(folder, &library);
     }

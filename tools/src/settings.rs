@@ -62,7 +62,7 @@ pub(crate) const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";
 /// What the file is called.
 pub(crate) const FILE_NAME: &str = "stackbeat.toml";
 /// Variables that are no settings: name and what it is.
-pub(crate) const OTHER_VARIABLES: [(&str, &str); 4] = [
+pub(crate) const OTHER_VARIABLES: [(&str, &str); 6] = [
     (
         "STACKBEAT_CONFIG",
         "the file to read settings from; empty for none",
@@ -74,6 +74,14 @@ pub(crate) const OTHER_VARIABLES: [(&str, &str); 4] = [
     (
         "STACKBEAT_SESSION",
         "set by `record` for the program: where its agent finds the session",
+    ),
+    (
+        "STACKBEAT_IN_PROCESS",
+        "set by `record --in-process` for the program: the library with the session",
+    ),
+    (
+        "STACKBEAT_IN_PROCESS_OPTIONS",
+        "the same: what that session is to record",
     ),
     (
         "STACKBEAT_CHECK_UNWIND",

@@ -23,7 +23,7 @@ const MAX_INTERPRETERS: usize = 5;
 
 /// The program to start.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     path: PathBuf,
     warnings: Vec<Warning>,
     preload: bool,
@@ -31,24 +31,24 @@ pub(super) struct Program {
 
 impl Program {
     /// The file to execute.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// What the recording will not see.
-    pub(super) fn warnings(&self) -> &[Warning] {
+    pub(crate) fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
     /// Whether its dynamic loader takes the agent silently. Another machine's loader would complain on
     /// stderr, Android's would refuse to start.
-    pub(super) fn preload(&self) -> bool {
+    pub(crate) fn preload(&self) -> bool {
         self.preload
     }
 }
 
 /// Looks the command up and judges it.
-pub(super) fn resolve(options: &Options) -> Result<Program, RecordError> {
+pub(crate) fn resolve(options: &Options) -> Result<Program, RecordError> {
     let name = options.command.first().ok_or(RecordError::NoCommand)?;
     let path = if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
@@ -71,7 +71,7 @@ pub(super) fn resolve(options: &Options) -> Result<Program, RecordError> {
 
 /// Refuses an agent that the dynamic loader would not take: LD_PRELOAD is a list with spaces and colons
 /// between its items (ld.so(8)).
-pub(super) fn check_agent(agent: &Path) -> Result<(), RecordError> {
+pub(crate) fn check_agent(agent: &Path) -> Result<(), RecordError> {
     let refuse = |reason| RecordError::Agent {
         path: agent.to_path_buf(),
         reason,
@@ -212,7 +212,7 @@ fn judge_script(
 
 /// Whether the kernel will set AT_SECURE, so that the loader drops the preload (fs/exec.c,
 /// security/commoncap.c: identities that change, or capabilities gained by a user who is not root).
-pub(super) fn privileged(path: &Path) -> bool {
+pub(crate) fn privileged(path: &Path) -> bool {
     let Ok(metadata) = fs::metadata(path) else {
         return false;
     };
@@ -246,7 +246,7 @@ fn has_capabilities(path: &Path) -> bool {
 }
 
 /// Reads the ELF header and the program headers (gabi). Files that are no ELF are left to the kernel.
-pub(super) fn judge_elf(
+pub(crate) fn judge_elf(
     path: &Path,
     file: &File,
     head: &[u8],
@@ -294,7 +294,7 @@ pub(super) fn judge_elf(
 }
 
 /// What stands in the way, as part of a sentence about a process that runs already.
-pub(super) fn obstacle(warning: &Warning) -> String {
+pub(crate) fn obstacle(warning: &Warning) -> String {
     match warning {
         Warning::Static(path) => format!(
             "{} is statically linked: there is no dynamic linker in it to load the agent",

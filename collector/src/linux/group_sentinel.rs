@@ -11,7 +11,7 @@ use std::io;
 
 /// The process that waits. Ends with its owner, and with the thread that posted it.
 #[derive(Debug)]
-pub(super) struct GroupSentinel {
+pub(crate) struct GroupSentinel {
     pid: libc::pid_t,
 }
 
@@ -21,7 +21,7 @@ impl GroupSentinel {
     /// # Errors
     ///
     /// Those of `fork`.
-    pub(super) fn post() -> io::Result<GroupSentinel> {
+    pub(crate) fn post() -> io::Result<GroupSentinel> {
         // SAFETY: takes nothing and cannot fail.
         let parent = unsafe { libc::getpid() };
         // SAFETY: the child calls only async-signal-safe functions and allocates nothing.
@@ -33,7 +33,7 @@ impl GroupSentinel {
     }
 
     /// Whether the group was sent this signal since the group sentinel was posted.
-    pub(super) fn has_got(&self, signal: libc::c_int) -> bool {
+    pub(crate) fn has_got(&self, signal: libc::c_int) -> bool {
         fs::read_to_string(format!("/proc/{}/status", self.pid))
             .ok()
             .and_then(|status| pending(&status))

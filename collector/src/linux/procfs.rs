@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
+use stackbeat_symbolize::paths;
 
 use crate::drain::system::name_of_file;
 
@@ -282,6 +284,13 @@ pub(super) fn mapped_file(pid: Pid, address: u64) -> Option<String> {
 pub(super) fn thread_count(pid: Pid) -> Option<u64> {
     let links = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
     links.checked_sub(2)
+}
+
+/// The threads of a process; none when it is gone.
+pub(super) fn threads(pid: Pid) -> Vec<Tid> {
+    let files = paths::files_of(Path::new(&format!("/proc/{pid}/task")));
+    let tid = |path: &PathBuf| path.file_name()?.to_str()?.parse().ok().map(Tid);
+    files.iter().filter_map(tid).collect()
 }
 
 /// The name of a thread.

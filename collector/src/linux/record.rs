@@ -13,11 +13,9 @@ use std::sync::atomic::AtomicU32;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use stackbeat_core::clock::{self, Snapshot};
 use stackbeat_core::ids::Pid;
-use stackbeat_core::shm::layout::{ClockSource, SESSION_VARIABLE, on_ticks};
+use stackbeat_core::shm::layout::SESSION_VARIABLE;
 use stackbeat_core::sync::Ordering;
-use stackbeat_proto::columns::time_unit_ns;
 
 use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
@@ -31,18 +29,17 @@ use super::system::Linux;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
 use super::{runtime_options, systrace, ticker};
-use crate::drain::Drainer;
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
 use crate::session::control::{self, Server, Session};
 use crate::session::drainer::DrainThread;
 use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
+use crate::session::open::{Opened, Opening};
 use crate::session::options::{Options, Outcome, Progress};
-use crate::session::shared::Shared;
+use crate::session::shared::{Place, Shared};
 use crate::session::storage;
 use crate::session::trace_header;
-use crate::writer::Writer;
 
 /// Distance between two reports of progress.
 const PROGRESS: Duration = Duration::from_millis(250);
@@ -249,66 +246,31 @@ pub(super) fn begin(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Setup, RecordError> {
     let cpu_before = clocks::own_cpu();
-    let source = clock::best_source();
-    if source == ClockSource::Monotonic {
-        warnings.push(Warning::NoCycleCounter);
-    }
     let chosen = kernel_clock::choose(options)?;
-    let start = Snapshot::take(source);
-    let session_id = trace_header::session_id();
-    // The mapping first: an output that is to be replaced is only touched when recording can begin.
-    let (mapping, storage, moved) = storage::create(options, session_id)?;
-    let mut writer = create_output(options)?;
-    let control = mapping.control();
-    control
-        .sampling_clock
-        .store(chosen.clock as u32, Ordering::Relaxed);
-    if chosen.begins_on_ticks {
-        control
-            .begins_on_ticks
-            .store(on_ticks::AT_FIRST, Ordering::Relaxed);
-    }
-    control
-        .timer_ns
-        .store(chosen.timer_ns as u32, Ordering::Relaxed);
-    let mut header = trace_header::header(options, session_id, &start, &chosen);
-    if let Some(directory) = &subject.working_directory {
-        header.working_directory.clone_from(directory);
-    }
-    writer.write_header(header).map_err(|source| {
-        finish::remove_output(&options.output);
-        RecordError::Output {
-            path: options.output.clone(),
-            source,
-        }
-    })?;
-    warnings.extend(moved);
-    warnings.extend(systrace::prepare(options, &mapping));
-    for warning in &*warnings {
-        progress(&Progress::Warning(warning.clone()));
-    }
-
-    let shared = Arc::new(Shared::new(mapping));
-    let mapping_name = storage
-        .path
-        .file_name()
-        .unwrap_or_default()
-        .as_encoded_bytes();
-    let mut drainer = Drainer::new(
-        Box::new(Linux::of_session(mapping_name, subject.first_pid)),
+    let opening = Opening {
+        options,
+        chosen: &chosen,
+        place: Place::Outside,
+        working_directory: subject.working_directory.as_ref(),
+    };
+    let Opened {
+        shared,
+        storage,
+        drain_thread,
         source,
-        &start,
-        time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
-        options.compress,
-    );
-    let second = Snapshot::take(source);
-    drainer.add_snapshot(&second);
-    let cycles_in = |ns| drainer.converter.to_cycles(ns);
-    storage::set_clock(&shared.mapping, source, options.long_wait_ns, cycles_in);
+        start,
+        session_id,
+        mapping_name,
+    } = opening.open(
+        |mapping| systrace::prepare(options, mapping),
+        |mapping_name| Box::new(Linux::of_session(mapping_name, subject.first_pid)),
+        warnings,
+        progress,
+    )?;
+    let mapping_name = &*mapping_name;
 
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
-    let drain_thread = DrainThread::new(Arc::clone(&shared), drainer, writer);
     let sampler = Sampler::new(options.interrupt_running, mapping_name);
     if options.count_calls {
         ticker::count_all_calls(&shared);
@@ -366,18 +328,6 @@ pub(super) fn begin(
             tree,
         },
         cpu_before,
-    })
-}
-
-fn create_output(options: &Options) -> Result<Writer, RecordError> {
-    Writer::create(&options.output, options.overwrite).map_err(|source| match source.kind() {
-        std::io::ErrorKind::AlreadyExists => RecordError::OutputExists {
-            path: options.output.clone(),
-        },
-        _ => RecordError::Output {
-            path: options.output.clone(),
-            source,
-        },
     })
 }
 

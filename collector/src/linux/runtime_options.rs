@@ -15,7 +15,7 @@ const NODE_SWITCHES: [&str; 2] = ["--perf-basic-prof", "--interpreted-frames-nat
 const FIRST_LINE_BYTES: u64 = 256;
 
 /// The variable to set for a program, with what our environment has of it. `None`: nothing is to be added.
-pub(super) fn variable(program: &Path) -> Option<(&'static str, OsString)> {
+pub(crate) fn variable(program: &Path) -> Option<(&'static str, OsString)> {
     extended(program, std::env::var_os(NODE_VARIABLE).as_deref())
 }
 

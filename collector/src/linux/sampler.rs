@@ -13,7 +13,7 @@ mod adopt;
 mod busy;
 mod idle;
 mod kernel;
-pub(super) mod kernel_clock;
+pub(crate) mod kernel_clock;
 mod signal_choice;
 mod unregistered;
 mod unregistered_threads;
@@ -135,7 +135,7 @@ struct Process {
 
 /// The sampler's state.
 #[derive(Debug, Default)]
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     /// By class and phase: threads that were active of late.
     active: [[Vec<Thread>; PHASES]; CLASSES],
     /// Those that the kernel's clock is to sample, and that it does not know yet.
@@ -184,7 +184,7 @@ pub(super) struct Sampler {
 impl Sampler {
     /// `interrupt` false: only keeps the books that ticking needs. `mapping_name` is the file name of
     /// the session's mapping.
-    pub(super) fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
+    pub(crate) fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
         Sampler {
             interrupt,
             has_barriers: platform::barrier_everywhere(),

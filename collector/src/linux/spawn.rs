@@ -47,7 +47,7 @@ static NOTE_INHERITED: extern "C" fn() = note_inherited;
 /// The calling thread's signal state while the collector works: everything that it wants to hear of
 /// is blocked and read from a descriptor; the program gets what was there before.
 #[derive(Debug)]
-pub(super) struct SignalState {
+pub(crate) struct SignalState {
     taken: libc::sigset_t,
     mask: libc::sigset_t,
     sigchld: libc::sigaction,
@@ -55,7 +55,7 @@ pub(super) struct SignalState {
 
 impl SignalState {
     /// Blocks `signals` in this thread, and sees to it that ended children can be waited for.
-    pub(super) fn take_over(signals: &[libc::c_int]) -> io::Result<SignalState> {
+    pub(crate) fn take_over(signals: &[libc::c_int]) -> io::Result<SignalState> {
         let mut state = SignalState {
             taken: signal_set(signals),
             // SAFETY: both are plain data for which all zeros is valid.
@@ -108,7 +108,7 @@ impl Drop for SignalState {
 }
 
 /// A set of these signals.
-pub(super) fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
+pub(crate) fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: the set is initialized by sigemptyset; sigaddset refuses bad numbers.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -122,7 +122,7 @@ pub(super) fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
 
 /// What to start.
 #[derive(Debug)]
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     pub path: &'a Path,
     pub command: &'a [OsString],
     /// Added to LD_PRELOAD, in front.
@@ -133,7 +133,7 @@ pub(super) struct Start<'a> {
 
 /// A child of ours that has not been waited for yet.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(crate) struct Child {
     pub pid: libc::pid_t,
     /// `None` on kernels before 5.3.
     pub pidfd: Option<OwnedFd>,
@@ -217,7 +217,7 @@ fn environment(start: &Start) -> Vec<(OsString, OsString)> {
 }
 
 /// Starts the program. When `exec` fails, its error is returned and no child is left.
-pub(super) fn spawn(start: &Start, state: &SignalState) -> io::Result<Child> {
+pub(crate) fn spawn(start: &Start, state: &SignalState) -> io::Result<Child> {
     let image = Image::new(start)?;
     let (report_read, report_write) = pipe()?;
     let inherited = INHERITED.load(Ordering::Relaxed);

@@ -14,7 +14,7 @@ use super::spawn::{Child, signal_set};
 use super::transfers::Transfers;
 
 /// Signals that are read from a descriptor while a session lasts.
-pub(super) const HANDLED: [libc::c_int; 12] = [
+pub(crate) const HANDLED: [libc::c_int; 12] = [
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTERM,
@@ -32,7 +32,7 @@ pub(super) const HANDLED: [libc::c_int; 12] = [
 
 /// Why `Supervisor::wait` came back.
 #[derive(Debug)]
-pub(super) enum Wake {
+pub(crate) enum Wake {
     /// The time is over.
     Timeout,
     /// The program was stopped and continued, or a signal was handed on.
@@ -53,7 +53,7 @@ pub(super) enum Wake {
 
 /// Watches over one child.
 #[derive(Debug)]
-pub(super) struct Supervisor {
+pub(crate) struct Supervisor {
     child: Child,
     signals: OwnedFd,
     /// `None` where there can be no further process: signals to the group then reach the program twice.
@@ -68,7 +68,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     /// The descriptor that signals are read from. The signals must be blocked already.
-    pub(super) fn signal_descriptor() -> io::Result<OwnedFd> {
+    pub(crate) fn signal_descriptor() -> io::Result<OwnedFd> {
         let set = signal_set(&HANDLED);
         // SAFETY: the set is valid; -1 asks for a new descriptor.
         let fd =
@@ -82,7 +82,7 @@ impl Supervisor {
 
     /// `dump_signal` is one of those that are handled; it is not handed on. `sentinel` has been there
     /// since before the child was started.
-    pub(super) fn new(
+    pub(crate) fn new(
         child: Child,
         signals: OwnedFd,
         sentinel: Option<GroupSentinel>,
@@ -99,17 +99,17 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn pid(&self) -> libc::pid_t {
+    pub(crate) fn pid(&self) -> libc::pid_t {
         self.child.pid
     }
 
     /// Whether a dump was asked for since the last call.
-    pub(super) fn take_dump_wanted(&mut self) -> bool {
+    pub(crate) fn take_dump_wanted(&mut self) -> bool {
         std::mem::take(&mut self.dump_wanted)
     }
 
     /// Waits at most `timeout` for something to happen.
-    pub(super) fn wait(&mut self, timeout: Duration) -> Wake {
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Wake {
         let pidfd = match &self.child.pidfd {
             Some(fd) if !self.ended => fd.as_raw_fd(),
             // poll leaves out negative descriptors.
@@ -141,7 +141,7 @@ impl Supervisor {
     }
 
     /// Whether somebody wants us to end; signals that came before the program's end do not count.
-    pub(super) fn leave_wanted(&mut self) -> bool {
+    pub(crate) fn leave_wanted(&mut self) -> bool {
         self.read_signals()
     }
 

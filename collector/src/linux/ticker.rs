@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stackbeat_core::shm::layout::{CLASSES, Mode, PHASES, buffer_state};
+use stackbeat_core::shm::layout::{CLASSES, PHASES, buffer_state};
 use stackbeat_core::shm::throttle::{self, Ticker};
 use stackbeat_core::{clock, platform};
 
@@ -21,7 +21,8 @@ use crate::session::budget::Keeper;
 use crate::session::clocks::now_ns;
 use crate::session::jit_maps::JitMaps;
 use crate::session::options::{Budget, MAX_INTERVAL_NS, MIN_INTERVAL_NS};
-use crate::session::shared::{Shared, count};
+use crate::session::shared::{Place, Shared, count};
+use crate::session::storage;
 
 /// From a tick to the poll of who captured by a hook: at most this, ns, and this part of the interval.
 const HOOK_TIME_NS: u64 = 2_000;
@@ -44,9 +45,6 @@ const PARKED_POLL_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// are asked about one by one.
 const CLOCK_SHARE: u64 = 500;
 const CLOCK_LONGEST_NS: u64 = 500_000_000;
-/// Thread entries in reserve, so that threads started until the next tick find one.
-const SPARE_THREADS: u32 = 1024;
-
 /// How long the ticker asks to run at a time, ns: the least that the kernel grants (kernel/sched/syscalls.c,
 /// `__setparam_fair`).
 const SLICE_NS: u64 = 100_000;
@@ -70,7 +68,7 @@ struct Schedule {
 /// Runs until the session stops.
 ///
 /// `cpu_before`: CPU time that this process had used when the session began.
-pub(super) fn run(
+pub(crate) fn run(
     shared: &Shared,
     mut sampler: Sampler,
     budget: Option<Budget>,
@@ -125,7 +123,10 @@ pub(super) fn run(
             if !sampler.has_ticks() {
                 let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
-                platform::wait(&control.clock_calls, calls, Some(wait_ns));
+                // Inside the program the drain calls when there was something, and agents when entries get scarce.
+                let is_called = shared.place == Place::Inside && !sampler.awaits_timers();
+                let wait_ns = (!is_called).then_some(wait_ns);
+                platform::wait(&control.clock_calls, calls, wait_ns);
             }
             // Somebody may be on ticks from here on.
             schedules = begin(shared, now_ns());
@@ -273,7 +274,7 @@ pub(super) fn count_all_calls(shared: &Shared) {
 /// The words stay as they are; threads need entries all the same.
 fn keep_counting(shared: &Shared) {
     while !shared.stopping() {
-        reserve_threads(shared);
+        storage::reserve_threads(&shared.mapping);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -321,7 +322,9 @@ impl Upkeep {
     }
 
     fn step(&mut self, shared: &Shared, sampler: &Sampler, now_ns: u64) {
-        reserve_threads(shared);
+        if shared.place == Place::Outside {
+            storage::reserve_threads(&shared.mapping);
+        }
         watch_pool(shared, &mut self.pool_polls, &mut self.random);
         self.unix_peers.step(&shared.mapping, now_ns);
         self.jit_maps.step(shared, sampler.processes(), now_ns);
@@ -396,7 +399,7 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
     ticker.advance_all(control);
     while !is_on(shared) && !shared.stopping() {
         platform::wait(&control.switch, 0, Some(RESTING_POLL_NS));
-        reserve_threads(shared);
+        storage::reserve_threads(&shared.mapping);
     }
 }
 
@@ -417,6 +420,11 @@ fn park(
     let mut has_moved = false;
     while throttle::is_parked(control) && is_on(shared) && !shared.stopping() && !has_moved {
         meanwhile(ticker, sampler);
+        if shared.place == Place::Inside {
+            // Threads without a timer that run without a hook are not worth a wake-up.
+            platform::wait(&control.parked, 1, None);
+            continue;
+        }
         platform::wait(&control.parked, 1, Some(poll_ns));
         sampler.refresh(shared, now_ns());
         if control.has_kernel_clock() {
@@ -483,28 +491,6 @@ fn watch_pool(shared: &Shared, polls: &mut u16, random: &mut Random) {
     *polls = *polls << 1 | u16::from(is_taken);
     if polls.count_ones() > u16::BITS / 2 {
         shared.want_drain();
-    }
-}
-
-/// Gives more thread entries and sub-buffers their storage before agents need them.
-fn reserve_threads(shared: &Shared) {
-    let control = shared.mapping.control();
-    let capacity = shared.mapping.layout().capacity.threads;
-    let used = control.threads_used.load(Ordering::Relaxed).min(capacity);
-    let limit = control.threads_limit.load(Ordering::Relaxed);
-    if used.saturating_add(SPARE_THREADS) > limit && limit < capacity {
-        // Without room threads stay unregistered, and agents count them.
-        let _ = shared.mapping.extend_threads(limit.saturating_mul(2));
-    }
-    // A thread holds one sub-buffer at a time. What is there now has room for those of usual programs.
-    let buffers = used.saturating_add(SPARE_THREADS);
-    if buffers > shared.mapping.buffers()
-        && control.mode.load(Ordering::Relaxed) == Mode::Endless as u32
-    {
-        // Without room records are lost, and agents count them.
-        let _ = shared
-            .mapping
-            .extend_buffers(buffers.next_multiple_of(SPARE_THREADS));
     }
 }
 

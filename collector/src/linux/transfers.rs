@@ -32,7 +32,7 @@ const BYTES_READ_AT: usize = 2;
 
 /// Amounts of one process so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Transfers([u64; LINES.len()]);
+pub(crate) struct Transfers([u64; LINES.len()]);
 
 impl Transfers {
     /// `None`: there is no such process, it may not be read (it has another user), or the kernel does not count.

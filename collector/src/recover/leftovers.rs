@@ -12,8 +12,10 @@ use std::time::{Duration, SystemTime};
 
 use stackbeat_core::shm::layout::buffer_state;
 use stackbeat_core::shm::mapping::{Mapping, MappingError};
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::summary::Outcome;
+use stackbeat_symbolize::paths;
 
 use super::{COPY_PREFIX, Orphan, checked_open, header_of, is_user_of, session_id, trace_of};
 use crate::session::storage::PREFIX;
@@ -73,6 +75,39 @@ pub fn tidy(folder: &Path, youngest: Duration) -> Leftovers {
         }
     }
     found
+}
+
+/// Mappings in `folder` of this user's sessions inside programs whose process is gone. The lock is
+/// free then: who makes a mapping locks its file before it is complete.
+pub(crate) fn of_embedded(folder: &Path) -> Vec<Abandoned> {
+    let is_one = |path: PathBuf| {
+        let (lock, _) = abandoned(&path, Duration::ZERO)?;
+        let mapping = checked_open(&path).ok()?;
+        let pid = mapping.header().collector_pid.load(Ordering::Relaxed);
+        // Its own process takes part.
+        let is_inside =
+            registry::processes(&mapping).any(|(_, e)| e.pid.load(Ordering::Relaxed) == pid);
+        let trace = trace_of(&mapping);
+        (is_inside && trace.is_absolute()).then_some(Abandoned {
+            mapping: path,
+            pid,
+            trace,
+            _lock: lock,
+        })
+    };
+    paths::files_of(folder)
+        .into_iter()
+        .filter(|path| is_name_of_ours(path.file_name().unwrap_or_default().as_bytes()))
+        .filter_map(is_one)
+        .collect()
+}
+
+/// What a session inside a program has left. Nobody else completes it meanwhile.
+pub(crate) struct Abandoned {
+    pub mapping: PathBuf,
+    pub pid: u32,
+    pub trace: PathBuf,
+    _lock: File,
 }
 
 /// Whether a recorder or `recover` makes files of such a name: `stackbeat.PID.8 HEXADECIMAL DIGITS`, or

@@ -28,7 +28,7 @@ use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
 use partial::Partial;
-use stackbeat_symbolize::SymbolCache;
+use stackbeat_symbolize::{SymbolCache, paths};
 
 /// Real time and monotonic time may drift apart that much within one run of a machine.
 const SAME_BOOT_NS: u64 = 600 * 1_000_000_000;
@@ -198,7 +198,7 @@ pub fn recover(
         }
     }
     let same = |path: &Option<PathBuf>| {
-        let canonical = |p: &Path| fs::canonicalize(p).ok();
+        let canonical = |p: &Path| paths::real(p);
         path.as_deref()
             .is_some_and(|p| canonical(p).is_some() && canonical(p) == canonical(output))
     };
@@ -287,14 +287,13 @@ fn find(source: &Path) -> Result<Found, RecoverError> {
 /// The mapping of a session, where mappings are made.
 fn mapping_of(id: &[u8]) -> Option<PathBuf> {
     let folders = storage::default_folders();
-    let items = folders
-        .iter()
-        .filter_map(|f| fs::read_dir(f).ok())
-        .flatten();
+    let items = folders.iter().flat_map(|folder| paths::files_of(folder));
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.as_bytes().starts_with(PREFIX.as_bytes())
+    };
     items
-        .flatten()
-        .filter(|item| item.file_name().as_bytes().starts_with(PREFIX.as_bytes()))
-        .map(|item| item.path())
+        .filter(is_ours)
         .find(|path| open_read_only(path).is_some_and(|m| session_id(&m) == id))
 }
 
@@ -303,7 +302,7 @@ fn checked_open(path: &Path) -> Result<Mapping, MappingError> {
     Mapping::open_read_only(&path)
 }
 
-fn open_read_only(path: &Path) -> Option<Mapping> {
+pub(crate) fn open_read_only(path: &Path) -> Option<Mapping> {
     checked_open(path).ok()
 }
 

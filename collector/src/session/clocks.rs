@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::own_threads;
+
 /// The monotonic clock, ns, without a system call where libc knows how: the ticker reads it five times a tick.
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec {
@@ -13,8 +15,11 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// CPU time of this process so far.
+/// CPU time of the recorder so far: of this process, or of the session's threads inside the program.
 pub(crate) fn own_cpu() -> Duration {
+    if let Some(cpu) = own_threads::cpu() {
+        return cpu;
+    }
     Duration::from_nanos(stackbeat_core::platform::clock_ns(
         libc::CLOCK_PROCESS_CPUTIME_ID,
     ))

@@ -15,7 +15,8 @@ use super::activity::Part;
 use super::clocks::now_ns;
 use super::dump::Frozen;
 use super::orders::Order;
-use super::shared::{Shared, count};
+use super::shared::{Place, Shared, count};
+use super::storage;
 use crate::drain::crash::process_name;
 use crate::drain::lifecycle::Changed;
 use crate::drain::{Drainer, Keep};
@@ -42,6 +43,10 @@ const IDLE_OWNER: Duration = Duration::from_secs(1);
 /// Passes come at most so many times later than usual to save processor time: who reads the trace while it grows waits
 /// for them.
 const MOST_LEISURE: u32 = 4;
+/// Inside the program: the first pass after a pause, and the longest distance of passes that find something. Records are safe in
+/// the mapping; when few sub-buffers are free, agents ask for a pass.
+const FIRST_INSIDE: Duration = Duration::from_secs(1);
+const LONGEST_INSIDE: Duration = Duration::from_secs(8);
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);
 
 /// Everything the drain owns.
@@ -89,7 +94,19 @@ impl DrainThread {
     /// Until the session stops.
     pub(crate) fn run(mut self) -> DrainThread {
         let (mut shortest, mut distance) = (FASTEST, FASTEST);
+        let is_inside = self.shared.place == Place::Inside;
+        let mut is_quiet = false;
         while !self.shared.stopping() {
+            if is_quiet {
+                self.shared.sleep_for_captures();
+                self.shared.drain_begins();
+                self.shared.call_clock();
+                distance = FIRST_INSIDE;
+            }
+            if is_inside {
+                // The mapping's file is a descriptor of this thread's.
+                storage::reserve_threads(&self.shared.mapping);
+            }
             self.shared.sleep(shortest, distance.max(shortest));
             self.shared.drain_begins();
             let stored_before = self.drainer.totals.stored;
@@ -112,11 +129,17 @@ impl DrainThread {
                 Ok(()) if is_tight => URGENT,
                 Ok(()) => FASTEST,
             };
+            let is_empty = self.drainer.totals.stored == stored_before;
+            is_quiet = is_inside && result.is_ok() && is_empty && self.keep == Keep::Nothing;
             distance = match result {
                 Err(_) => AFTER_FAILURE,
+                Ok(()) if is_inside && self.keep == Keep::Nothing && fill <= COMFORTABLE_FILL => {
+                    self.shared.call_clock();
+                    (distance * 2).clamp(FIRST_INSIDE, LONGEST_INSIDE)
+                }
                 Ok(()) if self.keep == Keep::Records => USUAL,
                 // Threads that sleep may hold much of the pool: that is no reason to hurry.
-                Ok(()) if self.drainer.totals.stored == stored_before => (distance * 2).min(IDLE),
+                Ok(()) if is_empty => (distance * 2).min(IDLE),
                 Ok(()) if fill > COMFORTABLE_FILL => {
                     let slower = distance.mul_f64((COMFORTABLE_FILL / fill).max(0.1));
                     slower.max(FASTEST)

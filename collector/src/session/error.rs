@@ -295,6 +295,14 @@ pub enum Warning {
         /// Addresses without a name.
         count: u64,
     },
+    /// A session inside a program did not come to its end; its trace was completed from what it left.
+    #[error("{}: its program was killed or became another one; completed from what it left ({lost} records lost)", trace.display())]
+    Completed {
+        /// The trace.
+        trace: PathBuf,
+        /// Records that are in neither.
+        lost: u64,
+    },
     /// A file whose addresses have no names, and why.
     #[error("{0}")]
     WithoutNames(String),

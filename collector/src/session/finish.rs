@@ -16,6 +16,7 @@ use super::drainer::{DrainThread, outcome_of};
 use super::error::Warning;
 use super::jit_maps;
 use super::options::{Options, Outcome, Progress};
+use super::own_threads;
 use super::shared::Shared;
 use super::storage::Storage;
 use crate::drain::lifecycle::believed;
@@ -368,6 +369,8 @@ pub(crate) fn add_names(
     let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
         jit_maps_not_before: not_before,
         cache,
+        // A thread of ours inside the program is one that no hook knows; those of the search would be the program's.
+        without_threads: own_threads::cpu().is_some(),
         ..Default::default()
     });
     for (upid, pid) in drainer.lifecycle.pids() {

@@ -2,7 +2,8 @@
 //! thread, pace and budget, control, dumps, and its end.
 //!
 //! - `options`, `error`, `attach_error`, `dump_error`, `orders`: what is asked of it, and what can go wrong
-//! - `shared`, `storage`, `activity`, `clocks`, `trace_header`: what its threads share
+//! - `shared`, `storage`, `activity`, `clocks`, `trace_header`: what its threads share; `open`: all of it made
+//! - `own_threads`: those of a session inside the program
 //! - `drainer`: the drain's thread; `kept`: what parts of the recorder keep of each live thread
 //! - `pace`, `budget`, `cost`: the intervals, and what a recording costs; `cpus`: which processors the program runs on
 //! - `control`, `protocol`, `dump`, `auto_dump`: clients, dumps that are asked for, and those that come by themselves
@@ -23,8 +24,10 @@ pub(crate) mod error;
 pub(crate) mod finish;
 pub(crate) mod jit_maps;
 pub(crate) mod kept;
+pub(crate) mod open;
 pub(crate) mod options;
 pub(crate) mod orders;
+pub(crate) mod own_threads;
 mod pace;
 pub mod protocol;
 pub(crate) mod shared;

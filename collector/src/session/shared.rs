@@ -131,11 +131,21 @@ pub(crate) struct State {
     reasons: Vec<Reason>,
 }
 
+/// Where a session's threads are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a process of their own.
+    Outside,
+    /// In the program: they wake up for nothing but captures, and leave its signals alone.
+    Inside,
+}
+
 /// One session.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Goes before the mapping does.
-    guard: Guard,
+    /// Goes before the mapping does. A program keeps its own handler of SIGBUS.
+    guard: Option<Guard>,
+    pub place: Place,
     pub mapping: Mapping,
     pub figures: Figures,
     /// Polls that nobody waits for may come so many times later than usual, because the recorder is to save
@@ -149,9 +159,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(mapping: Mapping) -> Shared {
+    pub(crate) fn new(mapping: Mapping, place: Place) -> Shared {
         Shared {
-            guard: Guard::new(&mapping),
+            guard: (place == Place::Outside).then(|| Guard::new(&mapping)),
+            place,
             mapping,
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
@@ -172,7 +183,7 @@ impl Shared {
 
     /// Whether somebody has cut the mapping's file off. Nothing is captured from then on.
     pub(crate) fn was_cut(&self) -> bool {
-        let was_cut = self.guard.was_cut();
+        let was_cut = self.guard.as_ref().is_some_and(Guard::was_cut);
         if was_cut {
             self.mapping.control().switch.store(0, Ordering::SeqCst);
         }
@@ -285,6 +296,24 @@ impl Shared {
     /// Wakes the drain. Agents do the same.
     pub(crate) fn want_drain(&self) {
         self.mapping.want_drain();
+    }
+
+    /// Sleeps until something is captured or somebody wants the drain; only inside the program.
+    pub(crate) fn sleep_for_captures(&self) {
+        let control = self.mapping.control();
+        self.drain_begins();
+        control.asleep.store(1, Ordering::SeqCst);
+        while control.drain.load(Ordering::SeqCst) != 0 && !self.stopping() {
+            platform::wait(&control.drain, 1, None);
+        }
+        control.asleep.store(0, Ordering::SeqCst);
+    }
+
+    /// Has the ticker look at threads that came or went, where none is on ticks.
+    pub(crate) fn call_clock(&self) {
+        let control = self.mapping.control();
+        control.clock_calls.fetch_add(1, Ordering::SeqCst);
+        platform::wake(&control.clock_calls, 1);
     }
 
     /// The drain begins a pass: who wants one from here on wants another.

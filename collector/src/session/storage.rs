@@ -21,6 +21,8 @@ pub(crate) const PREFIX: &str = "stackbeat.";
 /// Sub-buffers get bigger in big pools, so that there are not too many to look at.
 const BUFFER_BYTES: u32 = 4096;
 const MAX_BUFFERS: u64 = 16_384;
+/// Thread entries in reserve, so that threads started until the next tick find one.
+const SPARE_THREADS: u32 = 1024;
 /// Threads with counts of their own, where calls are counted: 4 KiB each.
 const CALL_ROWS: u32 = 4096;
 
@@ -226,4 +228,22 @@ pub(crate) fn set_clock(
     control
         .long_wait_cycles
         .store(long_wait_ns.map_or(0, cycles_in), Ordering::Relaxed);
+}
+
+/// Gives more thread entries and sub-buffers their storage before agents need them.
+pub(crate) fn reserve_threads(mapping: &Mapping) {
+    let control = mapping.control();
+    let capacity = mapping.layout().capacity.threads;
+    let used = control.threads_used.load(Ordering::Relaxed).min(capacity);
+    let limit = control.threads_limit.load(Ordering::Relaxed);
+    if used.saturating_add(SPARE_THREADS) > limit && limit < capacity {
+        // Without room threads stay unregistered, and agents count them.
+        let _ = mapping.extend_threads(limit.saturating_mul(2));
+    }
+    // A thread holds one sub-buffer at a time. What is there now has room for those of usual programs.
+    let buffers = used.saturating_add(SPARE_THREADS);
+    if buffers > mapping.buffers() && control.mode.load(Ordering::Relaxed) == Mode::Endless as u32 {
+        // Without room records are lost, and agents count them.
+        let _ = mapping.extend_buffers(buffers.next_multiple_of(SPARE_THREADS));
+    }
 }

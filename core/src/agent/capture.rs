@@ -21,7 +21,7 @@ use crate::platform;
 use crate::platform::rseq;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::probe::Probe;
-use crate::shm::buffer::{self, Writer};
+use crate::shm::buffer::{self, Pool, Writer};
 use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
 use crate::shm::mapping::Mapping;
 use crate::shm::record_format::{self, RecordBuffer, Waited, Woke, flags};
@@ -281,9 +281,21 @@ impl Capture<'_> {
         };
         let node = self.record(registers, now, generation);
         buffer::end_capture(self.entry);
+        if self.control.asleep.load(Ordering::Relaxed) != 0 {
+            self.wake_drain();
+        }
         let took = session::now().saturating_sub(now);
         capture_cost::add_capture(self.control, self.entry, took, self.request.overdue);
         node
+    }
+
+    /// The drain sleeps until something is captured. A store that it makes at this very moment may be missed: then the next
+    /// capture wakes it, or the end of the session.
+    #[cold]
+    fn wake_drain(&self) {
+        if self.control.asleep.swap(0, Ordering::SeqCst) != 0 {
+            self.mapping.want_drain();
+        }
     }
 
     /// Announces which generation of the CallstackTable this capture uses. The collector replaces the

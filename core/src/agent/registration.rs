@@ -7,10 +7,14 @@ use super::{kernel_clock, main_stack, own_stack, session, signal_wait};
 use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::probe::Probe;
+use crate::shm::buffer::Pool;
 use crate::shm::registry::{self, NewThread};
 use crate::shm::signal_gate;
 use crate::shm::throttle;
 use core::sync::atomic::Ordering;
+
+/// With fewer thread entries in reserve the collector is called, which may sleep for long.
+const FEW_ENTRIES: u32 = 512;
 
 /// Gives the thread memory of its own.
 pub(super) fn has_memory(block: &Block) -> bool {
@@ -91,6 +95,11 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
         block.set(flag::REFUSED);
         return false;
     };
+    let limit = mapping.control().threads_limit.load(Ordering::Relaxed);
+    if limit.saturating_sub(index) < FEW_ENTRIES {
+        kernel_clock::call_if_asleep(mapping.control());
+        mapping.want_drain();
+    }
     // The first signal, whose handler the main thread has not installed yet.
     let first = platform::signal_bit(libc::SIGURG as u32);
     if scratch.program_mask & first != 0 && entry.has_kernel_clock() {

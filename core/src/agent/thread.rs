@@ -34,6 +34,11 @@ pub(super) fn register() -> bool {
     is_registered
 }
 
+/// The calling thread is the session's own: hooks pass straight through on it from here on.
+pub fn own_thread() {
+    tls::block().set(flag::OWN);
+}
+
 /// The calling thread is about to create one.
 pub fn creating_thread() -> Creator {
     let block = tls::block();

@@ -79,6 +79,8 @@ pub mod flag {
     pub const NO_MEMORY: u32 = 32;
     /// The thread pointer is not libc's: this block is nobody's.
     pub const FOREIGN: u32 = 64;
+    /// A thread of the session itself, inside the program: never captured, never registered.
+    pub const OWN: u32 = 128;
     /// Any of them.
     pub const ANY: u32 = u32::MAX;
 }

@@ -44,7 +44,7 @@ pub use waker_tables::{
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 20;
+pub const ABI_VERSION: u32 = 21;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -403,6 +403,9 @@ pub struct Control {
     pub begins_on_ticks: AtomicU32,
     /// Shortest time between two signals of a thread's timer, ns: the kernel's tick.
     pub timer_ns: AtomicU32,
+    /// 1: the drain sleeps without an end, because nothing was captured of late. The next capture stores 0 and wakes it. Only
+    /// a session inside the program sleeps so.
+    pub asleep: AtomicU32,
 }
 
 impl Control {

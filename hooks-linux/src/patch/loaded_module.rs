@@ -2,7 +2,7 @@
 //! function it asks for.
 
 use super::library;
-use crate::{resolve, stdio};
+use crate::{own_session, resolve, stdio};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, dl_phdr_info};
@@ -130,7 +130,8 @@ impl Module {
             }
         }
         let is_loader = module.range.0 <= loader && loader < module.range.1;
-        if dynamic.is_null() || is_loader || core::ptr::eq(dynamic, resolve::own_dynamic()) {
+        let is_ours = core::ptr::eq(dynamic, resolve::own_dynamic());
+        if dynamic.is_null() || is_loader || is_ours || own_session::is_library(module.range) {
             return None;
         }
         module.dynamic = dynamic.addr();

@@ -72,6 +72,10 @@ pub(crate) struct RecordArgs {
     /// Go on after the program has ended until its children have ended too.
     #[arg(long, help_heading = PROCESSES)]
     pub wait_children: bool,
+    /// Record from inside the program: no process beside it, and no wake-up while it idles. With fewer
+    /// means: docs/in-process.md.
+    #[arg(long, help_heading = PROCESSES, hide_short_help = true)]
+    pub in_process: bool,
     /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse, help_heading = PROCESSES, hide_short_help = true)]
     pub cpus: Option<CpuList>,

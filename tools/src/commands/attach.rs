@@ -32,6 +32,7 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
         capture: args.capture,
         no_children: args.no_children,
         wait_children: false,
+        in_process: false,
         cpus: None,
         no_runtime_options: false,
         shares_processor: false,

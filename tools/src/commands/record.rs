@@ -12,7 +12,7 @@ use std::process::ExitStatus;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
-use stackbeat_collector::session::{Dumps, Options, Outcome, Systrace};
+use stackbeat_collector::session::{ClockChoice, Dumps, Options, Outcome, Systrace};
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::Mode;
 
@@ -35,7 +35,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     if !args.log.quiet && !args.log.json {
         recover::tidy();
     }
-    let outcome = record(&options, args.log.quiet)?;
+    let outcome = match args.in_process {
+        true => record_in_process(args, &options)?,
+        false => record(&options, args.log.quiet)?,
+    };
     outcome::print(&options, &outcome, &args.log);
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         stackbeat_collector::die_of(signal);
@@ -47,6 +50,34 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
 pub(crate) fn record(options: &Options, quiet: bool) -> Result<Outcome> {
     let mut display = progress::Display::new(quiet);
     let outcome = stackbeat_collector::record(options, &mut |p| display.show(p));
+    display.clear();
+    Ok(outcome?)
+}
+
+/// Records by a session inside the program.
+fn record_in_process(args: &RecordArgs, options: &Options) -> Result<Outcome> {
+    let refused = [
+        ("mode", args.capture.mode != ModeArg::Endless),
+        ("wait-children", args.wait_children),
+        ("no-interrupt", args.watch.no_interrupt),
+        ("clock", options.clock != ClockChoice::Auto),
+        (
+            "counters",
+            matches!(args.watch.counters, Some(Period::Ns(_))),
+        ),
+        ("start-disabled", options.start_disabled),
+        ("systrace", options.systrace.is_some()),
+        ("dump-on", options.dumps != Dumps::default()),
+    ];
+    if let Some((name, _)) = refused.iter().find(|(_, is_asked)| *is_asked) {
+        bail!(
+            "--in-process does without --{name}: a session inside the program has no process beside it that could do that"
+        );
+    }
+    let library = agent_library::locate_session(args.agent.as_deref())?;
+    let mut display = progress::Display::new(args.log.quiet);
+    let outcome =
+        stackbeat_collector::record_in_process(options, &library, &mut |p| display.show(p));
     display.clear();
     Ok(outcome?)
 }

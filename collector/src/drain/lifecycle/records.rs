@@ -36,12 +36,8 @@ impl Lifecycle {
             .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
             .or_else(|| {
                 let from_here = std::env::current_dir().ok()?.join(&path);
-                from_here
-                    .canonicalize()
-                    .ok()?
-                    .into_os_string()
-                    .into_string()
-                    .ok()
+                let found = stackbeat_symbolize::paths::real(&from_here)?;
+                found.into_os_string().into_string().ok()
             })
             .unwrap_or(path)
     }

@@ -19,6 +19,7 @@ use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::shm::methods::Methods;
+use stackbeat_core::shm::registry;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
@@ -90,6 +91,23 @@ impl OffCpuSampler {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// One look at all threads that wait in hooks at this moment, for a session that has no thread for it and is about to end: its
+/// threads' last waits have no end that would say where they waited.
+pub(crate) fn look_once(shared: &Arc<Shared>, mapping_name: &[u8]) {
+    let mut off_cpu = OffCpu::new(Arc::clone(shared), mapping_name, &Dumps::default());
+    let now = Now {
+        ns: now_ns(),
+        cycles: clock::now(shared.clock_source()),
+    };
+    for (_, entry) in registry::threads(&shared.mapping) {
+        let is_waiting = !(entry.blocking_section.load(Ordering::Relaxed)).is_multiple_of(2);
+        if is_waiting {
+            off_cpu.examine(entry, &mut Seen::default(), now);
+        }
+    }
+    off_cpu.send_found();
 }
 
 /// What is remembered of a thread entry.

@@ -18,6 +18,7 @@ use super::signal_choice::Signals;
 use super::unregistered::{Unregistered, Waits};
 use super::{Process, Sampler};
 use crate::linux::procfs;
+use crate::session::own_threads;
 use crate::session::shared::{Shared, count};
 
 /// Distance between two searches for threads without an entry, ns, and while some of them are about to be met. A
@@ -77,7 +78,8 @@ impl Sampler {
         let mut ours = self.processes.iter().filter(|(_, p)| p.is_ours);
         ours.any(|(index, process)| {
             let entry = shared.mapping.process(*index);
-            procfs::thread_count(process.pid) != Some(process.threads)
+            procfs::thread_count(process.pid)
+                != Some(process.threads + own_threads::count(process.pid))
                 || entry.is_some_and(|e| signal_gate::is_announced(&e.unregistered))
         })
     }
@@ -118,13 +120,11 @@ impl Sampler {
                 continue;
             };
             poll.lose(process, entry);
-            let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", process.pid)) else {
-                continue;
-            };
-            let tids = tasks
-                .flatten()
-                .filter_map(|task| task.file_name().to_str()?.parse().ok().map(Tid))
-                .filter(|tid| !registered.contains(&(process.pid, *tid)));
+            let tids = procfs::threads(process.pid).into_iter();
+            let is_own = |tid| own_threads::count(process.pid) > 0 && own_threads::has(tid);
+            let tids = tids
+                .filter(|tid| !registered.contains(&(process.pid, *tid)))
+                .filter(|tid| !is_own(*tid));
             let (upid, pid) = (process.upid, process.pid);
             let was_there = !std::mem::replace(&mut process.is_searched, true);
             let earliest = adopt::earliest(shared, entry, was_there, poll.now);

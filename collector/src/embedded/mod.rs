@@ -1,0 +1,245 @@
+//! A session inside the program: ticker, sampler and drain are threads of the recorded process, for embedded use and where there can
+//! be no process beside it. Nothing here knows how the library with it was loaded.
+//!
+//! - here: the session from its begin to its end
+//! - `threads`: threads that are none of the program's
+//! - `wanted`: what to record and how, as it is handed over
+//! - [`leftovers`]: what a killed one has left
+//!
+//! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out: the control
+//! socket, the counters, the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for
+//! processes without an agent.
+//!
+//! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
+//! them, and it allocates from memory of its own (the library's global allocator).
+
+pub mod leftovers;
+mod threads;
+mod wanted;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use stackbeat_core::ids::Pid;
+use stackbeat_core::platform;
+
+use crate::linux::off_cpu;
+use crate::linux::sampler::{Sampler, kernel_clock};
+use crate::linux::system::Linux;
+use crate::linux::ticker;
+use crate::session::clocks::{now_ns, own_cpu};
+use crate::session::error::RecordError;
+use crate::session::finish::{Ended, Finisher};
+use crate::session::open::{Opened, Opening};
+use crate::session::options::{ClockChoice, Outcome};
+use crate::session::shared::{Place, Shared};
+use threads::Waiting;
+
+pub use wanted::Wanted;
+
+/// How long the program's end waits for the trace, at most.
+const LONGEST_END: Duration = Duration::from_secs(60);
+
+/// States of the process' session.
+mod state {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const BEGINNING: u32 = 1;
+    pub(super) const RECORDING: u32 = 2;
+    pub(super) const ENDED: u32 = 3;
+    pub(super) const REFUSED: u32 = 4;
+}
+
+/// A [`state`]; a futex word.
+static STATE: AtomicU32 = AtomicU32::new(state::NONE);
+/// The process that began the session: forked children inherit this memory, but none of its threads.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+static SESSION: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
+static BEGUN: Mutex<Result<PathBuf, String>> = Mutex::new(Err(String::new()));
+
+/// What the threads of the session call first.
+pub type OwnThread = extern "C" fn();
+
+/// Begins the session of this process, and returns when it records. Gives the path of its mapping. `previous`: the mapping of the
+/// session that the image before this one began.
+///
+/// # Errors
+/// Why there is none, in words for the user.
+pub fn begin(
+    wanted: Wanted,
+    previous: Option<PathBuf>,
+    own_thread: OwnThread,
+) -> Result<PathBuf, String> {
+    let may_begin = |from| {
+        let to = state::BEGINNING;
+        let changed = STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        changed.is_ok()
+    };
+    if ![state::NONE, state::ENDED, state::REFUSED]
+        .into_iter()
+        .any(may_begin)
+    {
+        return Err("this process has a session already".to_owned());
+    }
+    OWNER.store(std::process::id(), Ordering::Release);
+    let helpers = ["stackbeat ticker", "stackbeat saver"].map(|n| Waiting::start(n, own_thread));
+    let run = move || {
+        let ran = AssertUnwindSafe(|| {
+            let [ticker, saver] = helpers;
+            let ticker = ticker.map_err(RecordError::Thread)?;
+            run(&wanted, previous.as_deref(), ticker, saver.ok())
+        });
+        let ran = std::panic::catch_unwind(ran);
+        let refused = match ran {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(text_of(&error)),
+            Err(_) => Some("the session's thread panicked".to_owned()),
+        };
+        *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let end = match refused {
+            Some(text) if STATE.load(Ordering::Acquire) == state::BEGINNING => {
+                *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Err(text);
+                state::REFUSED
+            }
+            _ => state::ENDED,
+        };
+        advance(end);
+    };
+    if let Err(error) = threads::start("stackbeat drain", own_thread, run) {
+        STATE.store(state::NONE, Ordering::Release);
+        return Err(format!("its thread cannot be started: {error}"));
+    }
+    while STATE.load(Ordering::Acquire) == state::BEGINNING {
+        platform::wait(&STATE, state::BEGINNING, None);
+    }
+    BEGUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Ends the session of this process. Returns when its trace is complete, or cannot be completed in time; then `recover` can.
+pub fn end() {
+    if OWNER.load(Ordering::Acquire) != std::process::id() {
+        return;
+    }
+    {
+        let session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(shared) = session.as_ref() else {
+            return;
+        };
+        shared.stop();
+    }
+    let until_ns = now_ns() + LONGEST_END.as_nanos() as u64;
+    while STATE.load(Ordering::Acquire) == state::RECORDING {
+        let left_ns = until_ns.saturating_sub(now_ns());
+        if left_ns == 0 {
+            return;
+        }
+        platform::wait(&STATE, state::RECORDING, Some(left_ns));
+    }
+}
+
+fn advance(to: u32) {
+    STATE.store(to, Ordering::Release);
+    platform::wake(&STATE, u32::MAX >> 1);
+}
+
+/// What the session's first thread does.
+fn run(
+    wanted: &Wanted,
+    previous: Option<&Path>,
+    ticker: Waiting,
+    saver: Option<Waiting>,
+) -> Result<Outcome, RecordError> {
+    let mut options = wanted.options(command_line())?;
+    if let Some(previous) = previous {
+        leftovers::number_output(&mut options.output, previous);
+    }
+    options.clock = match kernel_clock::probe_timers() {
+        // Whoever does not compute costs nothing then.
+        Ok(_) => ClockChoice::Timer,
+        Err(_) => ClockChoice::Tick,
+    };
+    let chosen = kernel_clock::choose(&options)?;
+    let cpu_before = own_cpu();
+    let own_pid = Pid(std::process::id());
+    let mut warnings = Vec::new();
+    let opening = Opening {
+        options: &options,
+        chosen: &chosen,
+        place: Place::Inside,
+        working_directory: None,
+    };
+    let Opened {
+        shared,
+        storage,
+        drain_thread,
+        start,
+        mapping_name,
+        ..
+    } = opening.open(
+        |_| None,
+        |mapping_name| Box::new(Linux::of_session(mapping_name, own_pid)),
+        &mut warnings,
+        &mut |_| {},
+    )?;
+    let sampler = Sampler::new(true, &mapping_name);
+    let of_ticker = Arc::clone(&shared);
+    let budget = options.budget();
+    let ticker = ticker.run(move || ticker::run(&of_ticker, sampler, budget, false, cpu_before));
+    let program_began_at = SystemTime::now();
+    shared.mapping.control().switch.store(1, Ordering::SeqCst);
+    *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shared));
+    *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Ok(storage.path.clone());
+    advance(state::RECORDING);
+
+    let symbolize = wanted.symbolize;
+    let saver = saver.and_then(|saver| saver.run(move || _ = leftovers::complete(symbolize)));
+    let drain_thread = drain_thread.run();
+    for thread in [ticker, saver].into_iter().flatten() {
+        thread.join();
+    }
+    off_cpu::look_once(&shared, &mapping_name);
+    let cpu = Duration::from_nanos(platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
+    let ended = Ended {
+        pid: own_pid,
+        wait_status: None,
+        cpu: cpu.saturating_sub(own_cpu()),
+        transfers: None,
+    };
+    let finisher = Finisher {
+        options: &options,
+        shared: &shared,
+        storage,
+        warnings,
+        program_began_at,
+        start_ns: start.monotonic_ns,
+        cpu_before,
+        preloaded: true,
+        removes_jit_maps: false,
+    };
+    Ok(finisher.finish(drain_thread, ended, &mut |_| {}, &mut || false))
+}
+
+/// The program's arguments, as the kernel has them.
+fn command_line() -> Vec<OsString> {
+    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    let parts = bytes.split(|b| *b == 0);
+    parts
+        .map(|part| OsString::from_vec(part.to_vec()))
+        .collect()
+}
+
+/// An error with what led to it.
+fn text_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

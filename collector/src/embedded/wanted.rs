@@ -1,0 +1,121 @@
+//! What a session inside the program is asked for, as text in the environment.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stackbeat_symbolize::SymbolCache;
+
+use crate::session::error::RecordError;
+use crate::session::options::Options;
+
+/// What to record and how. What is left out is as in [`Options::new`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Where the trace goes: an absolute path.
+    pub output: PathBuf,
+    /// Replace an output that exists.
+    #[serde(default)]
+    pub overwrite: bool,
+    /// Intervals, ns, as in [`Options`].
+    #[serde(default)]
+    pub interval_ns: Option<u64>,
+    /// That of main threads.
+    #[serde(default)]
+    pub main_interval_ns: Option<u64>,
+    /// Part of the program's CPU time that the recording may cost, percent.
+    #[serde(default)]
+    pub budget_percent: Option<f64>,
+    /// Bits of the categories whose probes capture.
+    #[serde(default)]
+    pub probes: Option<u64>,
+    /// Most frames of a stack.
+    #[serde(default)]
+    pub depth_limit: Option<u32>,
+    /// Bytes of the pool of sub-buffers.
+    #[serde(default)]
+    pub buffer_bytes: Option<u64>,
+    /// Leave child processes out.
+    #[serde(default)]
+    pub no_children: bool,
+    /// Compress the packets of the trace.
+    #[serde(default)]
+    pub compress: bool,
+    /// Longest wait that keeps nobody who ended it, ns; 0: none is kept.
+    #[serde(default)]
+    pub long_wait_ns: Option<u64>,
+    /// Write names of functions into the trace at its end.
+    #[serde(default)]
+    pub symbolize: bool,
+    /// What is measured, for series of recordings.
+    #[serde(default)]
+    pub label: String,
+    /// The commit that the program was built of.
+    #[serde(default)]
+    pub commit: String,
+}
+
+impl Wanted {
+    /// Reads what [`Wanted::to_text`] wrote.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_text(text: &str) -> Result<Wanted, String> {
+        serde_json::from_str(text).map_err(|e| e.to_string())
+    }
+
+    /// For the environment of the program.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Of what was asked of a session outside, what one inside can do.
+    pub fn of(options: &Options) -> Wanted {
+        Wanted {
+            output: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
+            overwrite: options.overwrite,
+            interval_ns: Some(options.interval_ns),
+            main_interval_ns: Some(options.main_interval_ns),
+            budget_percent: options.budget_percent,
+            probes: Some(options.probes),
+            depth_limit: Some(options.depth_limit),
+            buffer_bytes: Some(options.buffer_bytes),
+            no_children: !options.follow_children,
+            compress: options.compress,
+            long_wait_ns: Some(options.long_wait_ns.unwrap_or(0)),
+            symbolize: options.symbolize,
+            label: options.label.clone(),
+            commit: options.commit.clone(),
+        }
+    }
+
+    /// The same for the session's parts. `command`: the program's arguments.
+    pub(super) fn options(&self, command: Vec<OsString>) -> Result<Options, RecordError> {
+        let mut options = Options::new(command, PathBuf::new(), self.output.clone());
+        options.overwrite = self.overwrite;
+        options.interval_ns = self.interval_ns.unwrap_or(options.interval_ns);
+        options.main_interval_ns = self.main_interval_ns.unwrap_or(options.interval_ns);
+        options.budget_percent = self.budget_percent;
+        options.probes = self.probes.unwrap_or(options.probes);
+        options.depth_limit = self.depth_limit.unwrap_or(options.depth_limit);
+        options.buffer_bytes = self.buffer_bytes.unwrap_or(options.buffer_bytes);
+        options.follow_children = !self.no_children;
+        options.compress = self.compress;
+        options.long_wait_ns = match self.long_wait_ns {
+            None => options.long_wait_ns,
+            Some(0) => None,
+            Some(ns) => Some(ns),
+        };
+        options.counters_ns = None;
+        options.symbolize = self.symbolize;
+        options.symbol_cache = match self.symbolize {
+            true => SymbolCache::of_user(),
+            false => None,
+        };
+        options.label.clone_from(&self.label);
+        options.commit.clone_from(&self.commit);
+        options.validate()?;
+        Ok(options)
+    }
+}

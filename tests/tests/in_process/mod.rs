@@ -1,0 +1,370 @@
+//! A session inside the program: the same trace as from outside, however the program ends, and nothing of it that the program or its
+//! trace would show.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use stackbeat_tests::tool_json::{array, assert_adds_up, number};
+use stackbeat_tests::{
+    Program, compile_file, info, json_of, report, run, scratch, until, workspace,
+};
+
+fn build(folder: &Path) -> String {
+    build_one(folder, "ends.c")
+}
+
+fn build_one(folder: &Path, source: &str) -> String {
+    let source = workspace().join("tests/tests/in_process").join(source);
+    let program = compile_file(folder, &source, &[]);
+    program.to_str().expect("UTF-8").to_owned()
+}
+
+fn inside(program: &str, how: &str) -> Program {
+    Program::new([program, how]).options(&["--in-process"])
+}
+
+/// A complete trace, in which all threads are the program's.
+#[track_caller]
+fn check(trace: &Path, threads: usize) -> Value {
+    let checked = json_of(&["info", "--check", "--json", trace.to_str().expect("UTF-8")]);
+    assert_adds_up(&checked);
+    assert_eq!(
+        number(&checked["recording"], "records_lost"),
+        0,
+        "{checked:#}"
+    );
+    let report = report(trace);
+    let names: Vec<_> = array(&report, "threads")
+        .map(|t| t["name"].to_string())
+        .collect();
+    assert_eq!(names.len(), threads, "{names:?}");
+    assert!(names.iter().all(|n| !n.contains("stackbeat")), "{names:?}");
+    report
+}
+
+/// Share of the program's running time that a function has, callees included.
+fn running(report: &Value, function: &str) -> f64 {
+    let all = report["totals"]["running_ns"].as_f64().expect("a number");
+    let mut functions = array(report, "functions");
+    let found = functions.find(|f| f["name"] == function);
+    found.map_or(0.0, |f| {
+        f["total"]["running_ns"].as_f64().expect("a number")
+    }) / all
+}
+
+#[test]
+fn the_trace_is_complete_however_the_program_ends() {
+    let folder = scratch();
+    let program = build(folder.path());
+    for (how, status) in [
+        ("return", 5),
+        ("exit", 3),
+        ("_exit", 4),
+        ("killed", 128 + 9),
+        ("abort", 128 + 6),
+    ] {
+        let recorded = inside(&program, how).record(folder.path());
+        assert_eq!(recorded.run.shell_status(), status, "{how}");
+        let report = check(&recorded.trace, 5);
+        let share = running(&report, "computes");
+        assert!(share > 0.8, "{how}: {share}");
+        let sleeps = array(&report, "blocking_sites").filter(|c| c["cause"] == "sleep");
+        let sleeps: u64 = sleeps.map(|c| number(c, "count")).sum();
+        assert_eq!(sleeps, 40, "{how}");
+        let allocations = number(&report["totals"], "allocations");
+        assert!(
+            (20_000..20_200).contains(&allocations),
+            "{how}: {allocations}"
+        );
+    }
+}
+
+#[test]
+fn who_waits_at_the_end_is_known_with_its_stack() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let recorded = inside(&program, "waiting").record(folder.path());
+    assert_eq!(recorded.run.shell_status(), 8);
+    let report = check(&recorded.trace, 6);
+    let locks: Vec<_> = array(&report, "blocking_sites")
+        .filter(|c| c["cause"] == "lock")
+        .collect();
+    assert_eq!(locks.len(), 1, "{locks:#?}");
+    let lasted = number(locks[0], "total_ns");
+    assert!((500_000_000..3_000_000_000).contains(&lasted), "{lasted}");
+    assert!(
+        array(locks[0], "stack").any(|name| name == "waits_for_ever"),
+        "{locks:#?}"
+    );
+}
+
+#[test]
+fn forks_and_execs_are_recorded_too() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let recorded = inside(&program, "fork").record(folder.path());
+    assert_eq!(recorded.run.stdout(), "children 190\n");
+    assert_eq!(recorded.run.shell_status(), 5);
+    // The session's threads are the parent's, and record its children, too.
+    let forked = check(&recorded.trace, 1 + 5 + 20);
+    assert_eq!(array(&forked, "processes").count(), 21);
+
+    // The image that exec starts has a session and a trace of its own.
+    let recorded = inside(&program, "exec").record(folder.path());
+    assert_eq!(recorded.run.shell_status(), 3);
+    check(&recorded.trace, 5);
+    check(&folder.path().join("trace.2.beat"), 5);
+}
+
+#[test]
+fn the_program_sees_none_of_its_descriptors() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let program = inside(&program, "descriptors");
+    let recorded = program.record_and_compare(folder.path(), str::to_owned);
+    assert!(recorded.run.stdout().starts_with("descriptors "));
+    check(&recorded.trace, 9);
+}
+
+/// Names are looked up, the trace is written and completed, while a thread of the program holds the lock of malloc for good.
+#[test]
+fn no_thread_of_the_session_waits_for_the_programs_malloc() {
+    let folder = scratch();
+    let program = build_one(folder.path(), "held.c");
+    let recorded = Program::new([program])
+        .options(&["--in-process"])
+        .record(folder.path());
+    assert_eq!(recorded.run.shell_status(), 6);
+    assert!(
+        recorded.run.wall < Duration::from_secs(20),
+        "{:?}",
+        recorded.run.wall
+    );
+    let info = info(&recorded.trace);
+    assert_eq!(info["recording"]["outcome"], "finished");
+    let report = check(&recorded.trace, 2);
+    assert!(running(&report, "computes") > 0.9);
+}
+
+/// What `record --in-process` gives a program, to start one without a recorder that waits for it.
+fn environment(folder: &Path) -> Vec<(String, String)> {
+    let recorded = Program::new(["env"])
+        .options(&["--in-process"])
+        .record(folder);
+    let text = recorded.run.stdout();
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    let ours = ["LD_PRELOAD", "STACKBEAT_IN_PROCESS"];
+    let found: Vec<_> = lines
+        .filter(|(name, _)| ours.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    assert_eq!(found.len(), 2, "{text}");
+    found
+}
+
+fn start(environment: &[(String, String)], program: &str, how: &str, trace: &Path) -> Child {
+    let options = serde_json::json!({"output": trace, "symbolize": true}).to_string();
+    let mut command = Command::new(program);
+    command
+        .arg(how)
+        .envs(environment.iter().cloned())
+        .env("STACKBEAT_IN_PROCESS_OPTIONS", options)
+        .stdout(Stdio::piped());
+    command.spawn().expect("starts")
+}
+
+/// What `RUNS` says, or less.
+fn kills() -> usize {
+    let asked = std::env::var("STACKBEAT_TEST_KILLS").ok();
+    asked.and_then(|n| n.parse().ok()).unwrap_or(6)
+}
+
+#[test]
+fn what_a_killed_one_leaves_is_saved_at_the_next_start() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let environment = environment(folder.path());
+    let traces: Vec<PathBuf> = (0..kills())
+        .map(|i| folder.path().join(format!("killed{i}.beat")))
+        .collect();
+    for (i, trace) in traces.iter().enumerate() {
+        let mut child = start(&environment, &program, "forever", trace);
+        // Before the first pass, between passes, while it saves those before, and in the middle of anything.
+        sleep(Duration::from_millis(150 + (i as u64 * 397) % 1500));
+        child.kill().expect("is ours");
+        child.wait().expect("has ended");
+    }
+    let last = folder.path().join("last.beat");
+    let mut child = start(&environment, &program, "exit", &last);
+    assert_eq!(child.wait().expect("ends").code(), Some(3));
+    for trace in &traces {
+        let info = info(trace);
+        assert_eq!(info["recording"]["outcome"], "recovered", "{trace:?}");
+        assert_eq!(number(&info["recording"], "records_lost"), 0, "{info:#}");
+        assert!(number(&info["counts"], "samples") > 10, "{info:#}");
+    }
+    check(&last, 5);
+    let files = fs::read_dir(folder.path()).expect("is there").flatten();
+    let parts = files.filter(|f| f.file_name().to_string_lossy().ends_with(".part"));
+    assert_eq!(parts.count(), 0);
+}
+
+/// Voluntary switches of all threads of a process.
+fn switches(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("lives");
+    let status = tasks.map(|t| fs::read_to_string(t.expect("lives").path().join("status")));
+    let lines = |text: String| {
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|n| n.trim().parse::<u64>().ok())
+            .expect("a number")
+    };
+    status.map(|text| lines(text.expect("lives"))).sum()
+}
+
+#[test]
+fn nothing_wakes_up_while_the_program_idles() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let environment = environment(folder.path());
+    let trace = folder.path().join("idle.beat");
+    let mut child = start(&environment, &program, "idle", &trace);
+    let mut line = String::new();
+    let output = child.stdout.take().expect("is piped");
+    BufReader::new(output)
+        .read_line(&mut line)
+        .expect("says so");
+    assert_eq!(line, "idle\n");
+    // Passes get rarer, then there is none.
+    let pid = child.id();
+    until("nothing wakes up any more", || {
+        let before = switches(pid);
+        sleep(Duration::from_secs(5));
+        (switches(pid) == before).then_some(())
+    });
+    let before = switches(pid);
+    sleep(Duration::from_secs(12));
+    assert_eq!(switches(pid), before);
+    child.kill().expect("is ours");
+    child.wait().expect("has ended");
+}
+
+/// The folder in which both libraries have the names that a program looks for.
+fn libraries(folder: &Path) -> PathBuf {
+    let found = environment(folder);
+    let at = folder.join("libraries");
+    fs::create_dir(&at).expect("is made");
+    for (variable, name) in [
+        ("LD_PRELOAD", "libstackbeat.so"),
+        ("STACKBEAT_IN_PROCESS", "libstackbeat_session.so"),
+    ] {
+        let (_, path) = found.iter().find(|(n, _)| n == variable).expect("is set");
+        fs::copy(path, at.join(name)).expect("is copied");
+    }
+    at
+}
+
+#[test]
+fn a_program_begins_and_ends_a_session_by_itself() {
+    let folder = scratch();
+    let program = build_one(folder.path(), "calls.c");
+    let libraries = libraries(folder.path());
+    let traces = ["first.beat", "second.beat"].map(|name| folder.path().join(name));
+    let mut command = Command::new(program);
+    command.arg(&libraries).args(&traces);
+    let ended = run(command);
+    assert_eq!(ended.shell_status(), 0, "{}", ended.stderr());
+    assert_eq!(ended.stdout(), "done\n");
+    for trace in &traces {
+        let report = check(trace, 2);
+        assert!(running(&report, "during") > 0.9, "{trace:?}");
+        assert_eq!(
+            running(&report, "before") + running(&report, "between"),
+            0.0
+        );
+    }
+}
+
+#[test]
+fn threads_that_are_stopped_anywhere_keep_nobody_from_recording() {
+    let folder = scratch();
+    let program = build_one(folder.path(), "stopped.c");
+    let asked = std::env::var("STACKBEAT_TEST_SUSPENSIONS");
+    let suspensions = asked.as_deref().unwrap_or("600");
+    let recorded = inside(&program, suspensions).record(folder.path());
+    assert_eq!(recorded.run.stdout(), "stopped\n");
+    assert_eq!(recorded.run.shell_status(), 0);
+    check(&recorded.trace, 5);
+}
+
+/// Self time of each function, as a share of the program's running time.
+fn shares(report: &Value) -> std::collections::BTreeMap<String, f64> {
+    let all = report["totals"]["running_ns"].as_f64().expect("a number");
+    let share = |f: &Value| f["self"]["running_ns"].as_f64().expect("a number") / all;
+    let functions = array(report, "functions");
+    let named = functions.map(|f| (f["name"].as_str().expect("text").to_owned(), share(f)));
+    named.collect()
+}
+
+/// How far two recordings are apart: the largest difference of a function's share.
+fn distance(a: &Value, b: &Value) -> f64 {
+    let (a, b) = (shares(a), shares(b));
+    let names = a.keys().chain(b.keys());
+    let of = |map: &std::collections::BTreeMap<String, f64>, name| map.get(name).copied();
+    let apart = names.map(|n| (of(&a, n).unwrap_or(0.0) - of(&b, n).unwrap_or(0.0)).abs());
+    apart.fold(0.0, f64::max)
+}
+
+const PYTHON: &str = "
+import json, threading, time
+def text(n):
+    return json.dumps([{'key': str(i), 'value': [i] * 5} for i in range(n)])
+def parses(n):
+    return [json.loads(text(200)) for _ in range(n)]
+def sorts(n):
+    return [sorted(str(i * 7919 % 1000) for i in range(1000)) for _ in range(n)]
+def waits():
+    for _ in range(30): time.sleep(0.02)
+waiter = threading.Thread(target=waits)
+waiter.start()
+end = time.process_time() + 2.0
+while time.process_time() < end:
+    parses(5); sorts(5)
+waiter.join()
+";
+
+/// The same from inside as from outside: no further apart than two recordings from outside, with room for chance.
+#[test]
+fn python_is_the_same_from_inside_as_from_outside() {
+    let folder = scratch();
+    let script = folder.path().join("work.py");
+    fs::write(&script, PYTHON).expect("is written");
+    let interpreter = stackbeat_tests::python();
+    let record = |options: &[&str]| {
+        let program = Program::new([interpreter.as_str(), script.to_str().expect("UTF-8")]);
+        let recorded = program.options(options).record(folder.path());
+        assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
+        report(&recorded.trace)
+    };
+    let [first, second] = [0, 1].map(|_| record(&["--clock", "timer"]));
+    let inside = record(&["--in-process"]);
+    let apart = distance(&first, &second);
+    let from_inside = distance(&first, &inside).min(distance(&second, &inside));
+    // At 500 samples a share of a third has a standard error of 2 %.
+    assert!(from_inside < apart + 0.08, "{from_inside}, {apart}");
+    let sleeps = |report: &Value| {
+        let sleeps = array(report, "blocking_sites").filter(|c| c["cause"] == "sleep");
+        sleeps.map(|c| number(c, "count")).sum::<u64>()
+    };
+    assert_eq!((sleeps(&first), sleeps(&inside)), (30, 30));
+    let threads = |report: &Value| array(report, "threads").count();
+    assert_eq!(threads(&first), threads(&inside));
+    let cpu = |report: &Value| report["totals"]["cpu_ns"].as_f64().expect("a number");
+    assert!((0.9..1.1).contains(&(cpu(&inside) / cpu(&first))));
+}

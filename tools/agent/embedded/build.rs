@@ -1,0 +1,1 @@
+../../../embedded/build.rs
