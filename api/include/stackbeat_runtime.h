@@ -12,8 +12,11 @@
  *
  * A version of the table never changes. New functions come at its end; `bytes` says how much there is.
  *
- * Names of functions that may be called in signal handlers, and while the agent reads the runtime's structures, end with
- * "(signal-safe)" below. All functions may be called from any thread.
+ * All functions may be called from any thread. Those whose comments end with "(signal-safe)" may also be called in signal
+ * handlers and in `find`.
+ *
+ * An agent that came by `stackbeat attach` is not found: a recording begins with the program where a runtime is to tell of
+ * itself.
  */
 #ifndef STACKBEAT_RUNTIME_H
 #define STACKBEAT_RUNTIME_H
@@ -51,7 +54,7 @@ struct stackbeat_method {
 };
 
 /* How to get to the caller, from an offset on: CFA = base + cfa, the return address lies at CFA - 8 (the words of DWARF and
-   of the psABI). */
+   of the psABI). On AArch64 only code that has stored its frame can be described so. The first row has offset 0. */
 enum {
     STACKBEAT_FROM_SP = 0,
     STACKBEAT_FROM_FP = 1,
@@ -140,8 +143,8 @@ struct stackbeat_runtime {
     /* Something was done that does not wait: a sample may be taken. (signal-safe) */
     void (*hit)(uint32_t probe, uint64_t argument);
     /* The calling thread is about to wait, and has waited. `object`: what for, by a number that stays while the object moves;
-       0: not known. `owner`: the tid of the thread that holds it; 0: not known. A negative result: it failed. The caller's
-       frame stays until then. */
+       0: not known. `owner`: the tid of the thread that holds it; 0: not known. A negative result: it failed. Both calls stand
+       in one function: while the thread waits, its stack is read from the frame that called begin_wait. */
     void (*begin_wait)(struct stackbeat_wait *wait, uint32_t probe, uint64_t object, uint32_t owner);
     void (*end_wait)(struct stackbeat_wait *wait, int64_t result);
     /* The calling thread is about to wake up to `count` threads that wait for `object`, and has done so. */

@@ -13,7 +13,7 @@ use stackbeat_core::managed::Frame;
 use stackbeat_core::managed::frame_sources::{FrameSource, Search};
 use stackbeat_core::managed::lines::format;
 use stackbeat_core::native::generated_code::{CodeRow, Handle, Piece, UnwindRow};
-use stackbeat_core::probe::Probe;
+use stackbeat_core::probe::{Category, Probe};
 use stackbeat_core::shm::methods::{Description, LINES_BYTES, Runtime};
 use stackbeat_core::shm::waiters::How;
 use stackbeat_core::unwind::rule::{Kind, Rule};
@@ -277,6 +277,9 @@ unsafe fn search<'a>(search: *mut c_void) -> &'a mut Search<'a, 'a, 'a> {
 }
 
 unsafe extern "C" fn read(at: *mut c_void, address: u64, to: *mut c_void, bytes: usize) -> c_int {
+    if to.is_null() {
+        return 0;
+    }
     // SAFETY: as the header says.
     unsafe {
         let buffer = core::slice::from_raw_parts_mut(to.cast::<u8>(), bytes);
@@ -294,9 +297,10 @@ unsafe extern "C" fn add_frame(at: *mut c_void, method: u32, position: u32) -> c
     unsafe { search(at).add(method, position).into() }
 }
 
-/// The probe with a number, where one of runtimes' may be named.
+/// The probe with a number, if it is one of runtimes.
 fn probe(number: u32) -> Option<Probe> {
-    Probe::from_number(u8::try_from(number).ok()?)
+    let probe = Probe::from_number(u8::try_from(number).ok()?);
+    probe.filter(|probe| probe.category() == Category::Runtime)
 }
 
 extern "C" fn hit(number: u32, argument: u64) {
@@ -346,12 +350,16 @@ impl<const WORDS: usize> Opaque<WORDS> {
 unsafe extern "C" fn begin_wait(_: *mut Opaque<WAIT_WORDS>, _: u32, _: u64, _: u32) {
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
+        ".cfi_startproc",
         "mov r8, [rsp]",
         "lea r9, [rsp + 8]",
         "push rbp",
+        ".cfi_adjust_cfa_offset 8",
         "call {begin}",
         "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
         "ret",
+        ".cfi_endproc",
         begin = sym begin_wait_at,
     );
     #[cfg(target_arch = "aarch64")]

@@ -24,6 +24,12 @@ pub(super) fn check_for_fork() -> bool {
 
 /// The calling thread is the only one of a forked child: becomes a process of its own.
 pub fn fork_child() {
+    // Whether or not there is a recording: runtimes tell of themselves in any case.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        crate::native::generated_code::after_fork();
+        platform::fault_guard::after_fork();
+    }
     if !session::is_active() {
         return;
     }
@@ -56,8 +62,6 @@ pub fn fork_child() {
         return;
     }
     crate::native::own_modules::after_fork();
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    crate::native::generated_code::after_fork();
     #[cfg(any(target_os = "linux", target_os = "android"))]
     crate::platform::sandbox::after_fork();
     let new = NewProcess {

@@ -16,7 +16,6 @@ pub(super) fn take_up(mapping: Mapping) -> &'static Mapping {
     AGENT
         .mapping
         .store(core::ptr::from_ref(mapping).cast_mut(), Ordering::Release);
-    AGENT.sessions.fetch_add(1, Ordering::Relaxed);
     AGENT.clock.store(
         mapping.control().clock_source.load(Ordering::Relaxed),
         Ordering::Relaxed,

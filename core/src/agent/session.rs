@@ -41,8 +41,6 @@ pub(super) struct Agent {
     /// Set before `state` becomes ACTIVE; what it points to is never dropped. Null before the first
     /// session.
     pub(super) mapping: AtomicPtr<Mapping>,
-    /// How many sessions this process has joined.
-    pub(super) sessions: AtomicU32,
     pub(super) index: AtomicU32,
     pub(super) upid: AtomicU32,
     pub(super) pid: AtomicU32,
@@ -70,7 +68,6 @@ pub(super) struct Agent {
 pub(super) static AGENT: Agent = Agent {
     state: AtomicU32::new(state::OFF),
     mapping: AtomicPtr::new(core::ptr::null_mut()),
-    sessions: AtomicU32::new(0),
     index: AtomicU32::new(0),
     upid: AtomicU32::new(0),
     pid: AtomicU32::new(0),
@@ -116,11 +113,6 @@ pub(super) fn is_stale(entry: &ThreadEntry) -> bool {
 /// Whether the agent came to a running process.
 pub(super) fn is_late() -> bool {
     AGENT.late.load(Ordering::Relaxed)
-}
-
-/// The number of the session under way, or of the last one, among those of this process.
-pub(super) fn number() -> u32 {
-    AGENT.sessions.load(Ordering::Relaxed)
 }
 
 pub(super) fn index() -> u32 {

@@ -42,7 +42,7 @@ pub(super) fn find(
     if found.managed.is_truncated && end == WalkEnd::Root {
         session::count(entry, drops::TRUNCATED_DEPTH);
     }
-    if found.managed.table_low || found.managed.table_full {
+    if found.managed.table_low {
         mapping.want_drain();
     }
     if found.managed.table_full {
@@ -54,7 +54,8 @@ pub(super) fn find(
         _ => session::count(entry, drops::TRUNCATED_UNWIND),
     }
     scratch.nodes_root = root;
-    scratch.nodes_generation = if found.cut { 0 } else { of_generation };
+    let is_whole = !found.cut && !found.managed.table_full;
+    scratch.nodes_generation = if is_whole { of_generation } else { 0 };
     if found.cut {
         session::count(entry, drops::TABLE_FULL);
     }
@@ -135,7 +136,8 @@ fn walk(
     let stack = scratch.walker.stack_mut();
     let addresses = stack.frames().iter().map(|frame| frame.pc);
     let (blocked, sp) = (scratch.program_mask, scratch.program_registers.sp);
-    let session = session::number();
+    // A mapping is never dropped, so its place is its own.
+    let session = (core::ptr::from_ref(mapping).addr() >> 4) as u32;
     let (managed, mut managed_found) = scratch
         .managed
         .find(mapping, addresses, session, blocked, sp);

@@ -15,7 +15,6 @@
 //! What captures call ([`rule`], [`frames`]) takes no lock and allocates nothing. [`add`] and [`remove`] hold all
 //! signals back meanwhile.
 
-use super::rule_cache;
 use crate::managed::Frame;
 use crate::platform::{self, Backing};
 use crate::unwind::rule::Rule;
@@ -30,6 +29,8 @@ const MOST_PROBES: usize = 1024;
 const BLOCK_BITS: u32 = 12;
 const ENTRY_BITS: u32 = 24;
 const WAS_USED: u64 = u64::MAX;
+/// Most bytes of one piece: 64 MiB.
+const MOST_BYTES: u32 = 64 << 20;
 /// Most rows of each kind of one piece.
 const MOST_ROWS: usize = 1 << 16;
 /// How often a reader tries that finds an entry changing.
@@ -66,7 +67,7 @@ pub struct Piece<'a> {
     pub start: u64,
     /// Its size.
     pub bytes: u32,
-    /// In order of their offsets.
+    /// In order of their offsets; the first one is 0.
     pub unwind: &'a [UnwindRow],
     /// In order of their offsets.
     pub code: &'a [CodeRow],
@@ -78,7 +79,8 @@ impl Piece<'_> {
     fn is_sound(&self) -> bool {
         let frames = self.frames.len() as u64;
         let end = self.start.checked_add(u64::from(self.bytes));
-        self.bytes != 0
+        (1..=MOST_BYTES).contains(&self.bytes)
+            && self.unwind.first().is_some_and(|row| row.offset == 0)
             && end.is_some_and(|end| end < 1 << 47)
             && [self.unwind.len(), self.code.len(), self.frames.len()]
                 .into_iter()
@@ -149,6 +151,16 @@ static USED: AtomicU32 = AtomicU32::new(0);
 /// The first entry that is free again, plus 1.
 static FREE: AtomicU32 = AtomicU32::new(0);
 static IS_LOCKED: AtomicBool = AtomicBool::new(false);
+/// Raised when a stack that a thread keeps from its last walk may be another one by now.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// A walk has met code of no module that nobody has added.
+static MET_UNKNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Changes whenever the rule of generated code may have changed.
+#[inline]
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Acquire)
+}
 
 fn entry(index: u32) -> Option<&'static Entry> {
     let entries = ENTRIES.load(Ordering::Acquire);
@@ -190,8 +202,9 @@ pub fn add(piece: &Piece) -> Option<Handle> {
         }
         handle
     });
-    if handle.is_some() {
-        platform::fault_guard::want();
+    if handle.is_some() && MET_UNKNOWN.swap(false, Ordering::AcqRel) {
+        // Stacks that threads keep may lead through what was unknown until now.
+        GENERATION.fetch_add(1, Ordering::AcqRel);
     }
     handle
 }
@@ -221,7 +234,7 @@ pub fn remove(handle: Handle) -> bool {
     });
     if is_removed {
         // Stacks that threads keep lead through it.
-        rule_cache::module_went();
+        GENERATION.fetch_add(1, Ordering::AcqRel);
     }
     is_removed
 }
@@ -244,6 +257,7 @@ fn take_entry() -> Option<u32> {
 }
 
 fn give_back(entry: &Entry, index: u32) {
+    free_rows(entry);
     entry
         .next_free
         .store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -300,19 +314,50 @@ fn room_at(rows: u64) -> &'static [AtomicU32] {
     unsafe { core::slice::from_raw_parts(place, 1 << (rows & low)) }
 }
 
-/// Room for so many words, which the entry keeps. What it had before and is too small stays for nobody.
+/// By size: rows that are free again, each with the next one in its first two words.
+static FREE_ROWS: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
+
+/// Room for so many words, as the entry has it until [`give_back`].
 fn room_for(entry: &Entry, words: usize) -> Option<&'static [AtomicU32]> {
-    let room = room_at(entry.rows.load(Ordering::Relaxed));
-    if words <= room.len() {
-        return Some(room);
-    }
     let bits = words.max(16).next_power_of_two().trailing_zeros();
-    let rows = take_words(1 << bits)? | u64::from(bits);
+    let free = FREE_ROWS.get(bits as usize)?;
+    let rows = match free.load(Ordering::Relaxed) {
+        0 => take_words(1 << bits)? | u64::from(bits),
+        rows => {
+            free.store(next_of(rows), Ordering::Relaxed);
+            rows
+        }
+    };
     entry.rows.store(rows, Ordering::Relaxed);
     Some(room_at(rows))
 }
 
-/// The address of memory for words that is never given back. Only a power of two of them, at least 16.
+/// The next free rows behind these.
+fn next_of(rows: u64) -> u64 {
+    match room_at(rows) {
+        [low, high, ..] => {
+            u64::from(low.load(Ordering::Relaxed)) | u64::from(high.load(Ordering::Relaxed)) << 32
+        }
+        _ => 0,
+    }
+}
+
+/// Takes an entry's rows back. Who still reads them finds that the entry's version is another one.
+fn free_rows(entry: &Entry) {
+    let rows = entry.rows.swap(0, Ordering::Relaxed);
+    let room = room_at(rows);
+    if let ([low, high, ..], Some(free)) =
+        (room, FREE_ROWS.get(room.len().trailing_zeros() as usize))
+    {
+        let next = free.load(Ordering::Relaxed);
+        low.store(next as u32, Ordering::Relaxed);
+        high.store((next >> 32) as u32, Ordering::Relaxed);
+        free.store(rows, Ordering::Relaxed);
+    }
+}
+
+/// The address of memory for words that is never unmapped. Only a power of two of them, at least 16. A fork at any place leaves the
+/// child with less, never with more than there is.
 fn take_words(words: usize) -> Option<u64> {
     const CHUNK_BYTES: usize = 256 << 10;
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -326,17 +371,23 @@ fn take_words(words: usize) -> Option<u64> {
             .ok()?
             .expose_provenance() as u64;
         left = room as u64;
+        LEFT.store(0, Ordering::Release);
+        NEXT.store(at, Ordering::Release);
     }
-    NEXT.store(at + bytes, Ordering::Relaxed);
-    LEFT.store(left - bytes, Ordering::Relaxed);
+    LEFT.store(left - bytes, Ordering::Release);
+    NEXT.store(at + bytes, Ordering::Release);
     Some(at)
 }
 
 /// The words of the index where one of a block may stand, in order.
 fn places(block: u64) -> impl Iterator<Item = &'static AtomicU64> {
+    let first = first_place(block);
+    (first..first + MOST_PROBES).filter_map(|step| INDEX.get(step % INDEX_WORDS))
+}
+
+fn first_place(block: u64) -> usize {
     let wide = u128::from(block ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-    let start = (wide ^ wide >> 64) as usize;
-    (0..MOST_PROBES).filter_map(move |step| INDEX.get(start.wrapping_add(step) % INDEX_WORDS))
+    (wide ^ wide >> 64) as usize % INDEX_WORDS
 }
 
 fn word_of(block: u64, index: u32) -> u64 {
@@ -351,17 +402,33 @@ fn note(block: u64, index: u32) -> bool {
 
 fn forget(block: u64, index: u32) {
     let word = word_of(block, index);
-    if let Some(place) = places(block)
-        .take_while(|place| place.load(Ordering::Relaxed) != 0)
-        .find(|place| place.load(Ordering::Relaxed) == word)
-    {
-        place.store(WAS_USED, Ordering::Relaxed);
+    let is = |step: usize, word: u64| {
+        let place = INDEX.get(step % INDEX_WORDS);
+        place.is_some_and(|place| place.load(Ordering::Relaxed) == word)
+    };
+    let store = |step: usize, word: u64| {
+        if let Some(place) = INDEX.get(step % INDEX_WORDS) {
+            place.store(word, Ordering::Relaxed);
+        }
+    };
+    let first = first_place(block);
+    let mut steps = (first..first + MOST_PROBES).take_while(|step| !is(*step, 0));
+    let Some(mut at) = steps.find(|step| is(*step, word)) else {
+        return;
+    };
+    store(at, WAS_USED);
+    // Where nothing comes behind it, nobody has to look further.
+    if is(at + 1, 0) {
+        while is(at, WAS_USED) {
+            store(at, 0);
+            at = at.wrapping_sub(1).wrapping_add(INDEX_WORDS);
+        }
     }
 }
 
 /// Whether any piece was ever added.
 #[inline]
-pub fn has_some() -> bool {
+fn has_some() -> bool {
     !ENTRIES.load(Ordering::Relaxed).is_null()
 }
 
@@ -463,7 +530,11 @@ fn rows_of(entry: &Entry, offset: u32) -> Rows {
 
 /// How to get to the caller from an address (of the instruction itself, not behind a call).
 pub fn rule(address: u64) -> Option<Rule> {
-    look(address, Rows::rule)
+    let rule = has_some().then(|| look(address, Rows::rule)).flatten();
+    if rule.is_none() && !MET_UNKNOWN.load(Ordering::Relaxed) {
+        MET_UNKNOWN.store(true, Ordering::Release);
+    }
+    rule
 }
 
 /// Most frames of one place.

@@ -18,6 +18,8 @@ use crate::unwind::{Frames, Registers, StackBounds, StackWalker, WalkEnd};
 #[derive(Clone, Copy, Debug)]
 pub struct NativeRules {
     generation: u32,
+    /// The same of generated code, whose rules are not in the cache.
+    of_generated: u32,
 }
 
 impl NativeRules {
@@ -26,6 +28,7 @@ impl NativeRules {
     pub fn now() -> NativeRules {
         NativeRules {
             generation: GENERATION.load(Ordering::Acquire),
+            of_generated: generated_code::generation(),
         }
     }
 }
@@ -53,15 +56,13 @@ impl Rules for NativeRules {
 
     #[cold]
     fn generated_rule(&self, pc: u64, exact: bool) -> Option<Rule> {
-        if !generated_code::has_some() {
-            return None;
-        }
         generated_code::rule(if exact { pc } else { pc.wrapping_sub(1) })
     }
 
     #[inline(always)]
     fn generation(&self) -> u32 {
-        self.generation
+        // Both only grow.
+        self.generation.wrapping_add(self.of_generated)
     }
 }
 

@@ -391,7 +391,7 @@ unsafe fn bytes_of<'a>(address: *const sockaddr, bytes: socklen_t) -> &'a [u8] {
 /// # Safety
 /// `address` is null or has that many bytes, or leads nowhere.
 pub(crate) unsafe fn accepting(address: *const sockaddr, bytes: socklen_t) -> u64 {
-    if !can_read(address.addr(), bytes as usize) {
+    if !can_read(address.addr(), bytes.min(110) as usize) {
         return 0;
     }
     // SAFETY: by contract, and it leads somewhere.

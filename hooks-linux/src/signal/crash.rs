@@ -3,7 +3,7 @@
 //! the signal take its course. Where captures load what may not be there, it catches the faults of that (`fault_guard`): SIGSEGV
 //! and SIGBUS. `sigaction` and its relatives ([`super`]) ask here first what to do with such a signal.
 //!
-//! The program sees the default in its place. Of a handler of the program's own whether a fault is an error at all is its business:
+//! The program sees the default in its place. Whether a fault is an error at all is the business of a handler of the program's own:
 //! before it only [`super::fault_entrance`] runs. Handlers that end the process put the default back and
 //! raise the signal again: then ours is there again. Where the kernel itself puts the default back (SA_RESETHAND), where a signal is
 //! blocked, and where there is no stack left for a handler, the process dies as ever, and its parent tells of it
@@ -45,9 +45,14 @@ pub(crate) fn start() {
     }
     static PROVIDER: fault_guard::Provider = fault_guard::Provider {
         install: || watch(fault_entrance::is_raised),
-        catches: |handler| handler == OURS as usize as u64 || fault_entrance::is_one(handler),
+        catches,
     };
     fault_guard::set_provider(Some(&PROVIDER));
+}
+
+/// Whether a handler, as the kernel has it, catches faults of our loads.
+fn catches(handler: u64) -> bool {
+    handler == OURS as usize as u64 || fault_entrance::is_one(handler)
 }
 
 /// Installs ours for some of these signals, where nobody else stands.
@@ -63,18 +68,26 @@ fn watch(is_watched: impl Fn(c_int) -> bool) {
 pub(crate) fn stop() {
     fault_guard::set_provider(None);
     let watched = WATCHED.swap(0, Ordering::AcqRel);
-    for (signal, _) in CRASH_SIGNALS {
-        if watched & platform::signal_bit(signal as u32) != 0 {
-            give(signal, OURS as usize, &default());
+    fault_guard::change_handlers(|| {
+        for (signal, _) in CRASH_SIGNALS {
+            if watched & platform::signal_bit(signal as u32) != 0 {
+                give(signal, OURS as usize, &default());
+            }
         }
-    }
+    });
 }
 
-/// Gives a signal that has the one handler another one.
+/// Gives a signal that has the one handler another one. A handler that another thread installs meanwhile is put back.
 fn give(signal: c_int, before: sighandler_t, after: &Action) {
-    if platform::signal_handler(signal as u32) == before as u64 {
-        // SAFETY: the original, with a handler of ours or the default.
-        unsafe { sigaction::call(signal, after, null_mut()) };
+    if platform::signal_handler(signal as u32) != before as u64 {
+        return;
+    }
+    let mut found = default();
+    // SAFETY: the original, with a handler of ours or the default, and what it has found.
+    unsafe {
+        if sigaction::call(signal, after, &mut found) == 0 && found.sa_sigaction != before {
+            sigaction::call(signal, &found, null_mut());
+        }
     }
 }
 
@@ -120,7 +133,11 @@ pub(crate) unsafe fn replace(signal: c_int, new: *const Action, old: *mut Action
             }),
         };
         let call = |new, old| sigaction::call(signal, new, old);
-        let result = room::install(signal, new, old, call);
+        let install = || room::install(signal, new, old, call);
+        let result = match new.is_some_and(|new| !catches(new.sa_sigaction as u64)) {
+            true => fault_guard::change_handlers(install),
+            false => install(),
+        };
         if result == 0
             && let Some(old) = old.as_mut()
         {
@@ -143,18 +160,25 @@ pub(crate) unsafe fn handle(
     flags: c_int,
     original: impl FnOnce(sighandler_t) -> sighandler_t,
 ) -> sighandler_t {
-    let old = original(fault_entrance::to(signal, handler, flags));
-    if old != SIG_ERR && handler == SIG_DFL && agent::owns_memory() {
+    if handler == SIG_DFL && agent::owns_memory() {
+        let mut old = default();
         // SAFETY: the original, with a handler of ours.
-        unsafe { sigaction::call(signal, &ours(), null_mut()) };
+        return match unsafe { sigaction::call(signal, &ours(), &mut old) } {
+            0 => shown(old.sa_sigaction),
+            _ => SIG_ERR,
+        };
     }
-    shown(old)
+    let to_install = fault_entrance::to(signal, handler, flags);
+    shown(match catches(to_install as u64) {
+        true => original(to_install),
+        false => fault_guard::change_handlers(|| original(to_install)),
+    })
 }
 
 /// All of it on another stack: alternate ones may have nothing left after the kernel's frame.
 unsafe extern "C-unwind" fn on_crash(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: what the kernel passed.
-    if fault_entrance::is_raised(signal) && unsafe { fault_guard::catch(context) } {
+    if fault_entrance::is_raised(signal) && unsafe { fault_guard::catch(info, context) } {
         return;
     }
     let takes_course = || {

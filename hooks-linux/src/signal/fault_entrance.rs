@@ -19,6 +19,16 @@ const STRIDE: usize = 16;
 /// Whose entrance it is; 0: nobody's yet.
 static HANDLERS: [AtomicUsize; ENTRANCES] = [const { AtomicUsize::new(0) }; ENTRANCES];
 
+/// Where the context of a signal has a register.
+#[cfg(target_arch = "x86_64")]
+const fn register(number: c_int) -> usize {
+    core::mem::offset_of!(libc::ucontext_t, uc_mcontext.gregs) + 8 * number as usize
+}
+
+/// The trap of addresses that are none (X86_TRAP_GP of the kernel's asm/trapnr.h).
+#[cfg(target_arch = "x86_64")]
+const GENERAL_PROTECTION: u32 = 13;
+
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .text.stackbeat_fault_entrances,\"ax\",@progbits",
@@ -41,12 +51,20 @@ core::arch::global_asm!(
     "leaq stackbeat_guarded_load(%rip), %r11",
     "cmpq %r11, {pc}(%rdx)",
     "je 3f",
+    "2:",
     "leaq {handlers}(%rip), %r11",
     "movq (%r11,%rax,8), %r11",
     // As the kernel has it, for handlers without a prototype.
     "xorl %eax, %eax",
     "jmpq *%r11",
+    // A signal that somebody has sent may come there, too: a fault was a refused address, or says the one that was loaded.
     "3:",
+    "cmpq ${refused}, {trap}(%rdx)",
+    "je 4f",
+    "movq {fault_address}(%rdx), %r11",
+    "cmpq %r11, {first_argument}(%rdx)",
+    "jne 2b",
+    "4:",
     "leaq stackbeat_guarded_load_failed(%rip), %r11",
     "movq %r11, {pc}(%rdx)",
     "ret",
@@ -55,7 +73,11 @@ core::arch::global_asm!(
     ".popsection",
     entrances = const ENTRANCES,
     handlers = sym HANDLERS,
-    pc = const core::mem::offset_of!(libc::ucontext_t, uc_mcontext.gregs) + 8 * libc::REG_RIP as usize,
+    pc = const register(libc::REG_RIP),
+    trap = const register(libc::REG_TRAPNO),
+    fault_address = const register(libc::REG_CR2),
+    first_argument = const register(libc::REG_RDI),
+    refused = const GENERAL_PROTECTION,
     options(att_syntax),
 );
 

@@ -7,7 +7,7 @@
 
 use super::{allows, alternate_stack, signal_handler};
 use crate::platform::signal_bit;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// What a load gives.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +87,12 @@ pub unsafe fn load(address: u64) -> Option<u64> {
 /// What a handler of SIGSEGV or SIGBUS begins with. True: it was a load of ours, which goes on when the handler returns.
 ///
 /// # Safety
-/// `context` is the third argument of the handler.
-pub unsafe fn catch(context: *mut core::ffi::c_void) -> bool {
+/// Both are what the kernel passed to a handler with SA_SIGINFO.
+pub unsafe fn catch(info: *const libc::siginfo_t, context: *mut core::ffi::c_void) -> bool {
+    // SAFETY: by contract. Others' signals have no positive code, whatever they meet.
+    if unsafe { (*info).si_code } <= 0 {
+        return false;
+    }
     // SAFETY: by contract it points to a `ucontext_t`.
     let machine = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     #[cfg(target_arch = "x86_64")]
@@ -139,6 +143,36 @@ pub fn want() {
     }
 }
 
+/// Guards under way, and whether none may begin: handlers are about to change.
+static GUARDS: AtomicU32 = AtomicU32::new(0);
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// Changes what handles faults, while no thread loads. A guard takes microseconds; a thread that stands still in one (a debugger's)
+/// is not waited for longer than a tenth of a second.
+pub fn change_handlers<R>(change: impl FnOnce() -> R) -> R {
+    const LONGEST_NS: u64 = 100_000_000;
+
+    CHANGES.fetch_add(1, Ordering::SeqCst);
+    if GUARDS.load(Ordering::SeqCst) != 0 {
+        let until = super::clock_ns(libc::CLOCK_MONOTONIC) + LONGEST_NS;
+        while GUARDS.load(Ordering::SeqCst) != 0 && super::clock_ns(libc::CLOCK_MONOTONIC) < until {
+            super::yield_now();
+        }
+    }
+    let result = change();
+    CHANGES.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// In a child after fork: threads that loaded or changed something are not there.
+pub fn after_fork() {
+    GUARDS.store(0, Ordering::SeqCst);
+    CHANGES.store(0, Ordering::SeqCst);
+}
+
+/// Smaller alternate stacks may have no room for a frame of the kernel's, which is 11 KiB with AMX, and a handler.
+const LEAST_ALTERNATE_BYTES: usize = 32 << 10;
+
 /// Faults of the calling thread's loads are caught.
 #[derive(Debug)]
 #[must_use]
@@ -154,8 +188,19 @@ impl FaultGuard {
     /// `blocked`: the signals that the thread blocks now. `sp`: where the program's stack pointer stands, if that is
     /// another stack than this one, which has to have room for a handler. A handler that asks for the alternate stack would begin
     /// at its top although the program is in the middle of it, because the kernel looks only where the thread is now
-    /// (`sas_ss_flags`, include/linux/sched/signal.h). So there is none meanwhile.
+    /// (`sas_ss_flags`, include/linux/sched/signal.h). So there is none meanwhile, nor where it has little room.
     pub fn begin(blocked: u64, sp: usize) -> Option<FaultGuard> {
+        GUARDS.fetch_add(1, Ordering::SeqCst);
+        let guard = (CHANGES.load(Ordering::SeqCst) == 0)
+            .then(|| Self::begin_counted(blocked, sp))
+            .flatten();
+        if guard.is_none() {
+            GUARDS.fetch_sub(1, Ordering::SeqCst);
+        }
+        guard
+    }
+
+    fn begin_counted(blocked: u64, sp: usize) -> Option<FaultGuard> {
         let catches = provider()?.catches;
         let signals = [libc::SIGSEGV as u32, libc::SIGBUS as u32];
         if signals.iter().any(|s| blocked & signal_bit(*s) != 0) {
@@ -175,8 +220,9 @@ impl FaultGuard {
         // SAFETY: only asks.
         let alternate = unsafe { alternate_stack(core::ptr::null()) }.ok()?;
         let distance = sp.wrapping_sub(alternate.ss_sp.addr());
-        let is_in_use = alternate.ss_flags & libc::SS_DISABLE == 0 && distance <= alternate.ss_size;
-        if !is_in_use {
+        let is_there = alternate.ss_flags & libc::SS_DISABLE == 0;
+        let is_in_use = distance <= alternate.ss_size;
+        if !is_there || (!is_in_use && alternate.ss_size >= LEAST_ALTERNATE_BYTES) {
             return Some(FaultGuard { alternate: None });
         }
         // SAFETY: zeros are a valid stack_t.
@@ -195,6 +241,7 @@ impl FaultGuard {
             // SAFETY: what was there before.
             let _ = unsafe { alternate_stack(&raw const *alternate) };
         }
+        GUARDS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -210,7 +257,7 @@ pub(crate) mod tests {
     unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: what the kernel passed; written before this handler was installed.
         unsafe {
-            if catch(context) {
+            if catch(info, context) {
                 return;
             }
             match BEFORE[usize::from(signal == libc::SIGBUS)] {
