@@ -7,6 +7,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::slice::from_raw_parts;
 
+use crate::resolve;
 use stackbeat_core::agent::{self, Awaited, WaitFor, Wake};
 use stackbeat_core::ids::Tid;
 use stackbeat_core::managed::Frame;
@@ -65,17 +66,9 @@ extern "C" fn stackbeat_runtime(version: u32) -> *const c_void {
     }
 }
 
-/// Whether the agent that a program finds by its names is another copy, which came first. Both have the same names: the first
-/// one's functions stand in the place of the other's. But the table is nobody's name.
+/// Whether another copy of the agent stands before this one: its functions are those that the program finds.
 pub(crate) fn is_second() -> bool {
-    // SAFETY: a lookup by name.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"stackbeat_runtime".as_ptr()) };
-    if found.is_null() {
-        return false;
-    }
-    // SAFETY: of each version of the agent that has this function, it is of this type.
-    let first: extern "C" fn(u32) -> *const c_void = unsafe { core::mem::transmute(found) };
-    first(VERSION) != (&raw const TABLE).cast()
+    resolve::stands_before_us(c"stackbeat_runtime").is_some()
 }
 
 /// `struct stackbeat_method`.
