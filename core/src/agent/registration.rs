@@ -13,8 +13,9 @@ use crate::shm::signal_gate;
 use crate::shm::throttle;
 use core::sync::atomic::Ordering;
 
-/// With fewer thread entries in reserve the collector is called, which may sleep for long.
-const FEW_ENTRIES: u32 = 512;
+/// With fewer thread entries in reserve the collector is called, which may sleep for long. It keeps more than that in reserve
+/// where it does not.
+const FEW_ENTRIES: u32 = 128;
 
 /// Gives the thread memory of its own.
 pub(super) fn has_memory(block: &Block) -> bool {

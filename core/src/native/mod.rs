@@ -1,6 +1,5 @@
 //! The code of this process: its modules, their unwind rules, and walks of its threads.
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod generated_code;
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),

@@ -381,10 +381,13 @@ mod tests {
     #[test]
     fn a_thread_of_ours_equals_libgcc() {
         own_modules::init();
+        let generated_before = generated_code::generation();
         let mut walker = NativeWalker::boxed();
         for depth in [0, 1, 5, 30, 30, 3, 100] {
             assert!(deep(depth, [1, 2, 3, 4], &mut walker) > depth as u64);
         }
-        assert!(walker.stack().kept() > 0);
+        // Other tests of this process may add and remove code.
+        let is_as_before = generated_code::generation() == generated_before;
+        assert!(walker.stack().kept() > 0 || !is_as_before);
     }
 }
