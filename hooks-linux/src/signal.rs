@@ -13,6 +13,7 @@
 //! - `handler`: our handler, and the program's own behind it
 //! - `entrance`: notes on the thread that a handler of another signal begins
 //! - `fault_entrance`: catches our own faults before a handler of the program's for such signals
+//! - `entrance_table`: which handler each entrance of both belongs to
 //! - `room`: handlers on the program's alternate stack block our signals
 //! - `mask`: calls by which a thread changes which signals it blocks (`pthread_sigmask`, …)
 //! - `crash`: handlers for the signals that end a process, and `abort`
@@ -22,6 +23,7 @@
 
 pub(crate) mod crash;
 mod entrance;
+mod entrance_table;
 mod fault_entrance;
 mod handler;
 mod mask;

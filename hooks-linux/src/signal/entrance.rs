@@ -10,21 +10,17 @@
 //! Handlers for faults have others ([`fault_entrance`]): they may have little stack. Those that were installed past the hooks, or
 //! before the agent came, have none.
 
-use crate::env;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
+use libc::sighandler_t;
 use stackbeat_core::crash_signals;
 
-use super::{Action, SIG_HOLD, fault_entrance, room};
+use super::entrance_table::{EntranceTable, STRIDE};
+use super::{Action, fault_entrance, room};
 
 /// More handlers than programs have. Those beyond are installed as they are.
 const ENTRANCES: usize = 128;
-/// Bytes of code from one entrance to the next.
-const STRIDE: usize = 16;
 
-/// Whose entrance it is; 0: nobody's yet.
-static HANDLERS: [AtomicUsize; ENTRANCES] = [const { AtomicUsize::new(0) }; ENTRANCES];
+static TABLE: EntranceTable<ENTRANCES> = EntranceTable::new();
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
@@ -91,41 +87,24 @@ fn first() -> Option<usize> {
 #[cfg(target_arch = "x86_64")]
 extern "C" fn enter(signal: c_int, index: usize) -> usize {
     stackbeat_core::agent::handler_begins(signal);
-    HANDLERS[index].load(Ordering::Relaxed)
+    TABLE.handler(index)
 }
 
 /// The handler whose entrance this is, or what else the kernel knows.
 pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
     let installed = fault_entrance::behind(installed);
-    let place = first().and_then(|first| installed.checked_sub(first));
-    match place.and_then(|place| HANDLERS.get(place / STRIDE)) {
-        Some(handler) => handler.load(Ordering::Relaxed),
-        None => installed,
-    }
+    TABLE.behind(first(), installed).unwrap_or(installed)
 }
 
 /// What to install for a handler of this signal, with these flags: its entrance, if it has one.
 pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
-    let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
     let is_crash_signal = crash_signals::CRASH_SIGNALS
         .iter()
         .any(|(number, _)| *number == signal);
-    let is_entrance = behind(handler) != handler;
-    let Some(first) = first() else {
-        return handler;
-    };
     if is_crash_signal {
         return fault_entrance::to(signal, handler, flags);
     }
-    if is_none || is_entrance || !env::was_preloaded() {
-        return handler;
-    }
-    let is_its_own = |word: &AtomicUsize| {
-        let taken = word.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
-        taken.is_ok() || taken == Err(handler)
-    };
-    let index = HANDLERS.iter().position(is_its_own);
-    index.map_or(handler, |index| first + index * STRIDE)
+    TABLE.of(first(), handler).unwrap_or(handler)
 }
 
 /// Runs a call as `sigaction`, with entrances for what it installs and the program's own handlers in what it gives.

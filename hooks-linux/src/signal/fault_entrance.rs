@@ -4,20 +4,15 @@
 //!
 //! What the program asks for is shown to it, as with other entrances ([`super::entrance`]).
 
-use crate::env;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use libc::{SA_RESETHAND, SIG_DFL, SIG_ERR, SIG_IGN, SIGBUS, SIGSEGV, sighandler_t};
+use libc::{SA_RESETHAND, SIGBUS, SIGSEGV, sighandler_t};
 
-use super::SIG_HOLD;
+use super::entrance_table::{EntranceTable, STRIDE};
 
 /// More handlers than programs have. Those beyond are installed as they are.
 const ENTRANCES: usize = 32;
-/// Bytes of code from one entrance to the next.
-const STRIDE: usize = 16;
 
-/// Whose entrance it is; 0: nobody's yet.
-static HANDLERS: [AtomicUsize; ENTRANCES] = [const { AtomicUsize::new(0) }; ENTRANCES];
+static TABLE: EntranceTable<ENTRANCES> = EntranceTable::new();
 
 /// Where the context of a signal has a register.
 #[cfg(target_arch = "x86_64")]
@@ -72,7 +67,7 @@ core::arch::global_asm!(
     ".size stackbeat_fault_entrances, . - stackbeat_fault_entrances",
     ".popsection",
     entrances = const ENTRANCES,
-    handlers = sym HANDLERS,
+    handlers = sym TABLE,
     pc = const register(libc::REG_RIP),
     trap = const register(libc::REG_TRAPNO),
     fault_address = const register(libc::REG_CR2),
@@ -102,38 +97,20 @@ pub(super) fn is_raised(signal: c_int) -> bool {
     matches!(signal, SIGSEGV | SIGBUS)
 }
 
-/// Whose entrance this is, if it is one.
-fn handler_of(installed: sighandler_t) -> Option<&'static AtomicUsize> {
-    let place = first().and_then(|first| installed.checked_sub(first))?;
-    HANDLERS.get(place / STRIDE)
-}
-
 /// Whether a handler, as the kernel has it, is an entrance.
 pub(super) fn is_one(installed: u64) -> bool {
-    handler_of(installed as usize).is_some()
+    TABLE.behind(first(), installed as usize).is_some()
 }
 
 /// The handler whose entrance this is, or what else the kernel knows.
 pub(super) fn behind(installed: sighandler_t) -> sighandler_t {
-    handler_of(installed).map_or(installed, |handler| handler.load(Ordering::Relaxed))
+    TABLE.behind(first(), installed).unwrap_or(installed)
 }
 
 /// What to install for a handler of this signal, with these flags: its entrance, if it has one.
 pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandler_t {
-    let is_none = matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
-    // A handler that the kernel takes away as it comes would be lost to a fault of ours.
+    // The kernel takes such a handler away as it comes: a fault of ours would use it up.
     let comes_once = flags & SA_RESETHAND != 0;
-    let is_entrance = behind(handler) != handler;
-    let Some(first) = first() else {
-        return handler;
-    };
-    if is_none || comes_once || is_entrance || !is_raised(signal) || !env::was_preloaded() {
-        return handler;
-    }
-    let is_its_own = |word: &AtomicUsize| {
-        let taken = word.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
-        taken.is_ok() || taken == Err(handler)
-    };
-    let index = HANDLERS.iter().position(is_its_own);
-    index.map_or(handler, |index| first + index * STRIDE)
+    let entrance = (is_raised(signal) && !comes_once).then(|| TABLE.of(first(), handler));
+    entrance.flatten().unwrap_or(handler)
 }
