@@ -53,13 +53,13 @@ pub fn record_in_process(
     let sentinel = GroupSentinel::post().ok();
     let of_runtime = options
         .runtime_options
-        .then(|| runtime_options::variable(program.path()))
+        .then(|| runtime_options::extension(program.path(), &options.command))
         .flatten();
     let mut variables = vec![
         (LIBRARY_VARIABLE, library.as_os_str()),
         (OPTIONS_VARIABLE, OsStr::new(&text)),
     ];
-    variables.extend(of_runtime.iter().map(|(name, value)| (*name, &**value)));
+    variables.extend(of_runtime.iter().map(|added| (added.name, &*added.value)));
     let start = Start {
         path: program.path(),
         command: &options.command,
@@ -101,7 +101,7 @@ pub fn record_in_process(
         warnings.push(warning);
     }
     let (recorded, pids) = read(&options.output);
-    if of_runtime.is_some() {
+    if of_runtime.is_some_and(|added| added.brings_maps) {
         jit_maps::remove(pids.into_iter().map(Pid), began_at);
     }
     let mut outcome = Outcome {

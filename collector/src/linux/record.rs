@@ -6,7 +6,7 @@
 //! without has threads of its own ([`Besides`]): control, counters, the off-CPU sampler, and the search for
 //! processes without an agent.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -22,13 +22,14 @@ use super::group_sentinel::GroupSentinel;
 use super::lock_waits::LockWaits;
 use super::meter::Meter;
 use super::off_cpu::OffCpuSampler;
+use super::runtime_options::{self, Extension};
 use super::sampler::{Sampler, kernel_clock};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
 use super::system::Linux;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
-use super::{runtime_options, systrace, ticker};
+use super::{systrace, ticker};
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
 use crate::session::control::{self, Server, Session};
@@ -98,9 +99,9 @@ pub fn record(
     let sentinel = GroupSentinel::post().ok();
     let of_runtime = options
         .runtime_options
-        .then(|| runtime_options::variable(program.path()))
+        .then(|| runtime_options::extension(program.path(), &options.command))
         .flatten();
-    let removes_maps = of_runtime.is_some();
+    let removes_jit_maps = of_runtime.as_ref().is_some_and(|added| added.brings_maps);
     let child = match start_program(
         options,
         of_runtime,
@@ -153,7 +154,7 @@ pub fn record(
         start_ns: session.start.monotonic_ns,
         cpu_before: setup.cpu_before,
         preloaded: program.preload(),
-        removes_jit_maps: removes_maps,
+        removes_jit_maps,
     };
     let ended = Ended {
         pid: exit.pid,
@@ -333,18 +334,14 @@ pub(super) fn begin(
 
 fn start_program(
     options: &Options,
-    of_runtime: Option<(&'static str, OsString)>,
+    of_runtime: Option<Extension>,
     program: &Program,
     storage: &storage::Storage,
     signals: &SignalState,
 ) -> std::io::Result<spawn::Child> {
     let session: &OsStr = storage.path.as_os_str();
     let mut variables = vec![(SESSION_VARIABLE, session)];
-    variables.extend(
-        of_runtime
-            .as_ref()
-            .map(|(name, value)| (*name, value.as_os_str())),
-    );
+    variables.extend(of_runtime.iter().map(|added| (added.name, &*added.value)));
     let start = Start {
         path: program.path(),
         command: &options.command,

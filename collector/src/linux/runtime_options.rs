@@ -14,12 +14,33 @@ const NODE_SWITCHES: [&str; 2] = ["--perf-basic-prof", "--interpreted-frames-nat
 /// The longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE` of include/uapi/linux/binfmts.h).
 const FIRST_LINE_BYTES: u64 = 256;
 
-/// The variable to set for a program, with what our environment has of it. `None`: nothing is to be added.
-pub(crate) fn variable(program: &Path) -> Option<(&'static str, OsString)> {
-    extended(program, std::env::var_os(NODE_VARIABLE).as_deref())
+/// How the environment of a program is extended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Extension {
+    /// The variable.
+    pub name: &'static str,
+    /// All of its value.
+    pub value: OsString,
+    /// The program writes maps because of this alone, and nobody has asked for them.
+    pub brings_maps: bool,
 }
 
-fn extended(program: &Path, existing: Option<&OsStr>) -> Option<(&'static str, OsString)> {
+/// What to add for a program that is started by this command. `None`: nothing.
+pub(crate) fn extension(program: &Path, command: &[OsString]) -> Option<Extension> {
+    let existing = std::env::var_os(NODE_VARIABLE);
+    extended(program, command, existing.as_deref())
+}
+
+/// Whether a switch has V8 write a map; it takes `_` for `-`.
+fn writes_map(switch: &[u8]) -> bool {
+    let switch: Vec<u8> = switch
+        .iter()
+        .map(|byte| if *byte == b'_' { b'-' } else { *byte })
+        .collect();
+    switch.starts_with(b"--perf-basic-prof")
+}
+
+fn extended(program: &Path, command: &[OsString], existing: Option<&OsStr>) -> Option<Extension> {
     let existing = existing.unwrap_or_default().as_bytes();
     let is_there = |switch: &str| {
         let mut words = existing.split(u8::is_ascii_whitespace);
@@ -37,7 +58,13 @@ fn extended(program: &Path, existing: Option<&OsStr>) -> Option<(&'static str, O
         }
         value.extend_from_slice(switch.as_bytes());
     }
-    Some((NODE_VARIABLE, OsString::from_vec(value)))
+    let mut asked = (existing.split(u8::is_ascii_whitespace))
+        .chain(command.iter().map(|argument| argument.as_bytes()));
+    Some(Extension {
+        name: NODE_VARIABLE,
+        value: OsString::from_vec(value),
+        brings_maps: !asked.any(writes_map),
+    })
 }
 
 /// Whether a program is Node.js, or a script for it.
@@ -84,19 +111,23 @@ mod tests {
         };
         let node = write("node", "\x7fELF");
         let both = "--perf-basic-prof --interpreted-frames-native-stack";
-        let set = |program: &Path, existing: &str| {
-            let value = extended(program, Some(OsStr::new(existing)));
-            value.map(|(name, value)| (name, value.into_string().expect("UTF-8")))
+        let with = |program: &Path, argument: &str, existing: &str| {
+            let command = [OsString::from("node"), argument.into()];
+            let found = extended(program, &command, Some(OsStr::new(existing)))?;
+            assert_eq!(found.name, NODE_VARIABLE);
+            Some((found.value.into_string().expect("UTF-8"), found.brings_maps))
         };
-        assert_eq!(set(&node, ""), Some((NODE_VARIABLE, both.to_owned())));
-        assert_eq!(
-            extended(&node, None),
-            set(&node, "").map(|(n, v)| (n, v.into()))
-        );
+        let set = |program: &Path, existing: &str| with(program, "x.js", existing);
+        assert_eq!(set(&node, ""), Some((both.to_owned(), true)));
+        let without = extended(&node, &[], None).expect("is node");
+        assert_eq!((without.value, without.brings_maps), (both.into(), true));
+        // Maps that the user asks for are the user's.
+        let asked = with(&node, "--perf_basic_prof_only_functions", "");
+        assert_eq!(asked, Some((both.to_owned(), false)));
         let more = set(&node, "--max-old-space-size=99 --perf-basic-prof");
         let expected =
             "--max-old-space-size=99 --perf-basic-prof --interpreted-frames-native-stack";
-        assert_eq!(more.map(|(_, value)| value).as_deref(), Some(expected));
+        assert_eq!(more, Some((expected.to_owned(), false)));
         assert_eq!(set(&node, both), None);
         for (name, content, is_node) in [
             ("npm", "#!/usr/bin/env node\n", true),

@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -31,8 +32,8 @@ const LINE_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
 const SPREAD_NS: u64 = 50_000_000;
 
-/// Removes the maps of these processes, which have written them because we told them to: they are of no use to anybody else.
-/// Where one cannot be removed it stays, as it would without us.
+/// Removes the maps that V8 has written in these processes because we told it to: they are of no use to anybody else. Those of
+/// other runtimes are their users'. Where one cannot be removed it stays, as it would without us.
 pub(crate) fn remove(pids: impl Iterator<Item = Pid>, not_before: SystemTime) {
     // SAFETY: asks for a number.
     let own = unsafe { libc::geteuid() };
@@ -41,10 +42,21 @@ pub(crate) fn remove(pids: impl Iterator<Item = Pid>, not_before: SystemTime) {
         let is_its = fs::symlink_metadata(&map).is_ok_and(|meta| {
             meta.is_file() && meta.uid() == own && meta.modified().is_ok_and(|at| at >= not_before)
         });
-        if is_its {
+        if is_its && is_of_v8(&map) {
             let _ = fs::remove_file(map);
         }
     }
+}
+
+/// Whether V8 has written a map: its own functions come first, `18c4000 300 Builtin:DeoptimizationEntry_Eager`.
+fn is_of_v8(map: &Path) -> bool {
+    const FIRST_BYTES: u64 = 256;
+
+    let mut first = Vec::new();
+    let read = fs::File::open(map).and_then(|map| map.take(FIRST_BYTES).read_to_end(&mut first));
+    let line = first.split(|byte| *byte == b'\n').next();
+    let name = line.and_then(|line| line.splitn(3, |byte| *byte == b' ').nth(2));
+    read.is_ok() && name.is_some_and(|name| name.starts_with(b"Builtin:"))
 }
 
 fn map_of(pid: Pid) -> PathBuf {

@@ -119,6 +119,22 @@ fn javascript_has_names_with_nothing_else_to_type() {
         let is_named = names.iter().any(|name| name.contains(function));
         assert!(is_named, "{function}: {names:#?}");
     }
+    // One that the user asks for is the user's.
+    let arguments = [
+        "record",
+        "-q",
+        "-f",
+        "-o",
+        "t.beat",
+        "--",
+        "node",
+        "--perf-basic-prof",
+        script,
+    ];
+    let output = stackbeat_tests::tool::stackbeat(folder.path(), &arguments);
+    let said = stackbeat_tests::tool::text(&output.stdout);
+    let pid = said.split(' ').next().expect("the pid");
+    std::fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("it is there");
     let (options, names) = record(&["--no-runtime-options"]);
     assert!(!options.contains("--perf-basic-prof"), "{options}");
     assert!(names.iter().all(|name| !name.contains("compiled_often")));
