@@ -84,6 +84,22 @@ pub fn scratch() -> tempfile::TempDir {
         .expect("a temporary folder")
 }
 
+/// The traces of earlier versions that are kept for readers (`tests/traces`), by name.
+pub fn kept_traces() -> Vec<(String, Vec<u8>)> {
+    let mut traces: Vec<_> = std::fs::read_dir(workspace().join("tests/traces"))
+        .expect("kept traces")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            let is_trace = path.extension()? == "beat";
+            is_trace.then(|| (name, std::fs::read(&path).expect("readable")))
+        })
+        .collect();
+    traces.sort();
+    assert!(!traces.is_empty());
+    traces
+}
+
 /// Builds a C or C++ program from source text.
 #[track_caller]
 pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {

@@ -1,28 +1,12 @@
 //! A damaged trace is not called complete.
 
 use std::fs;
-use std::path::Path;
 
 use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::summary::Outcome;
 use stackbeat_proto::v1::{Summary, packet::Body};
+use stackbeat_tests::kept_traces;
 use stackbeat_tests::tool::{json, stackbeat, text};
-
-/// A trace of the first format, as it is kept for readers.
-fn kept_traces() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traces");
-    let mut traces: Vec<_> = fs::read_dir(folder)
-        .expect("kept traces")
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_string_lossy().into_owned();
-            (path.extension()? == "beat").then(|| (name, fs::read(&path).expect("readable")))
-        })
-        .collect();
-    traces.sort();
-    assert!(!traces.is_empty());
-    traces
-}
 
 /// The same trace, finished; with `damaged`, its largest batch of samples lacks a time.
 fn finished(bytes: &[u8], damaged: bool) -> Vec<u8> {

@@ -1,29 +1,11 @@
 //! Reports of damaged traces: never a panic, never without end.
 
-use std::fs;
-use std::path::Path;
-
 use stackbeat_model::Trace;
+use stackbeat_tests::kept_traces;
 
 use super::text;
 use crate::render::html;
 use crate::summary::load;
-
-/// A trace of the first format, as it is kept for readers.
-fn kept_traces() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traces");
-    let mut traces: Vec<_> = fs::read_dir(folder)
-        .expect("kept traces")
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_string_lossy().into_owned();
-            (path.extension()? == "beat").then(|| (name, fs::read(&path).expect("readable")))
-        })
-        .collect();
-    traces.sort();
-    assert!(!traces.is_empty());
-    traces
-}
 
 /// Everything that a report can do with a trace; errors are fine.
 fn use_it(name: &str, bytes: Vec<u8>) -> Option<u64> {
