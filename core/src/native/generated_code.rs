@@ -33,7 +33,7 @@ const WAS_USED: u64 = u64::MAX;
 const MOST_BYTES: u32 = 64 << 20;
 /// Most rows of each kind of one piece.
 const MOST_ROWS: usize = 1 << 16;
-/// How often a reader tries that finds an entry changing.
+/// How often a reader looks at a piece that is replaced meanwhile.
 const TRIES: u32 = 3;
 
 const UNWIND_WORDS: usize = 3;
@@ -136,7 +136,7 @@ struct Entry {
     bytes: AtomicU32,
     start: AtomicU64,
     /// Address of the words, and in its low bits room for how many, as a power of two: one word, so that nobody reads behind
-    /// the end. Stays with the entry. 0: none.
+    /// the end. 0: none.
     rows: AtomicU64,
     unwind: AtomicU32,
     code: AtomicU32,
