@@ -14,7 +14,7 @@ use core::ffi::c_int;
 use libc::sighandler_t;
 use stackbeat_core::crash_signals;
 
-use super::entrance_table::{EntranceTable, STRIDE};
+use super::entrance_table::EntranceTable;
 use super::{Action, fault_entrance, room};
 
 /// More handlers than programs have. Those beyond are installed as they are.
@@ -69,7 +69,7 @@ core::arch::global_asm!(
 
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" {
-    static stackbeat_entrances: [[u8; STRIDE]; ENTRANCES];
+    static stackbeat_entrances: [[u8; super::entrance_table::STRIDE]; ENTRANCES];
 }
 
 /// Where the entrances' code begins.

@@ -7,7 +7,7 @@
 use core::ffi::c_int;
 use libc::{SA_RESETHAND, SIGBUS, SIGSEGV, sighandler_t};
 
-use super::entrance_table::{EntranceTable, STRIDE};
+use super::entrance_table::EntranceTable;
 
 /// More handlers than programs have. Those beyond are installed as they are.
 const ENTRANCES: usize = 32;
@@ -78,7 +78,7 @@ core::arch::global_asm!(
 
 #[cfg(target_arch = "x86_64")]
 unsafe extern "C" {
-    static stackbeat_fault_entrances: [[u8; STRIDE]; ENTRANCES];
+    static stackbeat_fault_entrances: [[u8; super::entrance_table::STRIDE]; ENTRANCES];
 }
 
 /// Where the entrances' code begins.
