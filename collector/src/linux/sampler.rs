@@ -11,6 +11,7 @@
 
 mod adopt;
 mod busy;
+mod contention;
 mod idle;
 mod kernel;
 pub(crate) mod kernel_clock;
@@ -34,6 +35,7 @@ use super::procfs::{self, process_clock};
 use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
+use contention::Contention;
 use kernel::Kernel;
 use signal_choice::{Mask, Signals};
 use unregistered::Unregistered;
@@ -131,6 +133,7 @@ struct Process {
     next_cpu_poll_ns: u64,
     /// Its threads have the session's clock, or are to have it, but for single ones.
     is_clocked: bool,
+    contention: Contention,
 }
 
 /// The sampler's state.

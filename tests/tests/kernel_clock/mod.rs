@@ -68,6 +68,24 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
     assert!(shell, "{report:#}");
 }
 
+/// Timers go off with the kernel's tick, with which a thread that has waited for a processor begins to run, too. So the default
+/// leaves such a process on ticks of its own.
+#[test]
+fn shares_are_true_beside_rivals_for_the_processor() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    let program = compile(folder, "contended.c", include_str!("contended.c"), &["-O1", "-g"]);
+    let program = Program::new([program.to_str().expect("UTF-8")]).options(&["--clock", "auto"]);
+    let recorded = program.record(folder);
+    let report = report(&recorded.trace);
+    let parts = ["short_part", "long_part"].map(|name| {
+        let function = array(&report, "functions").find(|f| f["name"] == name);
+        number(&function.expect("is there")["total"], "cpu_ns") as f64
+    });
+    let share = parts[0] / (parts[0] + parts[1]);
+    assert!((share - 0.25).abs() < 0.08, "{share}");
+}
+
 #[test]
 fn no_call_is_interrupted_that_no_hook_sees() {
     with_each_clock(no_call_is_interrupted_that_no_hook_sees_by);

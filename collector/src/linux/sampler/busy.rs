@@ -1,12 +1,17 @@
 //! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost less and go off less
-//! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture.
+//! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture. While threads wait for processors they are on
+//! ticks (`contention`).
 
-use stackbeat_core::ids::Upid;
+use std::collections::HashMap;
+
+use stackbeat_core::ids::{Tid, Upid};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
+use super::contention::MOST_THREADS;
+use super::kernel_clock::KernelClock;
 use super::signal_choice::Signals;
 use super::{Sampler, Thread, live_entry};
 use crate::linux::procfs::process_clock;
@@ -19,12 +24,15 @@ pub(super) const AT_FIRST_NS: u64 = 1_000_000_000;
 /// Distance between two polls, ns; and for each thread that is to be asked about.
 const POLL_NS: u64 = 50_000_000;
 const POLL_EACH_NS: u64 = 2_000_000;
+/// Distance between two looks at whether the threads of a process with timers wait for processors, ns.
+const CONTENTION_POLL_NS: u64 = 1_000_000_000;
 /// Polls that find a thread active without a timer before it is on ticks again.
 const MOST_MISSES: u32 = 3;
 
 impl Sampler {
-    /// Finds, when it is time, which processes have computed for long.
-    pub(crate) fn poll_busy(&mut self, shared: &Shared, now_ns: u64) {
+    /// Finds, when it is time, which processes have computed for long, and which of those with timers had better be on ticks again.
+    /// `clock` has the threads with timers.
+    pub(crate) fn poll_busy(&mut self, shared: &Shared, clock: &KernelClock, now_ns: u64) {
         if now_ns < self.next_busy_poll_ns {
             return;
         }
@@ -39,8 +47,10 @@ impl Sampler {
         {
             begins.store(on_ticks::FOR_GOOD, Ordering::Relaxed);
         }
-        let is_over = begins.load(Ordering::Relaxed) == on_ticks::FOR_GOOD;
+        let begins = begins.load(Ordering::Relaxed);
+        let is_over = begins == on_ticks::FOR_GOOD;
         let mut found = Vec::new();
+        let threads = self.threads_to_ask(clock, now_ns);
         for (i, process) in &mut self.processes {
             let Some(entry) = shared.mapping.process(*i) else {
                 continue;
@@ -55,14 +65,39 @@ impl Sampler {
             let on_ticks = entry.on_ticks.load(Ordering::Relaxed);
             process.is_clocked = control.has_kernel_clock() && on_ticks == on_ticks::NO;
             let is_due = process.is_ours && now_ns >= process.next_cpu_poll_ns;
-            if on_ticks != on_ticks::AT_FIRST || !is_due || !has_signal(entry) {
+            if on_ticks == on_ticks::FOR_GOOD {
+                process.next_cpu_poll_ns = u64::MAX;
+            }
+            if on_ticks == on_ticks::FOR_GOOD || !is_due || !has_signal(entry) {
                 continue;
             }
+            let threads = threads.get(i).map_or(&[][..], |tids| tids);
             let cpu_ns = platform::clock_ns(process_clock(process.pid));
+            if on_ticks == on_ticks::NO {
+                process.next_cpu_poll_ns = now_ns + CONTENTION_POLL_NS;
+                if begins == on_ticks::AT_FIRST
+                    && process
+                        .contention
+                        .poll(process.pid, threads, timer_ns.into())
+                {
+                    entry.on_ticks.store(on_ticks::AT_FIRST, Ordering::SeqCst);
+                    process.is_clocked = false;
+                    process.cpu_before_ns = cpu_ns;
+                    say(shared, process.upid, 0);
+                }
+                continue;
+            }
             let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns);
             if used_ns < AT_FIRST_NS {
                 // One thread needs that long for the rest; many are found somewhat later.
                 process.next_cpu_poll_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
+                continue;
+            }
+            if process
+                .contention
+                .poll(process.pid, threads, timer_ns.into())
+            {
+                process.cpu_before_ns = cpu_ns;
                 continue;
             }
             entry.on_ticks.store(on_ticks::NO, Ordering::SeqCst);
@@ -74,6 +109,27 @@ impl Sampler {
         for thread in idle.map(|(_, thread)| thread).collect::<Vec<_>>() {
             self.await_timer(thread);
         }
+    }
+
+    /// Of the processes that are due, some threads: by the process' entry. Those that were active come first.
+    fn threads_to_ask(&self, clock: &KernelClock, now_ns: u64) -> HashMap<u32, Vec<Tid>> {
+        let mut threads: HashMap<u32, Vec<Tid>> = (self.processes.iter())
+            .filter(|(_, process)| process.is_ours && now_ns >= process.next_cpu_poll_ns)
+            .map(|(i, _)| (*i, Vec::new()))
+            .collect();
+        if threads.is_empty() {
+            return threads;
+        }
+        let active = self.active.iter().flatten().flatten();
+        let others = self.idle.values().chain(&self.untimed);
+        for thread in clock.active_threads().chain(active).chain(others) {
+            if let Some(tids) = threads.get_mut(&thread.process)
+                && tids.len() < MOST_THREADS
+            {
+                tids.push(thread.tid);
+            }
+        }
+        threads
     }
 
     /// Whether the thread, which is on ticks, is to leave them.

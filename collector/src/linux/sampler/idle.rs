@@ -12,6 +12,7 @@ use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::process::Origin;
 
+use super::contention::Contention;
 use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry};
 use crate::linux::procfs::{self, Identity, process_clock};
 use crate::session::activity::Part;
@@ -64,6 +65,7 @@ impl Sampler {
                             next_cpu_poll_ns: 0,
                             is_clocked: mapping.control().has_kernel_clock()
                                 && entry.on_ticks.load(Ordering::Relaxed) == on_ticks::NO,
+                            contention: Contention::default(),
                         };
                         // Its threads were there before us.
                         if entry.origin.load(Ordering::Relaxed) == Origin::Attached as u32 {

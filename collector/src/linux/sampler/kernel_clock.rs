@@ -586,6 +586,15 @@ impl KernelClock {
         }))));
     }
 
+    /// The threads that did something of late.
+    pub(super) fn active_threads(&self) -> impl Iterator<Item = &Thread> {
+        let active = self
+            .threads
+            .iter()
+            .filter(|clocked| clocked.quiet_polls == 0);
+        active.map(|clocked| &clocked.thread)
+    }
+
     /// The session is switched off, or ends: nobody waits for an event to stop any more. [`KernelClock::follow`] opens others.
     pub(crate) fn end_all(&mut self, shared: &Shared) {
         for clocked in &mut self.threads {
