@@ -180,7 +180,7 @@ pub(crate) fn run(
         upkeep.step(shared, &sampler, now);
         if let Some(clock) = &mut kernel {
             let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
-            sampler.poll_busy(shared, clock, now);
+            sampler.poll_busy(shared, clock.active(), now);
             sampler.poll_untimed(shared, now);
             clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
         }
@@ -289,7 +289,7 @@ fn poll_kernel_clock(
 ) {
     let asked_ns = std::array::from_fn(|class| interval_ns(shared, class));
     let periods_ns = asked_ns.map(|asked| keeper.interval_ns(asked));
-    sampler.poll_busy(shared, clock, now_ns());
+    sampler.poll_busy(shared, clock.active(), now_ns());
     sampler.poll_untimed(shared, now_ns());
     let active = clock.follow(shared, sampler, ticker, periods_ns);
     for (class, asked) in asked_ns.into_iter().enumerate() {

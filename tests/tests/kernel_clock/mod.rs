@@ -74,7 +74,12 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
 fn shares_are_true_beside_rivals_for_the_processor() {
     let scratch = scratch();
     let folder = scratch.path();
-    let program = compile(folder, "contended.c", include_str!("contended.c"), &["-O1", "-g"]);
+    let program = compile(
+        folder,
+        "contended.c",
+        include_str!("contended.c"),
+        &["-O1", "-g"],
+    );
     let program = Program::new([program.to_str().expect("UTF-8")]).options(&["--clock", "auto"]);
     let recorded = program.record(folder);
     let report = report(&recorded.trace);

@@ -11,7 +11,6 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::contention::MOST_THREADS;
-use super::kernel_clock::KernelClock;
 use super::signal_choice::Signals;
 use super::{Sampler, Thread, live_entry};
 use crate::linux::procfs::process_clock;
@@ -31,8 +30,13 @@ const MOST_MISSES: u32 = 3;
 
 impl Sampler {
     /// Finds, when it is time, which processes have computed for long, and which of those with timers had better be on ticks again.
-    /// `clock` has the threads with timers.
-    pub(crate) fn poll_busy(&mut self, shared: &Shared, clock: &KernelClock, now_ns: u64) {
+    /// `timed`: threads with timers, those that were active of late, by the entry of their process.
+    pub(crate) fn poll_busy(
+        &mut self,
+        shared: &Shared,
+        timed: impl Iterator<Item = (u32, Tid)>,
+        now_ns: u64,
+    ) {
         if now_ns < self.next_busy_poll_ns {
             return;
         }
@@ -50,7 +54,7 @@ impl Sampler {
         let begins = begins.load(Ordering::Relaxed);
         let is_over = begins == on_ticks::FOR_GOOD;
         let mut found = Vec::new();
-        let threads = self.threads_to_ask(clock, now_ns);
+        let threads = self.threads_to_ask(timed, now_ns);
         for (i, process) in &mut self.processes {
             let Some(entry) = shared.mapping.process(*i) else {
                 continue;
@@ -112,21 +116,26 @@ impl Sampler {
     }
 
     /// Of the processes that are due, some threads: by the process' entry. Those that were active come first.
-    fn threads_to_ask(&self, clock: &KernelClock, now_ns: u64) -> HashMap<u32, Vec<Tid>> {
-        let mut threads: HashMap<u32, Vec<Tid>> = (self.processes.iter())
-            .filter(|(_, process)| process.is_ours && now_ns >= process.next_cpu_poll_ns)
-            .map(|(i, _)| (*i, Vec::new()))
-            .collect();
+    fn threads_to_ask(
+        &self,
+        timed: impl Iterator<Item = (u32, Tid)>,
+        now_ns: u64,
+    ) -> HashMap<u32, Vec<Tid>> {
+        let due = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.is_ours && now_ns >= process.next_cpu_poll_ns);
+        let mut threads: HashMap<u32, Vec<Tid>> = due.map(|(i, _)| (*i, Vec::new())).collect();
         if threads.is_empty() {
             return threads;
         }
         let active = self.active.iter().flatten().flatten();
-        let others = self.idle.values().chain(&self.untimed);
-        for thread in clock.active_threads().chain(active).chain(others) {
-            if let Some(tids) = threads.get_mut(&thread.process)
+        let on_ticks = active.chain(self.idle.values()).chain(&self.untimed);
+        for (process, tid) in timed.chain(on_ticks.map(|thread| (thread.process, thread.tid))) {
+            if let Some(tids) = threads.get_mut(&process)
                 && tids.len() < MOST_THREADS
             {
-                tids.push(thread.tid);
+                tids.push(tid);
             }
         }
         threads

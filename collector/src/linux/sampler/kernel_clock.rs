@@ -586,13 +586,10 @@ impl KernelClock {
         }))));
     }
 
-    /// The threads that did something of late.
-    pub(super) fn active_threads(&self) -> impl Iterator<Item = &Thread> {
-        let active = self
-            .threads
-            .iter()
-            .filter(|clocked| clocked.quiet_polls == 0);
-        active.map(|clocked| &clocked.thread)
+    /// The threads that did something of late: their process' entries, and tids.
+    pub(crate) fn active(&self) -> impl Iterator<Item = (u32, Tid)> {
+        let active = self.threads.iter().filter(|one| one.quiet_polls == 0);
+        active.map(|one| (one.thread.process, one.thread.tid))
     }
 
     /// The session is switched off, or ends: nobody waits for an event to stop any more. [`KernelClock::follow`] opens others.
