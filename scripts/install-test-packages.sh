@@ -16,6 +16,8 @@ packages=(
   # exports in pprof's own reader, and Perfetto's trace processor (in a wheel)
   golang-go python3-pip
   procps unzip
+  # newer versions of Python
+  patchelf
   # the examples for CI, read by another program
   python3-yaml make
 )

@@ -91,6 +91,7 @@ run_tests() {
 }
 
 run "packages that tests need" scripts/install-test-packages.sh
+[[ $mode == unit ]] || run "versions of Python" scripts/install-pythons.sh target/pythons
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
   run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked

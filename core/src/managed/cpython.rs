@@ -124,7 +124,7 @@ impl Runtime {
             0x030a => V3_10,
             0x030b => V3_11,
             0x030c => V3_12,
-            0x030d => Offsets::of_3_13(memory, runtime)?,
+            0x030d.. => Offsets::published(memory, runtime, version)?,
             _ => return None,
         };
         Some(Runtime {
@@ -353,7 +353,11 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn follow_shims(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
         let mut frame = self.memory.word(state + o.thread_frames)?;
-        while frame != 0 {
+        let base = match o.base_frame {
+            0 => 0,
+            offset => self.memory.word(state + offset)?,
+        };
+        while frame != 0 && frame != base {
             let before = out.mark();
             let end = self.follow_to_shim(frame, out);
             if end.is_none() {

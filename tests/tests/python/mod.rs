@@ -11,6 +11,7 @@ use stackbeat_core::shm::record_format::flags;
 use stackbeat_proto::v1::NodeKind;
 use stackbeat_tests::plain_reader::Trace;
 use stackbeat_tests::tool::{stackbeat, text};
+use stackbeat_tests::workspace;
 
 /// Name and line, outermost first.
 type Stack = Vec<(String, u32)>;
@@ -19,6 +20,9 @@ type Stack = Vec<(String, u32)>;
 fn interpreters() -> Vec<(PathBuf, (u32, u32))> {
     let mut found = BTreeMap::new();
     let mut candidates = vec![PathBuf::from("/usr/bin/python3")];
+    // Of scripts/install-pythons.sh.
+    let newer = workspace().join("target/pythons/usr/bin");
+    candidates.extend(["python3.14", "python3.15"].map(|name| newer.join(name)));
     if let Some(home) = std::env::var_os("HOME") {
         let versions = Path::new(&home).join(".pyenv/versions");
         let entries = std::fs::read_dir(versions).into_iter().flatten().flatten();
@@ -38,14 +42,15 @@ fn interpreters() -> Vec<(PathBuf, (u32, u32))> {
         let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
         if let (Some(major), Some(minor)) = (number(), number())
             && (3, 10) <= (major, minor)
-            && (major, minor) <= (3, 13)
+            && (major, minor) <= (3, 15)
         {
             found.insert(candidate, (major, minor));
         }
     }
+    eprintln!("versions: {:?}", found.values());
     assert!(
         !found.is_empty(),
-        "no Python from 3.10 to 3.13 is installed"
+        "no Python from 3.10 to 3.15 is installed"
     );
     found.into_iter().collect()
 }

@@ -33,6 +33,8 @@ pub(super) struct Offsets {
     pub(super) native_id: u64,
     /// `PyThreadState::cframe`; 3.13: `current_frame`.
     pub(super) thread_frames: u64,
+    /// `PyThreadState::base_frame`, below which there is none (3.15); 0: the last one has no `previous`.
+    pub(super) base_frame: u64,
     /// `_PyCFrame`: `current_frame` (3.10 has none: `PyThreadState::frame`) and `previous`.
     pub(super) cframe_current: u64,
     pub(super) cframe_previous: u64,
@@ -71,6 +73,7 @@ pub(super) const V3_10: Offsets = Offsets {
     thread_id: 176,
     native_id: 0,
     thread_frames: 48,
+    base_frame: 0,
     cframe_current: 24,
     cframe_previous: 8,
     code: 32,
@@ -102,6 +105,7 @@ pub(super) const V3_11: Offsets = Offsets {
     thread_id: 152,
     native_id: 160,
     thread_frames: 56,
+    base_frame: 0,
     cframe_current: 8,
     cframe_previous: 16,
     code: 32,
@@ -133,6 +137,7 @@ pub(super) const V3_12: Offsets = Offsets {
     thread_id: 136,
     native_id: 144,
     thread_frames: 56,
+    base_frame: 0,
     cframe_current: 0,
     cframe_previous: 8,
     code: 0,
@@ -155,47 +160,127 @@ pub(super) const V3_12: Offsets = Offsets {
     line_format: format::CPYTHON_LOCATIONS,
 };
 
+/// Which word of `_Py_DebugOffsets` says where a field lies (Include/internal/pycore_runtime.h of 3.13, pycore_debug_offsets.h of later
+/// ones).
+#[derive(Clone, Copy)]
+struct Published {
+    /// The first one of `thread_state`, `interpreter_frame`, `code_object`, `pyobject`, `bytes_object` and `unicode_object`: its size.
+    thread: u64,
+    frame: u64,
+    code: u64,
+    object: u64,
+    bytes: u64,
+    text: u64,
+    /// `thread_id`, behind which `native_thread_id` follows; and `base_frame`, 0: there is none.
+    thread_id: u64,
+    base_frame: u64,
+    /// `co_code_adaptive`.
+    instructions: u64,
+}
+
+const PUBLISHED_3_13: Published = Published {
+    thread: 19,
+    frame: 28,
+    code: 34,
+    object: 44,
+    bytes: 64,
+    text: 67,
+    thread_id: 24,
+    base_frame: 0,
+    instructions: 43,
+};
+
+const PUBLISHED_3_14: Published = Published {
+    thread: 22,
+    frame: 31,
+    code: 39,
+    object: 50,
+    bytes: 74,
+    text: 77,
+    thread_id: 27,
+    base_frame: 0,
+    instructions: 48,
+};
+
+const PUBLISHED_3_15: Published = Published {
+    thread: 22,
+    frame: 39,
+    code: 47,
+    object: 58,
+    bytes: 86,
+    text: 89,
+    thread_id: 30,
+    base_frame: 27,
+    instructions: 56,
+};
+
 impl Offsets {
-    /// As 3.13 publishes them (Include/internal/pycore_runtime.h, `_Py_DebugOffsets`): word by word.
-    pub(super) fn of_3_13(memory: &mut impl Memory, runtime: u64) -> Option<Offsets> {
+    /// As 3.13 and later publish them at the begin of `_PyRuntime`. `None`: they are not as expected, or the version is unknown.
+    pub(super) fn published(
+        memory: &mut impl Memory,
+        runtime: u64,
+        version: u64,
+    ) -> Option<Offsets> {
+        /// `version` and `free_threaded`.
+        const VERSION: u64 = 1;
+        const FREE_THREADED: u64 = 2;
+
+        let p = match version {
+            0x030d => PUBLISHED_3_13,
+            0x030e => PUBLISHED_3_14,
+            0x030f => PUBLISHED_3_15,
+            _ => return None,
+        };
+        // Threads of such a build of 3.14 and later have copies of the code of their own (`co_tlbc`).
+        let is_free_threaded = memory.word(runtime + 8 * FREE_THREADED)? != 0;
+        if memory.word(runtime + 8 * VERSION)? >> 16 != version
+            || is_free_threaded && version > 0x030d
+        {
+            return None;
+        }
         let mut at = |word: u64| {
             memory
                 .word(runtime + 8 * word)
                 .filter(|offset| *offset < 1 << 20)
         };
-        let ascii_bytes = at(70)?;
+        let ascii_bytes = at(p.text + 3)?;
         let offsets = Offsets {
             chain: Chain::Shims,
             finalizing: at(4)?,
             interpreters: at(5)?,
             interpreter_next: at(8)?,
             threads: at(9)?,
-            thread_id: at(24)?,
-            native_id: at(25)?,
-            thread_frames: at(23)?,
+            thread_id: at(p.thread_id)?,
+            native_id: at(p.thread_id + 1)?,
+            thread_frames: at(p.thread + 4)?,
+            base_frame: match p.base_frame {
+                0 => 0,
+                word => at(word)?,
+            },
             cframe_current: 0,
             cframe_previous: 0,
-            code: at(30)?,
-            previous: at(29)?,
-            position: at(31)?,
-            owner: at(33)?,
+            code: at(p.frame + 2)?,
+            previous: at(p.frame + 1)?,
+            position: at(p.frame + 3)?,
+            owner: at(p.frame + 5)?,
             is_entry: 0,
-            name: at(37)?,
-            file: at(35)?,
-            first_line: at(39)?,
-            lines: at(38)?,
-            instructions: at(43)?,
-            object_type: at(45)?,
-            bytes_size: at(65)?,
-            bytes_content: at(66)?,
-            text_length: at(69)?,
-            text_state: at(68)?,
+            name: at(p.code + 3)?,
+            file: at(p.code + 1)?,
+            first_line: at(p.code + 5)?,
+            lines: at(p.code + 4)?,
+            instructions: at(p.instructions)?,
+            object_type: at(p.object + 1)?,
+            bytes_size: at(p.bytes + 1)?,
+            bytes_content: at(p.bytes + 2)?,
+            text_length: at(p.text + 2)?,
+            text_state: at(p.text + 1)?,
             ascii_bytes,
             // `utf8_length` and `utf8` follow.
             compact_bytes: ascii_bytes + 16,
             line_format: format::CPYTHON_LOCATIONS,
         };
-        let is_as_expected = at(21)? == THREAD_NEXT && at(22)? == THREAD_INTERPRETER;
+        let is_as_expected =
+            at(p.thread + 2)? == THREAD_NEXT && at(p.thread + 3)? == THREAD_INTERPRETER;
         is_as_expected.then_some(offsets)
     }
 }

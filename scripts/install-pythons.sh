@@ -1,0 +1,41 @@
+#!/bin/bash
+# Unpacks the versions of Python that are newer than this Debian's, from the next one, into a folder: with a libc of their own, so that
+# nothing here changes. What cannot be had is left out, and said.
+#
+#   scripts/install-pythons.sh FOLDER
+set -euo pipefail
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+suite=forky
+versions=(3.14 3.15)
+python() { echo "$folder/usr/bin/python$1"; }
+missing=()
+for version in "${versions[@]}"; do "$(python "$version")" -c "" 2>/dev/null || missing+=("$version"); done
+((${#missing[@]})) || exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$folder"
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+echo "deb [signed-by=$keys] http://deb.debian.org/debian $suite main" > "$work/sources.list"
+# As if nothing was installed, so that all that they need comes along.
+touch "$work/status"
+options=(-qq -o "Dir::State::status=$work/status" -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache"
+  -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o APT::Architecture=amd64
+  -o APT::Architectures=amd64 -o APT::Sandbox::User=root)
+apt-get "${options[@]}" update || { echo "$suite cannot be had: its Pythons are not tested"; exit 0; }
+for version in "${missing[@]}"; do
+  apt-get "${options[@]}" -y --download-only --no-install-recommends install "python$version-minimal" "libpython$version-stdlib" \
+    </dev/null >/dev/null || { echo "Python $version is not in $suite: not tested"; continue; }
+done
+for directory in bin sbin lib lib64; do
+  mkdir -p "$folder/usr/$directory"
+  ln -sfn "usr/$directory" "$folder/$directory"
+done
+for package in "$work"/cache/archives/*.deb; do [[ ! -e $package ]] || dpkg -x "$package" "$folder"; done
+for version in "${missing[@]}"; do
+  [[ -x $(python "$version") ]] || continue
+  patchelf --set-interpreter "$folder/usr/lib64/ld-linux-x86-64.so.2" --force-rpath \
+    --set-rpath "$folder/usr/lib/x86_64-linux-gnu" "$(python "$version")"
+  "$(python "$version")" -c 'import sys; print("unpacked Python", sys.version.split()[0])'
+done
