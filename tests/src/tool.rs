@@ -33,6 +33,15 @@ pub fn stackbeat(folder: &Path, arguments: &[&str]) -> Output {
     command_in(folder, arguments).output().expect("runs")
 }
 
+/// What a report says before its tables, each sentence on one line.
+pub fn heading(report: &str) -> String {
+    let lines = report.lines().take_while(|line| !line.is_empty());
+    lines.fold(String::new(), |text, line| match line.strip_prefix("  ") {
+        Some(rest) => text + " " + rest,
+        None => text + "\n" + line,
+    })
+}
+
 /// Runs it in a folder; gives what it says, which must be JSON.
 #[track_caller]
 pub fn json(folder: &Path, arguments: &[&str]) -> Value {

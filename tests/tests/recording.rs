@@ -11,7 +11,7 @@ use serde_json::Value;
 use stackbeat_tests::tool_json::assert_adds_up;
 use stackbeat_tests::{Background, compile, python, until};
 
-use stackbeat_tests::tool::{binary, stackbeat, text};
+use stackbeat_tests::tool::{binary, heading, stackbeat, text};
 
 #[track_caller]
 fn json(output: &Output) -> Value {
@@ -380,9 +380,8 @@ while time.monotonic() < end: time.sleep(0)
             mode == "ring",
             "{state}"
         );
-        let heading = text(&stackbeat(at, &["report", "t.beat"]).stdout);
-        let second = heading.lines().nth(1).expect("a second line");
-        assert!(second.ends_with(state), "{heading}");
+        let heading = heading(&text(&stackbeat(at, &["report", "t.beat"]).stdout));
+        assert!(heading.contains(state), "{heading}");
         let info = text(&stackbeat(at, &["info", "t.beat"]).stdout);
         assert!(info.contains(&format!("state  {state}\n")), "{info}");
         let page = stackbeat(at, &["report", "t.beat", "--html", "-"]);

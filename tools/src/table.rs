@@ -1,20 +1,30 @@
-//! Tables for terminals: columns as wide as their content, the last one takes what is left; columns
-//! that do not fit are left out, least important first, and long names are cut in the middle.
+//! Tables for terminals: columns as wide as their content. Where that is too wide, columns are left out, least important
+//! first, and the texts that stay share the room: names keep their last component, lists their first items.
 
 use crate::terminal::{Style, clean};
 
-/// Narrowest useful last column.
-const MIN_NAME: usize = 24;
+/// Narrowest useful column of names: the last one, which the table is about, and others.
+const MIN_LAST: usize = 32;
+const MIN_NAME: usize = 16;
+/// A column of names that has no room at all is not narrower.
+const LEAST_NAME: usize = 8;
 
 /// One column.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     title: &'static str,
-    left: bool,
-    /// Cut at the end, not in the middle.
-    cut_end: bool,
+    content: Content,
     /// Columns with a higher number are left out first; 0 always stays.
     optional: u8,
+}
+
+/// What stands in a column, which says where it is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// Never cut.
+    Number,
+    Name,
+    List,
 }
 
 impl Column {
@@ -22,8 +32,7 @@ impl Column {
     pub(crate) fn number(title: &'static str, optional: u8) -> Column {
         Column {
             title,
-            left: false,
-            cut_end: false,
+            content: Content::Number,
             optional,
         }
     }
@@ -31,18 +40,16 @@ impl Column {
     /// A column of names.
     pub(crate) fn text(title: &'static str, optional: u8) -> Column {
         Column {
-            title,
-            left: true,
-            cut_end: false,
-            optional,
+            content: Content::Name,
+            ..Column::number(title, optional)
         }
     }
 
     /// A column of lists, most important first.
     pub(crate) fn list(title: &'static str, optional: u8) -> Column {
         Column {
-            cut_end: true,
-            ..Column::text(title, optional)
+            content: Content::List,
+            ..Column::number(title, optional)
         }
     }
 }
@@ -88,66 +95,83 @@ impl Table {
         let mut shown: Vec<usize> = (0..self.columns.len())
             .filter(|i| self.columns[*i].optional == 0 || !empty(*i))
             .collect();
-        let last_width = self.fit(&mut shown, &widths, width);
-        let mut out = String::new();
+        let rooms = self.fit(&mut shown, &widths, width);
         let titles: Vec<String> = self.columns.iter().map(|c| c.title.to_string()).collect();
-        out.push_str(&style.dim(&self.line(&titles, &shown, &widths, last_width)));
-        out.push('\n');
-        for row in &self.rows {
-            out.push_str(&self.line(row, &shown, &widths, last_width));
+        let cut = |row: &Vec<String>| -> Vec<String> {
+            let cells = shown.iter().map(|i| match self.columns[*i].content {
+                Content::Number => row[*i].clone(),
+                Content::Name => shorten_name(&row[*i], rooms[*i]),
+                Content::List => shorten_list(&row[*i], rooms[*i]),
+            });
+            cells.collect()
+        };
+        let lines: Vec<Vec<String>> = std::iter::once(&titles)
+            .chain(&self.rows)
+            .map(cut)
+            .collect();
+        let width_of = |n: usize| lines.iter().map(|cells| length(&cells[n])).max();
+        let taken: Vec<usize> = (0..shown.len()).filter_map(width_of).collect();
+        let mut out = String::new();
+        for (number, cells) in lines.iter().enumerate() {
+            let line = self.line(cells, &shown, &taken);
+            match number {
+                0 => out.push_str(&style.dim(&line)),
+                _ => out.push_str(&line),
+            }
             out.push('\n');
         }
         out
     }
 
-    /// Leaves out columns until the rest fits; gives the width of the last one.
-    fn fit(&self, shown: &mut Vec<usize>, widths: &[usize], width: Option<usize>) -> Option<usize> {
-        let width = width?;
+    /// Leaves out columns until the rest fits; gives the room that each has.
+    fn fit(&self, shown: &mut Vec<usize>, widths: &[usize], width: Option<usize>) -> Vec<usize> {
+        let mut rooms = widths.to_vec();
+        let Some(width) = width else {
+            return rooms;
+        };
+        let is_text = |i: &usize| self.columns[*i].content != Content::Number;
         loop {
-            let last = *shown.last()?;
-            let others: usize = shown.iter().map(|i| widths[*i] + 2).sum::<usize>() - widths[last];
-            let left = width.saturating_sub(others);
-            let enough = left >= widths[last].min(MIN_NAME);
-            let least_important = shown
-                .iter()
-                .copied()
-                .filter(|i| self.columns[*i].optional > 0)
-                .max_by_key(|i| self.columns[*i].optional);
-            match least_important {
-                Some(column) if !enough => shown.retain(|i| *i != column),
-                _ => return Some(left.max(8)),
+            let last = shown.iter().copied().rfind(is_text);
+            let least = |i: &usize| match is_text(i) {
+                true if Some(*i) == last => widths[*i].min(MIN_LAST),
+                true => widths[*i].min(MIN_NAME),
+                false => widths[*i],
+            };
+            if shown.iter().map(|i| least(i) + 2).sum::<usize>() <= width {
+                break;
+            }
+            let optional = |i: &usize| self.columns[*i].optional;
+            let least_important = shown.iter().copied().max_by_key(optional);
+            match least_important.filter(|i| optional(i) > 0) {
+                Some(column) => shown.retain(|i| *i != column),
+                None => break,
             }
         }
+        // Short texts get all that they need, and the long ones equal parts of the rest.
+        let (mut texts, numbers): (Vec<usize>, Vec<usize>) = shown.iter().partition(|i| is_text(i));
+        texts.sort_by_key(|i| widths[*i]);
+        let gaps = 2 * shown.len();
+        let mut left =
+            width.saturating_sub(gaps + numbers.iter().map(|i| widths[*i]).sum::<usize>());
+        for (done, i) in texts.iter().enumerate() {
+            let part = left / (texts.len() - done);
+            let least = length(self.columns[*i].title).max(LEAST_NAME);
+            rooms[*i] = widths[*i].min(part.max(least));
+            left = left.saturating_sub(rooms[*i]);
+        }
+        rooms
     }
 
-    fn line(
-        &self,
-        cells: &[String],
-        shown: &[usize],
-        widths: &[usize],
-        last_width: Option<usize>,
-    ) -> String {
+    /// One line of the columns that are shown, each as wide as it must be.
+    fn line(&self, cells: &[String], shown: &[usize], widths: &[usize]) -> String {
         let mut line = String::new();
-        for (n, i) in shown.iter().enumerate() {
-            line.push_str("  ");
-            let is_last = n + 1 == shown.len();
-            let text = match last_width {
-                Some(room) if is_last && self.columns[*i].cut_end => cut_end(&cells[*i], room),
-                Some(room) if is_last => shorten(&cells[*i], room),
-                _ => cells[*i].clone(),
+        for ((i, text), width) in shown.iter().zip(cells).zip(widths) {
+            let padding = " ".repeat(width.saturating_sub(length(text)));
+            let (before, after) = match self.columns[*i].content {
+                Content::Number => (&*padding, ""),
+                Content::Name | Content::List => ("", &*padding),
             };
-            let padding = " ".repeat(widths[*i].saturating_sub(length(&text)));
-            match (self.columns[*i].left, is_last) {
-                (true, true) => line.push_str(&text),
-                (true, false) => {
-                    line.push_str(&text);
-                    line.push_str(&padding);
-                }
-                (false, _) => {
-                    line.push_str(&padding);
-                    line.push_str(&text);
-                }
-            }
+            line.extend(["  ", before, text, after]);
         }
         line.trim_end().to_string()
     }
@@ -164,6 +188,104 @@ fn cut_end(text: &str, room: usize) -> String {
     let mut short: String = text.chars().take(room.saturating_sub(1)).collect();
     short.push('…');
     short
+}
+
+/// What stands between the items of lists, and between the words of a text.
+const SEPARATORS: [&str; 3] = [" ← ", ", ", " "];
+
+/// Leaves out the last items of a list that is too long.
+fn shorten_list(text: &str, room: usize) -> String {
+    if length(text) <= room {
+        return text.to_string();
+    }
+    let Some(separator) = SEPARATORS.iter().find(|s| text.contains(**s)) else {
+        return shorten_name(text, room);
+    };
+    let end = format!("{separator}…");
+    let mut short = String::new();
+    for item in text.split(separator) {
+        let more = match short.is_empty() {
+            true => item.to_owned(),
+            false => format!("{short}{separator}{item}"),
+        };
+        if length(&more) + length(&end) > room {
+            break;
+        }
+        short = more;
+    }
+    if short.is_empty() {
+        let first = text.split(separator).next().unwrap_or_default();
+        // Of a list of words the first one alone says less than the beginning.
+        return match *separator {
+            " " => cut_end(text, room),
+            _ if room >= 2 * LEAST_NAME + length(&end) => {
+                shorten_name(first, room - length(&end)) + &end
+            }
+            _ => shorten_name(first, room),
+        };
+    }
+    short + &end
+}
+
+/// Cuts a name that is too long so that its last component stays: of `shop::store::Store::insert  [shop]` the module goes
+/// first, then the middle, and `insert` last.
+pub(crate) fn shorten_name(text: &str, room: usize) -> String {
+    if length(text) <= room {
+        return text.to_string();
+    }
+    let module = text.rfind("  [").filter(|_| text.ends_with(']'));
+    let name = &text[..module.unwrap_or(text.len())];
+    if length(name) <= room {
+        return name.to_string();
+    }
+    let last = last_component(name);
+    let before = &name[..name.len() - last.len()];
+    if before.is_empty() {
+        return shorten(name, room);
+    }
+    let bare = &last[..last
+        .find(['(', '<'])
+        .filter(|at| *at > 0)
+        .unwrap_or(last.len())];
+    for end in [last.to_owned(), format!("{bare}…")] {
+        if length(before) + length(&end) <= room {
+            return format!("{before}{end}");
+        }
+        if length(&end) < room {
+            let head: String = before.chars().take(room - length(&end) - 1).collect();
+            return format!("{head}…{end}");
+        }
+    }
+    shorten(bare, room)
+}
+
+/// What follows the last `::` (or `.`) that is outside of brackets. An address in a module has no components.
+fn last_component(name: &str) -> &str {
+    if name.contains("+0x") {
+        return name;
+    }
+    let (mut depth, mut begin) = (0_u32, 0);
+    for (at, c) in name.char_indices() {
+        let rest = &name[at..];
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 && rest.starts_with("::") => begin = at + 2,
+            // `Class.method`, and neither `libc.so.6` nor `f.constprop.0`.
+            '.' if depth == 0 => {
+                let word = &rest[1..];
+                let is_name = word.starts_with(|c: char| c.is_alphabetic() || c == '_')
+                    && !["so", "constprop", "isra", "part", "cold"]
+                        .iter()
+                        .any(|suffix| word.starts_with(suffix));
+                if is_name && at > begin {
+                    begin = at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    &name[begin..]
 }
 
 /// Cuts the middle out of a text that is too long: both ends of a name tell something.
@@ -218,12 +340,94 @@ mod tests {
 
     #[test]
     fn a_narrow_table_leaves_out_columns_and_cuts_names() {
-        let text = table().render(Some(44), Style::default());
-        assert!(text.lines().all(|l| l.chars().count() <= 44), "{text}");
+        let text = table().render(Some(50), Style::default());
+        assert!(text.lines().all(|l| l.chars().count() <= 50), "{text}");
         assert!(!text.contains("ALLOC") && text.contains("CPU"), "{text}");
-        assert!(text.contains("a_function_with_a…long_name"), "{text}");
+        assert!(text.contains("a_function_with_a_rat…r_long_name"), "{text}");
         let text = table().render(Some(20), Style::default());
         assert!(text.lines().all(|l| l.chars().count() <= 20), "{text}");
         assert!(text.contains("SELF") && text.contains("FUNCTION"), "{text}");
+    }
+
+    #[test]
+    fn texts_share_the_room_wherever_they_stand() {
+        let mut t = Table::new(vec![
+            Column::list("CALLED FROM", 0),
+            Column::text("ENDED BY", 0),
+            Column::list("AT", 0),
+        ]);
+        let chain = "serve ← accept_connections ← run_until_stopped ← main";
+        t.row([chain, "worker-1", chain].map(String::from).into());
+        let text = t.render(Some(80), Style::default());
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        let row = "  serve ← accept_connections ← …  worker-1  serve ← accept_connections ← …";
+        assert_eq!(text.lines().last(), Some(row));
+    }
+
+    #[test]
+    fn the_last_component_of_a_name_stays() {
+        for (name, room, short) in [
+            (
+                "shop::store::Store::insert",
+                26,
+                "shop::store::Store::insert",
+            ),
+            ("shop::store::Store::insert", 20, "shop::store::…insert"),
+            ("shop::store::Store::insert", 8, "s…insert"),
+            ("shop::store::Store::insert", 5, "in…rt"),
+            (
+                "shop::store::Store::insert  [shop]",
+                30,
+                "shop::store::Store::insert",
+            ),
+            ("shop::store::Store::insert  [shop]", 12, "shop:…insert"),
+            (
+                "std::map<std::string, std::vector<int>>::operator[]  [shop]",
+                36,
+                "std::map<std::string, std…operator[]",
+            ),
+            (
+                "ns::parse(std::string const&, std::vector<int> const&)",
+                30,
+                "ns::parse…",
+            ),
+            ("<T as shop::Reads>::read", 18, "<T as shop::R…read"),
+            (
+                "json.decoder.JSONDecoder.raw_decode",
+                20,
+                "json.deco…raw_decode",
+            ),
+            ("libcrypto.so.3+0x1f2034", 16, "libcrypto.…f2034"),
+            (
+                "sqlite3VdbeExec  [libsqlite3.so.0.8.6]",
+                33,
+                "sqlite3VdbeExec",
+            ),
+        ] {
+            let shown = shorten_name(name, room);
+            assert!(length(&shown) <= room, "{shown}");
+            assert_eq!(shown, short);
+        }
+    }
+
+    #[test]
+    fn lists_keep_whole_items() {
+        for (list, room, short) in [
+            ("poll 200 ms, lock 62.5 ms", 25, "poll 200 ms, lock 62.5 ms"),
+            ("poll 200 ms, lock 62.5 ms", 24, "poll 200 ms, …"),
+            ("a::b<c, d> ← main", 16, "a::b<c, d> ← …"),
+            (
+                "shop::store::Store::insert ← main",
+                24,
+                "shop::store::…insert ← …",
+            ),
+            ("shop::store::Store::insert ← main", 12, "shop:…insert"),
+            ("load test begins", 12, "load test …"),
+            ("loadtestbegins now", 12, "loadtestbeg…"),
+        ] {
+            let shown = shorten_list(list, room);
+            assert!(length(&shown) <= room, "{shown}");
+            assert_eq!(shown, short);
+        }
     }
 }

@@ -168,7 +168,7 @@ fn hooks_that_cost_more_than_the_budget_are_unpatched() {
                 "{end_ns:?}, {counted} of {made}"
             );
             assert!(said.contains("taken away"), "{said}");
-            let table = text(&stackbeat(&["report", trace, "--top", "0"]).stdout);
+            let table = text(&stackbeat(&["report", trace, "--all", "--top", "0"]).stdout);
             assert!(table.contains("hooks withdrawn: alloc"), "{table}");
             assert!(table.contains("counted up to"), "{table}");
         }

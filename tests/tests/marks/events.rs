@@ -140,7 +140,8 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     // The capture that the program asked for stands in its function.
     let folded = stackbeat(at, &["export", "t.beat", "--to", "folded", "-o", "-"]);
     assert!(String::from_utf8_lossy(&folded.stdout).contains("main"));
-    let text = String::from_utf8_lossy(&stackbeat(at, &["report", "t.beat"]).stdout).into_owned();
+    let text =
+        String::from_utf8_lossy(&stackbeat(at, &["report", "t.beat", "--all"]).stdout).into_owned();
     assert!(
         text.contains("Scopes of the program") && text.contains("queue"),
         "{text}"

@@ -112,7 +112,7 @@ fn scopes_know_what_happened_inside_of_them() {
     let both = scopes.iter().find(|scope| scope["name"] == "both");
     let both = both.expect("is there");
     assert_eq!((&both["count"], both.get("cpu_ns")), (&400.into(), None));
-    let text = stackbeat(at, &["report", "t.beat"]);
+    let text = stackbeat(at, &["report", "t.beat", "--section", "scopes"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     let line = text.lines().find(|line| line.contains(" allocates"));
     assert!(

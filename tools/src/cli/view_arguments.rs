@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use crate::export::{Format, Weight};
+use crate::render::text::section::Section;
 use crate::summary::sort_key::SortKey;
 use crate::units::parse_duration_ns;
 
 /// Show where the time of a recording went.
 ///
-/// Tables of threads, functions and blocking calls; JSON for scripts; a page with a flame graph and a
-/// timeline for browsers.
+/// A screen: what the trace says in a sentence, its threads, functions and blocking calls, and what was lost. All tables
+/// with --all; JSON for scripts; a page with a flame graph and a timeline for browsers. Tables are as wide as the terminal,
+/// or as COLUMNS says; 100 columns where there is no terminal.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stackbeat report app.beat
+  stackbeat report app.beat --section waits            who makes whom wait, and who held the lock
   stackbeat report app.beat --html app.html            flame graph and timeline, one file, no network
   stackbeat report app.beat --sort blocked --top 30
   stackbeat report app.beat --thread worker-3
@@ -32,7 +35,13 @@ pub(crate) struct ReportArgs {
     /// What the heaviest functions are heavy by.
     #[arg(long, value_enum, default_value_t = SortKey::SelfTime)]
     pub sort: SortKey,
-    /// Lines per table; 0 for all. 15 by default, all in JSON.
+    /// Show every table.
+    #[arg(long, conflicts_with_all = ["section", "function", "json", "html"])]
+    pub all: bool,
+    /// Show this part only; may be repeated.
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["function", "json", "html"])]
+    pub section: Vec<Section>,
+    /// Lines per table; 0 for all. By default what fits a screen, 15 with --all and --section, and all in JSON.
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Only threads with this name (or part of it) or thread id; may be repeated.

@@ -26,9 +26,6 @@ use crate::summary::load;
 use crate::summary::load::Report;
 use crate::{agent_library, terminal};
 
-/// Lines per table.
-const TOP: usize = 8;
-
 /// Runs the command.
 pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     fs::create_dir_all(&args.output)
@@ -42,7 +39,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
             program.what
         ))?;
         let (report, page) = show(&program, &args.output)?;
-        terminal::print(&report::text(&report, TOP))?;
+        terminal::print(&report::screen(&report))?;
         terminal::print("\n")?;
         pages.push(page);
     }

@@ -10,14 +10,18 @@ use anyhow::{Context, Result, bail};
 use stackbeat_model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
+use crate::render::text::section::Shown;
 use crate::render::text::{focus, table_layout, tables};
 use crate::render::{html, json};
 use crate::summary::load::{Report, summarize_rows, warn_of_damage};
 use crate::summary::metadata::Metadata;
+use crate::summary::sort_key::SortKey;
 use crate::terminal;
 
-/// Lines per table when nothing else is asked for.
-const DEFAULT_TOP: usize = 15;
+/// Lines of the two trees of a function when nothing else is asked for.
+const TREE_LINES: usize = 15;
+/// Columns where no terminal says how wide it is: a log, a file, a message.
+const COLUMNS: usize = 100;
 
 /// Runs the command.
 pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
@@ -44,19 +48,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
             &report, &wanted, args.sort, top, function,
         )?)?;
     } else {
-        let top = match args.top {
-            Some(0) => usize::MAX,
-            Some(n) => n,
-            None => DEFAULT_TOP,
+        let top = args.top.map(|lines| match lines {
+            0 => usize::MAX,
+            lines => lines,
+        });
+        let shown = match args.section.as_slice() {
+            _ if args.all => Shown::All,
+            [] => Shown::Screen,
+            sections => Shown::Only(sections.to_vec()),
         };
-        let layout = table_layout::Layout {
-            width: terminal::width(),
-            style: terminal::Style::stdout(),
-            top,
-        };
+        let layout = layout(top.unwrap_or(TREE_LINES));
         let text = match &args.function {
             Some(name) => focus::report(&report, &wanted, name, &layout)?,
-            None => tables::report(&report, &wanted, args.sort, &layout),
+            None => tables::report(&report, &wanted, args.sort, &shown, top, &layout),
         };
         terminal::print(&text)?;
     }
@@ -79,19 +83,18 @@ pub(crate) fn write_page(report: &Report, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The text of the tables of a whole trace, for the demo.
-pub(crate) fn text(report: &Report, top: usize) -> String {
-    let layout = table_layout::Layout {
-        width: terminal::width(),
+fn layout(top: usize) -> table_layout::Layout {
+    table_layout::Layout {
+        width: Some(terminal::width().unwrap_or(COLUMNS)),
         style: terminal::Style::stdout(),
         top,
-    };
-    tables::report(
-        report,
-        &|_| true,
-        crate::summary::sort_key::SortKey::SelfTime,
-        &layout,
-    )
+    }
+}
+
+/// The first screen of the report of a whole trace, for the demo.
+pub(crate) fn screen(report: &Report) -> String {
+    let (sort, layout) = (SortKey::SelfTime, layout(TREE_LINES));
+    tables::report(report, &|_| true, sort, &Shown::Screen, None, &layout)
 }
 
 /// Which threads are asked for, by index. All when nothing is said.

@@ -80,23 +80,43 @@ pub(crate) fn callers(metadata: &Metadata, profile: &Profile, site: &SiteRow) ->
     chain(metadata, profile.tree.outwards(site.place).skip(1))
 }
 
-/// The innermost names that tell something: the layers of a standard library between a call and the
-/// program's own code are left out.
+/// The innermost names that tell something: the layers of a standard library, or of an interpreter, between a call and
+/// the program's own code are left out, and so are functions without a name where one with a name is near.
 pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
     const SHOWN: usize = 4;
-    let all: Vec<_> = outwards
-        .map(|(_, label)| label_text(metadata, label))
-        .collect();
-    let first = all.iter().position(|name| !is_plumbing(name)).unwrap_or(0);
+    let labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
+    let all: Vec<_> = labels.iter().map(|l| label_text(metadata, *l)).collect();
+    let managed = labels.iter().position(|label| is_managed(metadata, *label));
+    let first = managed.or_else(|| all.iter().position(|name| !is_plumbing(name)));
+    let first = first.unwrap_or(0);
+    let nameless = all[first..]
+        .iter()
+        .take(SHOWN)
+        .position(|name| !is_address(name));
+    let first = first + nameless.unwrap_or(0);
     let mut names: Vec<_> = all[first..]
         .iter()
         .take(SHOWN + 1)
-        .map(|name| crate::table::shorten(name, 48))
+        .map(|name| crate::table::shorten_name(name, 48))
         .collect();
     if names.len() > SHOWN {
         names[SHOWN] = "…".into();
     }
     names.join(" ← ")
+}
+
+/// Whether a function is interpreted, or compiled by a runtime.
+pub(crate) fn is_managed(metadata: &Metadata, label: Label) -> bool {
+    let Label::Function(function) = label else {
+        return false;
+    };
+    let known = metadata.functions.get(function.0 as usize);
+    known.is_some_and(|f| is_runtime(&f.module))
+}
+
+/// Whether a function has no name: `libfoo.so+0x1240`, or the address alone.
+pub(crate) fn is_address(name: &str) -> bool {
+    name.starts_with("0x") || name.contains("+0x")
 }
 
 /// Rust's and C++'s standard libraries.

@@ -58,11 +58,16 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
+    /// Whether nothing is missing.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state == "complete"
+    }
+
     /// The state, marked where something is missing.
     pub(crate) fn state(&self, style: Style) -> String {
-        match self.state.as_str() {
-            "complete" => self.state.clone(),
-            _ => style.warning(&self.state),
+        match self.is_complete() {
+            true => self.state.clone(),
+            false => style.warning(&self.state),
         }
     }
 

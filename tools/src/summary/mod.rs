@@ -18,5 +18,6 @@ pub(crate) mod sort_key;
 pub(crate) mod system_calls;
 pub(crate) mod thread_rows;
 pub(crate) mod timeline;
+pub(crate) mod verdict;
 pub(crate) mod wait_pairs;
 pub(crate) mod wait_rows;

@@ -3,9 +3,12 @@
 use stackbeat_model::Trace;
 use stackbeat_tests::kept_traces;
 
-use super::text;
+use super::layout;
 use crate::render::html;
+use crate::render::text::section::Shown;
+use crate::render::text::tables;
 use crate::summary::load;
+use crate::summary::sort_key::SortKey;
 
 /// Everything that a report can do with a trace; errors are fine.
 fn use_it(name: &str, bytes: Vec<u8>) -> Option<u64> {
@@ -13,7 +16,8 @@ fn use_it(name: &str, bytes: Vec<u8>) -> Option<u64> {
     let report = load::summarize(&trace, 10_000).ok()?;
     let page = html::render(&report).expect("renders");
     assert!(page.len() < 64 << 20);
-    let text = text(&report, 5);
+    let (sort, layout) = (SortKey::SelfTime, layout(5));
+    let text = tables::report(&report, &|_| true, sort, &Shown::All, Some(5), &layout);
     assert!(text.contains("Losses"));
     Some(report.profile.threads.iter().map(|t| t.wall_ns()).sum())
 }

@@ -6,7 +6,7 @@ use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::scope_sums::Inside;
 use crate::summary::system_calls;
 use crate::table::{Column, Table};
-use crate::units::{bytes, count, duration};
+use crate::units::{bytes, count, duration, percent};
 
 /// The table of scopes; empty when there are none.
 pub(crate) fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
@@ -87,11 +87,39 @@ pub(crate) fn counter_table(
     out
 }
 
+/// A value with its unit, in one that people read.
 fn amount(value: i64, unit: &str) -> String {
-    match (unit, u64::try_from(value)) {
-        ("bytes", Ok(value)) => bytes(value),
-        ("", _) => value.to_string(),
-        ("%", _) => format!("{value} %"),
-        (unit, _) => format!("{value} {unit}"),
+    let Ok(positive) = u64::try_from(value) else {
+        return format!("{value} {unit}").trim_end().to_owned();
+    };
+    match unit {
+        "bytes" => bytes(positive),
+        "bytes/s" => bytes(positive) + "/s",
+        "ns" => duration(positive),
+        // Parts of the program's CPU time, and microseconds of each second.
+        "ppm" | "us/s" if positive < 10_000 => format!("{:.2} %", value as f64 / 1e4),
+        "ppm" | "us/s" => percent(positive, 1_000_000),
+        "" => value.to_string(),
+        unit => format!("{value} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_units_that_people_read() {
+        for (value, unit, text) in [
+            (305_099, "ppm", "30.5 %"),
+            (3_140, "ppm", "0.31 %"),
+            (4_000_000, "ns", "4.00 ms"),
+            (1 << 20, "bytes", "1.00 MiB"),
+            (2048, "bytes/s", "2.00 KiB/s"),
+            (12, "%", "12 %"),
+            (-3, "", "-3"),
+        ] {
+            assert_eq!(amount(value, unit), text);
+        }
     }
 }

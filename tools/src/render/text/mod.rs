@@ -5,6 +5,7 @@ pub(crate) mod deadlocks;
 pub(crate) mod events;
 pub(crate) mod evidence;
 pub(crate) mod focus;
+pub(crate) mod section;
 pub(crate) mod system_calls;
 pub(crate) mod table_layout;
 pub(crate) mod tables;

@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
+use clap::ValueEnum;
 use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
 use stackbeat_proto::v1::drops;
 
 use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
 use crate::drop_causes;
-use crate::render::text::table_layout::{Layout, more, title};
+use crate::render::text::section::{Section, Shown};
+use crate::render::text::table_layout::{Layout, indented, more, sentences, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, blocking_sites, functions, spent_by};
@@ -17,12 +19,58 @@ use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
+use crate::summary::verdict::verdict;
 use crate::table::{Column, Table};
-use crate::terminal::clean;
+use crate::terminal::{Style, clean};
 use crate::units::{bytes, count, duration, percent, plural};
 
-/// The whole report.
+/// The report, or what of it is shown. `top`: lines of each table, where that was asked for.
 pub(crate) fn report(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    sort: SortKey,
+    shown: &Shown,
+    top: Option<usize>,
+    layout: &Layout,
+) -> String {
+    let Report {
+        metadata, profile, ..
+    } = report;
+    let mut out = heading(metadata, profile, layout);
+    if !matches!(shown, Shown::Only(_))
+        && let Some(verdict) = verdict(report, wanted)
+    {
+        sentences(&mut out, layout, &verdict, Style::bold);
+    }
+    let mut left_out = Vec::new();
+    for section in Section::value_variants() {
+        let lines = shown.lines(*section, top);
+        let layout = Layout {
+            top: lines.unwrap_or(usize::MAX),
+            ..*layout
+        };
+        let text = section_text(*section, report, wanted, sort, &layout);
+        match (lines, shown) {
+            (Some(_), Shown::Only(_)) if text.is_empty() => {
+                let _ = writeln!(out, "\n{}: none", section.name());
+            }
+            (Some(_), _) => out.push_str(&text),
+            (None, _) if !text.is_empty() => left_out.push(section.name()),
+            (None, _) => {}
+        }
+    }
+    if *shown == Shown::Screen && !left_out.is_empty() {
+        let names = left_out.join(", ");
+        let text = format!("More with --section NAME: {names}. Everything with --all.");
+        out.push('\n');
+        sentences(&mut out, layout, &text, Style::dim);
+    }
+    out
+}
+
+/// A section; empty where there is nothing to say.
+fn section_text(
+    section: Section,
     report: &Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,
@@ -31,43 +79,41 @@ pub(crate) fn report(
     let Report {
         metadata, profile, ..
     } = report;
-    let mut out = heading(metadata, profile, layout);
-    out.push_str(&deadlocks::text(
-        &report.deadlocks,
-        metadata,
-        profile,
-        layout,
-    ));
-    out.push_str(&threads(metadata, profile, wanted, layout));
-    out.push_str(&function_table(metadata, profile, wanted, sort, layout));
-    out.push_str(&site_table(metadata, profile, wanted, layout));
-    out.push_str(&wait_pairs::table(report, wanted, layout));
-    out.push_str(&system_calls::table(metadata, wanted, layout));
-    for what in [Counted::Calls, Counted::Bytes, Counted::WakeUps] {
-        let calls = &report.calls;
-        out.push_str(&system_calls::site_table(
-            calls, what, metadata, profile, wanted, layout,
-        ));
+    match section {
+        Section::Deadlocks => deadlocks::text(&report.deadlocks, metadata, profile, layout),
+        Section::Threads => threads(metadata, profile, wanted, layout),
+        Section::Functions => function_table(metadata, profile, wanted, sort, layout),
+        Section::Blocking => site_table(metadata, profile, wanted, layout),
+        Section::Waits => wait_pairs::table(report, wanted, layout),
+        Section::Calls => {
+            let mut out = system_calls::table(metadata, wanted, layout);
+            for what in [Counted::Calls, Counted::Bytes, Counted::WakeUps] {
+                let calls = &report.calls;
+                out.push_str(&system_calls::site_table(
+                    calls, what, metadata, profile, wanted, layout,
+                ));
+            }
+            out
+        }
+        Section::Scopes => counters::scope_table(&metadata.scopes, layout),
+        Section::Counters => {
+            let processes: Vec<_> = metadata
+                .processes
+                .iter()
+                .map(|p| (p.upid, format!("{} {}", p.name, p.pid)))
+                .collect();
+            counters::counter_table(&metadata.counters, &processes, layout)
+        }
+        Section::Events => {
+            let threads: Vec<_> = metadata
+                .threads
+                .iter()
+                .map(|t| (t.utid, t.name.clone()))
+                .collect();
+            events::table(metadata, profile, &threads, layout)
+        }
+        Section::Losses => drops(metadata, layout),
     }
-    out.push_str(&counters::scope_table(&metadata.scopes, layout));
-    let processes: Vec<_> = metadata
-        .processes
-        .iter()
-        .map(|p| (p.upid, format!("{} {}", p.name, p.pid)))
-        .collect();
-    out.push_str(&counters::counter_table(
-        &metadata.counters,
-        &processes,
-        layout,
-    ));
-    let threads: Vec<_> = metadata
-        .threads
-        .iter()
-        .map(|t| (t.utid, t.name.clone()))
-        .collect();
-    out.push_str(&events::table(metadata, profile, &threads, layout));
-    out.push_str(&drops(metadata, layout));
-    out
 }
 
 /// `3 processes`, and how many programs they executed where that is more.
@@ -95,11 +141,10 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
     let timers = (metadata.events.iter()).filter(|event| event.kind == "timers");
     let timer_ns = timers.filter_map(|event| event.value.try_into().ok()).max();
     let command = r.command.join(" ");
-    let command = crate::table::shorten(&clean(&command), layout.width.unwrap_or(200));
+    let command = crate::table::shorten(clean(&command).trim_end(), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
-    let _ = writeln!(
-        out,
-        "{}, {}, {}, {}, every {}{}; {}",
+    let facts = format!(
+        "{}, {}, {}, {}, every {}{}{}",
         duration(r.duration_ns),
         processes(metadata.process_count(), metadata.processes.len()),
         plural(metadata.thread_count() as u64, "thread", "threads"),
@@ -110,10 +155,18 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
             (None, Some(_)) => " at first".to_owned(),
             (None, None) => String::new(),
         },
-        r.state(layout.style)
+        match r.is_complete() {
+            true => format!("; {}", r.state),
+            false => String::new(),
+        }
     );
+    sentences(&mut out, layout, &facts, |_, line| line.to_owned());
+    let mut warn = |text: &str| sentences(&mut out, layout, &clean(text), Style::warning);
+    if !r.is_complete() {
+        warn(&r.state);
+    }
     if let Some(text) = without_evidence(metadata, profile) {
-        let _ = writeln!(out, "{}", layout.style.warning(&text));
+        warn(&text);
     }
     if let Some(longest_ns) = longest_ns.filter(|ns| *ns > r.interval_ns) {
         let left_out: u64 = (metadata.drops.iter())
@@ -129,11 +182,10 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
             "the interval of some threads was up to {} for a while{waits}",
             duration(longest_ns)
         );
-        let _ = writeln!(out, "{}", layout.style.warning(&text));
+        warn(&text);
     }
     if let Some(unrecorded) = r.unrecorded_text() {
-        let text = format!("not recorded: {}", clean(&unrecorded));
-        let _ = writeln!(out, "{}", layout.style.warning(&text));
+        warn(&format!("not recorded: {unrecorded}"));
     }
     out
 }
@@ -382,7 +434,10 @@ fn site_table(
             },
             site.cause.name().into(),
             site.probe.name().into_owned(),
-            callers.clone(),
+            match callers.is_empty() {
+                true => label_text(metadata, Label::Leaf(Leaf::NoStack)),
+                false => callers.clone(),
+            },
         ]);
     }
     out.push_str(&table.render(layout.width, layout.style));
@@ -404,23 +459,21 @@ pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
             count(r.records_written),
             percent(r.records_lost, r.records_written)
         );
-        let _ = writeln!(out, "{}", layout.style.warning(&text));
+        sentences(&mut out, layout, &text, Style::warning);
     }
     if let Some(ns) = r.counts_end_ns {
         let text = format!(
             "  allocations and frees are counted up to {} only: their hooks were more than the budget could hold",
             duration(ns)
         );
-        let _ = writeln!(out, "{}", layout.style.warning(&text));
+        sentences(&mut out, layout, &text, Style::warning);
     }
-    for dropped in metadata.drops_by_cause() {
-        let _ = writeln!(
-            out,
-            "  {:>8}  {}",
-            count(dropped.count),
-            dropped.description
-        );
+    let causes = metadata.drops_by_cause();
+    for dropped in causes.iter().take(layout.top) {
+        let text = format!("  {:>8}  {}", count(dropped.count), dropped.description);
+        indented(&mut out, layout, 12, &text, |_, line| line.to_owned());
     }
+    more(&mut out, layout, causes.len());
     out
 }
 
@@ -439,34 +492,68 @@ mod tests {
         }
     }
 
+    /// The report as one that reads it gets it.
+    fn shown(of: &Report, shown: &Shown, width: Option<usize>) -> String {
+        let sort = SortKey::SelfTime;
+        report(of, &|_| true, sort, shown, None, &layout(width))
+    }
+
     #[test]
-    fn tables_fit_their_terminal() {
+    fn reports_fit_their_terminal() {
         let made_up = testing::report();
-        for (name, width) in [
-            ("report-wide.txt", None),
-            ("report-100.txt", Some(100)),
-            ("report-50.txt", Some(50)),
-        ] {
-            let text = report(&made_up, &|_| true, SortKey::SelfTime, &layout(width));
-            // Sentences before and after may wrap, tables must not.
-            let tables = text.lines().skip(2).take_while(|l| *l != "Losses");
-            let widest = tables.map(|l| l.chars().count()).max();
-            assert!(widest <= Some(width.unwrap_or(usize::MAX)), "{text}");
-            golden(name, &text);
+        for (name, extent) in [("report", Shown::Screen), ("report-all", Shown::All)] {
+            for columns in [50, 80, 140] {
+                let text = shown(&made_up, &extent, Some(columns));
+                let widest = text.lines().map(|l| l.chars().count()).max();
+                assert!(widest <= Some(columns), "{text}");
+                if columns >= 80 {
+                    golden(&format!("{name}-{columns}.txt"), &text);
+                    let lines = text.lines().count();
+                    assert!(extent == Shown::All || lines <= SCREEN, "{text}");
+                }
+            }
         }
+    }
+
+    /// Lines of the first screen.
+    const SCREEN: usize = 40;
+
+    #[test]
+    fn the_first_screen_stays_one_however_much_there_is() {
+        let large = testing::large_report(40, 300, 1000);
+        for columns in [80, 140] {
+            let text = shown(&large, &Shown::Screen, Some(columns));
+            assert!(text.lines().count() <= SCREEN, "{text}");
+            assert!(text.contains("… and 35 more"), "{text}");
+        }
+    }
+
+    #[test]
+    fn sections_that_are_asked_for_come_alone() {
+        let made_up = testing::report();
+        let sections = vec![Section::Blocking, Section::Scopes];
+        let text = shown(&made_up, &Shown::Only(sections), Some(80));
+        assert!(text.contains("Blocking calls by"), "{text}");
+        assert!(text.contains("scopes: none"), "{text}");
+        assert!(
+            !text.contains("Functions by") && !text.contains("Losses"),
+            "{text}"
+        );
     }
 
     #[test]
     fn filters_and_orders_are_kept() {
         let made_up = testing::report();
         let workers = |t: ThreadIndex| t.0 == 1 || t.0 == 2;
+        let layout_100 = layout(Some(100));
+        let sort = SortKey::Blocked;
         golden(
             "report-workers-blocked.txt",
-            &report(&made_up, &workers, SortKey::Blocked, &layout(Some(100))),
+            &report(&made_up, &workers, sort, &Shown::Screen, None, &layout_100),
         );
         golden(
             "report-function.txt",
-            &focus::report(&made_up, &|_| true, "price", &layout(Some(100))).expect("exists"),
+            &focus::report(&made_up, &|_| true, "price", &layout_100).expect("exists"),
         );
         let error = focus::report(&made_up, &|_| true, "nonsense", &layout(None));
         assert!(

@@ -1,10 +1,8 @@
 //! The table of who waited for whom.
 
-use std::fmt::Write;
-
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::table_layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, more, sentences, title};
 use crate::summary::labels::chain;
 use crate::summary::load::Report;
 use crate::summary::wait_rows::{known, names, rows};
@@ -26,13 +24,13 @@ pub(crate) fn table(
         return out;
     }
     title(&mut out, layout, "Who makes whom wait");
-    let _ = writeln!(
-        out,
+    let sums = format!(
         "  {} long waits that another thread could end, {} with that thread; {} more timed out or failed",
         count(known.count - known.failed),
         percent(known.with_waker, known.count - known.failed),
         count(known.failed)
     );
+    sentences(&mut out, layout, &sums, |_, line| line.to_owned());
     let place = |place: Option<u32>| {
         place.map_or(String::new(), |p| chain(metadata, profile.tree.outwards(p)))
     };
@@ -41,14 +39,14 @@ pub(crate) fn table(
     });
     let mut table = Table::new(vec![
         Column::number("TOTAL", 0),
-        Column::number("LONGEST", 3),
-        Column::number("COUNT", 4),
+        Column::number("LONGEST", 4),
+        Column::number("COUNT", 5),
         Column::text("WAITS", 1),
-        Column::text("IN", 2),
+        Column::text("IN", 3),
         Column::list("CALLED FROM", 0),
-        Column::text("HELD BY", 5),
+        Column::text("HELD BY", 6),
         Column::text("ENDED BY", 0),
-        Column::list("AT", 0),
+        Column::list("AT", 2),
     ]);
     for ((probe, waiting, waking), row) in rows.iter().take(layout.top) {
         table.row(vec![

@@ -1,0 +1,697 @@
+//! What a trace says, in a sentence: where its threads computed, and what they waited for.
+//!
+//! The head of `report` and the end of `record` show the same sentence. Shares are of the time of the one thread that
+//! does the work, where there is one; of several threads the times are said.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use stackbeat_core::probe::Cause;
+use stackbeat_gate::comparable_names;
+use stackbeat_model::{FunctionIndex, ProbeId, Spent, ThreadIndex, is_runtime};
+
+use super::evidence::effective_samples;
+use crate::summary::call_tree::{Label, Leaf, Profile, ROOT, ThreadTime};
+use crate::summary::labels::{is_address, is_managed, is_plumbing};
+use crate::summary::load::Report;
+use crate::summary::metadata::{FunctionName, Metadata};
+use crate::table::shorten_name;
+use crate::terminal::clean;
+use crate::units::{duration, plural};
+
+/// Parts of the whole below this are not worth a word.
+const WORTH: f64 = 0.05;
+/// A thread with this part of the work does it alone.
+const ALONE: f64 = 0.95;
+/// With fewer samples no function is named: they would say where the samples fell, not where the time went.
+const LEAST_SAMPLES: f64 = 10.0;
+/// A function with this part of its caller's time is what the caller is about.
+const ABOVE_ALL: f64 = 0.3;
+/// Functions named where none has half of the time.
+const NAMED: usize = 3;
+/// Room for a name.
+const NAME: usize = 48;
+
+/// The functions in which every stack begins.
+const ENTRIES: [&str; 8] = [
+    "_start",
+    "main",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "start_thread",
+    "clone",
+    "clone3",
+];
+
+/// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them.
+pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<String> {
+    let view = View { report, wanted };
+    let threads = view.threads();
+    let running_ns = sum(threads.iter().map(|(_, time)| time.running_ns));
+    if threads
+        .iter()
+        .all(|(_, time)| time.wall_ns() == time.gap_ns)
+    {
+        return None;
+    }
+    let mut parts: Vec<String> = view.deadlock().into_iter().collect();
+    match alone(&threads, running_ns) {
+        Some((thread, time)) => parts.push(view.of_one(thread, time, &threads)),
+        None => parts.extend(view.of_many(&threads, running_ns)),
+    }
+    Some(clean(&parts.join("; ")).into_owned())
+}
+
+fn sum(times: impl Iterator<Item = u64>) -> u64 {
+    times.fold(0, u64::saturating_add)
+}
+
+/// Whether a part of a whole is worth a word.
+fn is_worth(part: u64, whole: u64) -> bool {
+    part > 0 && part as f64 >= WORTH * whole as f64
+}
+
+/// The thread that does all the work: it computes, and the others at most idle.
+fn alone<'a>(
+    threads: &[(ThreadIndex, &'a ThreadTime)],
+    running_ns: u64,
+) -> Option<(ThreadIndex, &'a ThreadTime)> {
+    let (index, time) =
+        *(threads.iter()).max_by_key(|(i, time)| (time.running_ns, time.wall_ns(), Reverse(*i)))?;
+    let others = threads.iter().filter(|(other, _)| *other != index);
+    let waits_ns = sum(others.flat_map(|(_, time)| {
+        let causes = Cause::ALL.into_iter().filter(|cause| !is_idle(*cause));
+        causes.map(|cause| time.blocked_ns[cause as usize])
+    }));
+    let is_alone = time.running_ns as f64 >= ALONE * running_ns as f64
+        && !is_worth(waits_ns, time.wall_ns().saturating_add(waits_ns));
+    is_alone.then_some((index, time))
+}
+
+/// Waits of threads that have nothing to do. Those of a thread that is alone say where its time went all the same.
+fn is_idle(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::None
+            | Cause::Wait
+            | Cause::Poll
+            | Cause::Sleep
+            | Cause::Join
+            | Cause::Process
+            | Cause::Unknown
+    )
+}
+
+fn waiting(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Lock => "waiting for a lock",
+        Cause::Wait => "waiting for another thread",
+        Cause::Io => "waiting for I/O",
+        Cause::Net => "waiting for the network",
+        Cause::Poll => "waiting for events",
+        Cause::Sleep => "sleeping",
+        Cause::Join => "waiting for threads to end",
+        Cause::Process => "waiting for child processes",
+        Cause::Ipc => "waiting for messages",
+        Cause::Gc => "in garbage collection",
+        Cause::Safepoint => "at safepoints",
+        Cause::Binder => "waiting for Binder calls",
+        Cause::None | Cause::Unknown => "blocked outside of hooks",
+    }
+}
+
+/// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for it.
+fn is_library(function: &FunctionName) -> bool {
+    const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
+    match is_runtime(&function.module) {
+        true => {
+            let file = function.file.as_str();
+            file.starts_with(['<', '('])
+                || file.starts_with("node:")
+                || PARTS.iter().any(|part| file.contains(part))
+        }
+        // The last are `[vdso]` and the like.
+        false => ["/lib", "/usr/lib", "["]
+            .iter()
+            .any(|begin| function.module.starts_with(begin)),
+    }
+}
+
+/// `12 %`.
+fn share(part: u64, whole: u64) -> String {
+    let percent = part as f64 * 100.0 / whole.max(1) as f64;
+    match percent < 0.5 && part > 0 {
+        true => "<1 %".to_owned(),
+        false => format!("{percent:.0} %"),
+    }
+}
+
+/// A trace, and the threads of it that are asked for.
+struct View<'a> {
+    report: &'a Report,
+    wanted: &'a dyn Fn(ThreadIndex) -> bool,
+}
+
+impl<'a> View<'a> {
+    fn metadata(&self) -> &'a Metadata {
+        &self.report.metadata
+    }
+
+    fn profile(&self) -> &'a Profile {
+        &self.report.profile
+    }
+
+    fn threads(&self) -> Vec<(ThreadIndex, &'a ThreadTime)> {
+        let known = self.metadata().threads.len();
+        let all = (0..).map(ThreadIndex).zip(&self.profile().threads);
+        all.take(known)
+            .filter(|(index, _)| (self.wanted)(*index))
+            .collect()
+    }
+
+    fn deadlock(&self) -> Option<String> {
+        let (_, members) = self.report.deadlocks.found.first()?;
+        let threads = members.iter().map(|member| member.thread).collect();
+        Some(format!("a deadlock of {}", self.names(&threads)))
+    }
+
+    /// The names of some threads, numbers left out where they are many.
+    fn names(&self, threads: &BTreeSet<ThreadIndex>) -> String {
+        let known = |thread: &ThreadIndex| self.metadata().threads.get(thread.0 as usize);
+        let names: BTreeSet<&str> = (threads.iter().filter_map(known))
+            .map(|thread| thread.name.as_str())
+            .collect();
+        match names.len() {
+            0..=2 => Vec::from_iter(names).join(" and "),
+            _ => {
+                let roles: BTreeSet<String> =
+                    names.iter().map(|n| comparable_names::role(n)).collect();
+                Vec::from_iter(roles.into_iter().take(NAMED)).join(", ")
+            }
+        }
+    }
+
+    /// What a thread is called where others were recorded, too.
+    fn subject(&self, thread: ThreadIndex, threads: usize) -> String {
+        let row = &self.metadata().threads[thread.0 as usize];
+        let process = self.metadata().processes.get(row.process);
+        let is_of_many = self.metadata().process_count() > 1;
+        match process.filter(|_| is_of_many) {
+            Some(process) if row.is_main => format!("{} ", process.name),
+            Some(process) => format!("{} of {} ", row.name, process.name),
+            None if row.is_main || threads == 1 => String::new(),
+            None => format!("{} ", row.name),
+        }
+    }
+
+    /// What the thread that does the work did, by the parts of its time.
+    fn of_one(
+        &self,
+        thread: ThreadIndex,
+        time: &ThreadTime,
+        threads: &[(ThreadIndex, &ThreadTime)],
+    ) -> String {
+        let whole = time.wall_ns();
+        let of_thread = View {
+            report: self.report,
+            wanted: &|other| other == thread,
+        };
+        let mut parts: Vec<(u64, String)> = vec![(time.gap_ns, "without evidence".to_owned())];
+        if is_worth(time.running_ns, whole) {
+            let place = of_thread.hot_spot(whole);
+            parts.push((time.running_ns, format!("computing{place}")));
+        }
+        for cause in Cause::ALL {
+            let ns = time.blocked_ns[cause as usize];
+            if is_worth(ns, whole) {
+                parts.push((ns, format!("{}{}", waiting(cause), of_thread.site(cause))));
+            }
+        }
+        parts.sort_by_key(|(ns, _)| Reverse(*ns));
+        let texts = (parts.into_iter().take(NAMED))
+            .filter(|(ns, _)| is_worth(*ns, whole))
+            .map(|(ns, text)| format!("{} {text}", share(ns, whole)));
+        let texts = texts.collect::<Vec<_>>().join("; ");
+        self.subject(thread, threads.len()) + &texts
+    }
+
+    /// What several threads did, in the order of what tells more.
+    fn of_many(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> Vec<String> {
+        let mut parts = Vec::new();
+        let least_ns = running_ns / 100;
+        let computing = (threads.iter()).filter(|(_, time)| time.running_ns > least_ns);
+        let count = computing.map(|(i, _)| self.metadata().threads[i.0 as usize].merged.max(1));
+        let count = u64::from(count.sum::<u32>());
+        let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
+        let mains = threads
+            .iter()
+            .filter(|(i, _)| self.metadata().threads[i.0 as usize].is_main);
+        if !is_busy && let Some((main, time)) = mains.max_by_key(|(_, time)| time.wall_ns()) {
+            parts.push(format!(
+                "mostly idle: {}",
+                self.of_one(*main, time, threads)
+            ));
+        }
+        parts.push(format!(
+            "{} computed {}{}",
+            plural(count, "thread", "threads"),
+            duration(running_ns),
+            match is_busy {
+                true => self.hot_spot(running_ns),
+                false => String::new(),
+            }
+        ));
+        // Of threads that leave processors idle it is of interest what they wait for, work included.
+        let is_slow = running_ns < self.metadata().recording.duration_ns / 2;
+        let counts = |cause: &Cause| {
+            !is_idle(*cause) || (is_busy && is_slow && matches!(cause, Cause::Wait | Cause::Sleep))
+        };
+        let mut waits: Vec<(u64, Cause)> = (Cause::ALL.into_iter())
+            .filter(counts)
+            .map(|cause| {
+                let times = threads.iter().map(|(_, t)| t.blocked_ns[cause as usize]);
+                (sum(times), cause)
+            })
+            .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
+            .collect();
+        waits.sort_by_key(|(ns, _)| Reverse(*ns));
+        for (ns, cause) in waits.into_iter().take(2) {
+            let site = self.site(cause);
+            parts.push(format!("{} {}{site}", duration(ns), waiting(cause)));
+        }
+        parts
+    }
+
+    /// In which function most of the computing was done: ` (70 % in parse at json.py:12)`.
+    fn hot_spot(&self, whole_ns: u64) -> String {
+        let tree = &self.profile().tree;
+        let places = tree.places();
+        let mut own = vec![0_u64; places.len()];
+        let mut spent = Spent::default();
+        for ((thread, place), cell) in &self.profile().cells {
+            if (self.wanted)(*thread) {
+                own[*place as usize] += cell.spent.running_ns();
+                spent.add(&cell.spent);
+            }
+        }
+        let running_ns = spent.running_ns();
+        if running_ns == 0 || effective_samples(&spent) < LEAST_SAMPLES {
+            return String::new();
+        }
+        let of = |function: FunctionIndex, ns: u64| {
+            format!(
+                "{} in {}",
+                share(ns, whole_ns),
+                self.function_text(function)
+            )
+        };
+        let Some((place, function)) = self.half(&own, running_ns) else {
+            let heaviest = self.by_function(&own, |_| true);
+            let named = heaviest.into_iter().take(NAMED);
+            let texts: Vec<String> = named
+                .filter(|(_, ns)| is_worth(*ns, running_ns))
+                .map(|(function, ns)| of(function, ns))
+                .collect();
+            return match texts.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", texts.join(", ")),
+            };
+        };
+        // Wherever it was called from; callers stand before their callees.
+        let mut is_below = vec![false; places.len()];
+        for (at, here) in places.iter().enumerate().skip(1) {
+            is_below[at] =
+                is_below[here.parent as usize] || here.label == Label::Function(function);
+        }
+        let below = own.iter().zip(&is_below).filter(|(_, is_below)| **is_below);
+        let below_ns = sum(below.map(|(ns, _)| *ns));
+        let mut text = of(function, below_ns);
+        let heaviest = self.by_function(&own, |at| is_below[at]).into_iter().next();
+        if let Some((inner, ns)) = heaviest
+            && inner != function
+            && ns as f64 >= ABOVE_ALL * below_ns as f64
+        {
+            let name = self.function_text(inner);
+            text += &format!(", above all in {name}: {}", share(ns, whole_ns));
+        } else if let Some(caller) = self.caller(place, function) {
+            text += &format!(", called by {}", self.function_text(caller));
+        }
+        format!(" ({text})")
+    }
+
+    /// The innermost function that tells something, and its place, where at least half of the time was spent, callees
+    /// included. Of an interpreted program it is an interpreted one.
+    fn half(&self, own: &[u64], running_ns: u64) -> Option<(u32, FunctionIndex)> {
+        let tree = &self.profile().tree;
+        let mut below = own.to_vec();
+        tree.include_callees(&mut below, |sum, more| *sum = sum.saturating_add(*more));
+        let mut heaviest = vec![ROOT; own.len()];
+        for (at, place) in tree.places().iter().enumerate().skip(1) {
+            let best = &mut heaviest[place.parent as usize];
+            let is_function = matches!(place.label, Label::Function(_));
+            if is_function && (*best == ROOT || below[at] > below[*best as usize]) {
+                *best = at as u32;
+            }
+        }
+        let (mut place, mut managed, mut native) = (ROOT, None, None);
+        while heaviest[place as usize] != ROOT {
+            place = heaviest[place as usize];
+            if below[place as usize] < running_ns.div_ceil(2) {
+                break;
+            }
+            let label = tree.places()[place as usize].label;
+            match label {
+                Label::Function(f) if is_managed(self.metadata(), label) => {
+                    managed = Some((place, f));
+                }
+                Label::Function(f) if self.tells(f) => native = Some((place, f)),
+                _ => {}
+            }
+        }
+        managed.or(native)
+    }
+
+    /// Time by the functions in which it was spent, the most first.
+    fn by_function(
+        &self,
+        own: &[u64],
+        counts: impl Fn(usize) -> bool,
+    ) -> Vec<(FunctionIndex, u64)> {
+        let mut sums: HashMap<FunctionIndex, u64> = HashMap::new();
+        for (at, ns) in own
+            .iter()
+            .enumerate()
+            .filter(|(at, ns)| **ns > 0 && counts(*at))
+        {
+            let function = self.doer(at as u32);
+            if let Some(function) = function {
+                *sums.entry(function).or_default() += ns;
+            }
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(function, ns)| (Reverse(*ns), *function));
+        sums
+    }
+
+    /// Who called a function of a library: the next function that is the program's own.
+    fn caller(&self, place: u32, function: FunctionIndex) -> Option<FunctionIndex> {
+        let known = |f: FunctionIndex| self.metadata().functions.get(f.0 as usize);
+        let called = known(function)?;
+        if !is_library(called) {
+            return None;
+        }
+        let is_another = |f: &FunctionName| f.module != called.module || is_runtime(&f.module);
+        let find = |test: &dyn Fn(&FunctionName) -> bool| {
+            let mut callers = self.functions(place).skip(1).filter(|f| self.tells(*f));
+            callers.find(|f| known(*f).is_some_and(test))
+        };
+        find(&|f| is_another(f) && !is_library(f)).or_else(|| match is_runtime(&called.module) {
+            true => None,
+            false => find(&is_another),
+        })
+    }
+
+    /// The functions from a place outwards.
+    fn functions(&self, place: u32) -> impl Iterator<Item = FunctionIndex> + 'a {
+        self.profile()
+            .tree
+            .labels(place)
+            .filter_map(|label| match label {
+                Label::Function(function) => Some(function),
+                _ => None,
+            })
+    }
+
+    /// Whether a function has a name that is more than the begin of every stack, or a layer of a standard library.
+    fn tells(&self, function: FunctionIndex) -> bool {
+        let known = self.metadata().functions.get(function.0 as usize);
+        known.is_some_and(|f| {
+            !is_address(&f.name) && !ENTRIES.contains(&f.name.as_str()) && !is_plumbing(&f.name)
+        })
+    }
+
+    /// Where most of the waits of a cause were, and who held the lock: ` (fsync in unixSync at os.c:12)`.
+    fn site(&self, cause: Cause) -> String {
+        let mut sums: BTreeMap<(ProbeId, Option<FunctionIndex>), u64> = BTreeMap::new();
+        let mut whole = 0_u64;
+        for ((thread, place), cell) in &self.profile().cells {
+            let label = self.profile().tree.places()[*place as usize].label;
+            if let Label::Leaf(Leaf::Blocking(probe)) = label
+                && probe.cause() == cause
+                && (self.wanted)(*thread)
+            {
+                let blocked_ns = cell.spent.blocked_ns;
+                let sum = sums.entry((probe, self.doer(*place))).or_default();
+                *sum = sum.saturating_add(blocked_ns);
+                whole = whole.saturating_add(blocked_ns);
+            }
+        }
+        let owner = match cause {
+            Cause::Lock => self.owner(),
+            _ => None,
+        };
+        let mut text = owner.map_or_else(String::new, |owner| format!(" held by {owner}"));
+        let heaviest = sums.into_iter().max_by_key(|(_, ns)| *ns);
+        if let Some(((probe, function), ns)) = heaviest.filter(|(_, ns)| *ns >= whole / 3) {
+            let most = match ns >= whole - whole / 10 {
+                true => "",
+                false => "mostly ",
+            };
+            text += &match function {
+                Some(f) => format!(" ({most}{} in {})", probe.name(), self.function_text(f)),
+                None => format!(" ({most}{})", probe.name()),
+            };
+        }
+        text
+    }
+
+    /// The function that computes or waits at a place: of an interpreted program the interpreted one.
+    fn doer(&self, place: u32) -> Option<FunctionIndex> {
+        let is_managed = |f: &FunctionIndex| is_managed(self.metadata(), Label::Function(*f));
+        let functions = || self.functions(place);
+        let managed = functions().find(is_managed);
+        let named = || functions().find(|f| self.tells(*f));
+        managed.or_else(named).or_else(|| functions().next())
+    }
+
+    /// Who held the lock in most of the long waits for one.
+    fn owner(&self) -> Option<String> {
+        let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
+        for wait in self.report.waits.sums() {
+            if let Some(owner) = wait.owner
+                && wait.probe.cause() == Cause::Lock
+                && (self.wanted)(wait.thread)
+            {
+                let sum = sums.entry(owner).or_default();
+                *sum = sum.saturating_add(wait.total_ns);
+            }
+        }
+        let whole = sum(sums.values().copied());
+        let (most, ns) = sums.iter().max_by_key(|(_, ns)| **ns)?;
+        let owners = match *ns >= whole / 2 {
+            true => BTreeSet::from([*most]),
+            false => sums.into_keys().collect(),
+        };
+        Some(self.names(&owners)).filter(|names| !names.is_empty())
+    }
+
+    /// `parse at json.py:12`, or `memcpy [libc.so.6]`.
+    fn function_text(&self, function: FunctionIndex) -> String {
+        let Some(known) = self.metadata().functions.get(function.0 as usize) else {
+            return "?".to_owned();
+        };
+        let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let name = shorten_name(&known.name, NAME);
+        let module = file_name(&known.module);
+        match (known.file.as_str(), known.line) {
+            ("", _) if module.is_empty() || name.starts_with(&module) => name,
+            ("", _) if module.starts_with('[') => format!("{name} {module}"),
+            ("", _) => format!("{name} [{module}]"),
+            (file, 0) => format!("{name} at {}", file_name(file)),
+            (file, line) => format!("{name} at {}:{line}", file_name(file)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_core::probe::Probe;
+    use stackbeat_model::{LongWait, SegmentKind, StackIndex};
+
+    use super::*;
+    use crate::summary::call_tree::tests::segment;
+    use crate::summary::metadata::{ProcessRow, ThreadMetadata};
+    use crate::testing;
+
+    const MS: u64 = 1_000_000;
+
+    /// A report of threads with these names, in functions with these names and files.
+    fn report(threads: &[&str], functions: &[(&str, &str)]) -> Report {
+        let mut report = testing::report();
+        report.profile = Profile::default();
+        let of_thread = |(i, name): (usize, &&str)| ThreadMetadata {
+            utid: i as u32 + 1,
+            name: (*name).to_owned(),
+            is_main: i == 0,
+            ..ThreadMetadata::default()
+        };
+        let of_function = |(name, file): &(&str, &str)| FunctionName {
+            name: (*name).to_owned(),
+            module: "/usr/bin/shop".to_owned(),
+            file: (*file).to_owned(),
+            line: u32::from(!file.is_empty()) * 12,
+        };
+        report.metadata.threads = threads.iter().enumerate().map(of_thread).collect();
+        report.metadata.processes = vec![ProcessRow::default()];
+        report.metadata.functions = functions.iter().map(of_function).collect();
+        report
+    }
+
+    /// Adds so many pieces of 10 ms to a thread of a report.
+    fn add(report: &mut Report, thread: u32, stack: &[u32], kind: SegmentKind, pieces: u64) {
+        let functions: Vec<_> = stack.iter().map(|f| FunctionIndex(*f)).collect();
+        let path = report.profile.tree.path(&functions);
+        for _ in 0..pieces {
+            let mut piece = segment(0, 10 * MS, kind);
+            piece.thread = ThreadIndex(thread);
+            report.profile.add(&piece, path);
+        }
+    }
+
+    fn said(report: &Report) -> String {
+        verdict(report, &|_| true).expect("something was recorded")
+    }
+
+    const FUNCTIONS: [(&str, &str); 5] = [
+        ("main", "main.py"),
+        ("load", "json.py"),
+        ("parse", "json.py"),
+        ("lookup", ""),
+        ("std::sort", ""),
+    ];
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        assert_eq!(verdict(&report(&["main"], &[]), &|_| true), None);
+        let mut only_gaps = report(&["main"], &FUNCTIONS);
+        add(&mut only_gaps, 0, &[], SegmentKind::Gap, 5);
+        assert_eq!(verdict(&only_gaps, &|_| true), None);
+        assert_eq!(verdict(&testing::report(), &|_| false), None);
+    }
+
+    #[test]
+    fn one_thread_is_described_by_parts_of_its_time() {
+        let mut report = report(&["main", "pool"], &FUNCTIONS);
+        add(&mut report, 0, &[0, 1, 2], SegmentKind::Running, 70);
+        add(&mut report, 0, &[0, 1], SegmentKind::Running, 18);
+        let fsync = SegmentKind::Blocked(Probe::Fsync.into());
+        add(&mut report, 0, &[0, 1], fsync, 12);
+        let idle = SegmentKind::Blocked(Probe::CondWait.into());
+        add(&mut report, 1, &[0], idle, 100);
+        assert_eq!(
+            said(&report),
+            "88 % computing (70 % in parse at json.py:12); 12 % waiting for I/O (fsync in load at json.py:12)"
+        );
+    }
+
+    #[test]
+    fn a_caller_of_much_names_what_it_calls_most() {
+        let mut report = report(&["main"], &FUNCTIONS);
+        add(&mut report, 0, &[0, 1, 2], SegmentKind::Running, 40);
+        add(&mut report, 0, &[0, 1, 3], SegmentKind::Running, 30);
+        add(&mut report, 0, &[0, 1, 4], SegmentKind::Running, 30);
+        assert_eq!(
+            said(&report),
+            "100 % computing (100 % in load at json.py:12, above all in parse at json.py:12: 40 %)"
+        );
+    }
+
+    /// As in CPython: the interpreter's own functions stand between and below those of the program.
+    #[test]
+    fn of_an_interpreted_program_its_own_functions_are_named() {
+        let functions = [
+            ("parse", "/srv/shop.py"),
+            ("loads", "/usr/lib/python3.11/json/__init__.py"),
+            ("python3.11+0x4fee40", ""),
+            ("PyUnicode_Substring", ""),
+        ];
+        let mut report = report(&["python3"], &functions);
+        for function in &mut report.metadata.functions[..2] {
+            function.module = "python".to_owned();
+        }
+        add(&mut report, 0, &[0, 1, 2], SegmentKind::Running, 50);
+        add(&mut report, 0, &[0, 1, 2, 3], SegmentKind::Running, 50);
+        let fsync = SegmentKind::Blocked(Probe::Fsync.into());
+        add(&mut report, 0, &[0, 2, 3], fsync, 100);
+        assert!(is_runtime("python"));
+        assert_eq!(
+            said(&report),
+            "50 % computing (50 % in loads at __init__.py:12, called by parse at shop.py:12); \
+             50 % waiting for I/O (fsync in parse at shop.py:12)"
+        );
+    }
+
+    #[test]
+    fn where_no_function_has_half_the_heaviest_are_named() {
+        let mut report = report(&["main"], &FUNCTIONS);
+        add(&mut report, 0, &[0, 2], SegmentKind::Running, 45);
+        add(&mut report, 0, &[0, 3], SegmentKind::Running, 45);
+        add(&mut report, 0, &[0], SegmentKind::Running, 10);
+        let expected = "100 % computing (45 % in parse at json.py:12, 45 % in lookup [shop], \
+                        10 % in main at main.py:12)";
+        assert_eq!(said(&report), expected);
+    }
+
+    #[test]
+    fn few_samples_name_no_function() {
+        let mut report = report(&["main"], &FUNCTIONS);
+        add(&mut report, 0, &[0, 1, 2], SegmentKind::Running, 5);
+        assert_eq!(said(&report), "100 % computing");
+    }
+
+    #[test]
+    fn of_many_threads_times_are_said_and_who_held_the_lock() {
+        let mut report = report(&["main", "worker-1", "worker-2"], &FUNCTIONS);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let lock = SegmentKind::Blocked(Probe::MutexLock.into());
+        for thread in [1, 2] {
+            add(&mut report, thread, &[2], SegmentKind::Running, 60);
+        }
+        add(&mut report, 2, &[1], lock, 40);
+        let join = SegmentKind::Blocked(Probe::ThreadJoin.into());
+        add(&mut report, 0, &[0], join, 100);
+        let wait = LongWait {
+            thread: ThreadIndex(2),
+            owner: Some(ThreadIndex(1)),
+            probe: Probe::MutexLock.into(),
+            begin_ns: 0,
+            end_ns: 400 * MS,
+            stack: StackIndex::NONE,
+            object: 1,
+            result: 0,
+            waker: None,
+            wake: None,
+        };
+        report.waits.add(&wait, ROOT, None);
+        assert_eq!(
+            said(&report),
+            "2 threads computed 1.20 s (100 % in parse at json.py:12); 400 ms waiting for a lock held by worker-1 \
+             (pthread_mutex_lock in load at json.py:12)"
+        );
+    }
+
+    #[test]
+    fn a_server_without_work_is_idle() {
+        let mut report = report(&["main", "worker-1"], &FUNCTIONS);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let events = SegmentKind::Blocked(Probe::EpollWait.into());
+        add(&mut report, 0, &[0, 1], events, 99);
+        add(&mut report, 0, &[0, 1], SegmentKind::Running, 1);
+        add(&mut report, 1, &[2], SegmentKind::Running, 1);
+        assert_eq!(
+            said(&report),
+            "mostly idle: 99 % waiting for events (epoll_wait in load at json.py:12); 2 threads computed 20.0 ms"
+        );
+    }
+}
