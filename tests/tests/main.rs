@@ -6,6 +6,7 @@ mod circles;
 mod control;
 mod crashes;
 mod evidence;
+mod first_screen;
 mod gate;
 mod hostile;
 mod in_process;

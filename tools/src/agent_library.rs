@@ -158,7 +158,7 @@ fn renew(path: &Path) -> bool {
 }
 
 /// Makes the folder, or checks that an existing one is ours alone.
-fn private_folder(folder: &Path) -> Result<()> {
+pub(crate) fn private_folder(folder: &Path) -> Result<()> {
     let uid = rustix::process::geteuid().as_raw();
     // Programs that root starts under another identity must be able to load what root extracted;
     // root's files cannot be replaced by them all the same.

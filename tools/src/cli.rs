@@ -16,13 +16,13 @@ pub(crate) use groups::grouped;
 pub(crate) use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
 pub(crate) use record::{AttachArgs, RecordArgs, RecoverArgs};
 pub(crate) use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs};
-pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, ReportArgs};
+pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, OpenArgs, ReportArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   stackbeat record -- python3 script.py            record it into python3.beat
   stackbeat report python3.beat                    where did its time go?
-  stackbeat report python3.beat --html page.html   flame graph and timeline
+  stackbeat open python3.beat                      flame graph and timeline, in the browser
   stackbeat demo                                   record two programs, show all";
 
 /// A tracer that needs no instrumentation: it shows where the time of a program goes.
@@ -54,6 +54,7 @@ pub(crate) enum Command {
     Dump(control::DumpArgs),
     Recover(RecoverArgs),
     Report(ReportArgs),
+    Open(OpenArgs),
     Export(ExportArgs),
     Gate(GateArgs),
     Ab(AbArgs),

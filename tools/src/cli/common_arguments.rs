@@ -218,6 +218,9 @@ pub(crate) struct LogArgs {
     /// Print the summary as one line of JSON on standard error.
     #[arg(long, conflicts_with = "quiet")]
     pub json: bool,
+    /// Show the page of the trace in a browser afterwards, as `stackbeat open` does.
+    #[arg(long)]
+    pub open: bool,
 }
 
 /// What threads wait for.

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "See what a trace says",
-        &["report", "export", "diff", "info"],
+        &["report", "open", "export", "diff", "info"],
     ),
     (
         "Tell whether a program became slower",

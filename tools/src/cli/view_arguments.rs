@@ -65,6 +65,21 @@ pub(crate) struct ReportArgs {
     pub html: Option<PathBuf>,
 }
 
+/// Show the page of a trace in a browser: flame graph, timeline and tables.
+///
+/// The page goes to ~/.cache/stackbeat, where it stays for a day, and $BROWSER or xdg-open shows it. Where neither can, its
+/// path is printed. `stackbeat report --html` writes it to a file of your own.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat open app.beat
+  BROWSER=firefox stackbeat open app.beat")]
+pub(crate) struct OpenArgs {
+    /// The trace.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+}
+
 /// Write a trace in the format of another tool.
 ///
 /// Amounts stay what they are: nothing is rounded away, scaled or left out (docs/exports.md).
@@ -135,11 +150,12 @@ pub(crate) struct DiffArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Show the settings, counts and losses of a trace, and whether it is complete.
+/// Show what a trace holds, what recording it cost, and whether it is complete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stackbeat info app.beat
+  stackbeat info app.beat --verbose      settings, processor, hooks, what the recorder measured
   stackbeat info app.beat --check        exit code 1 when a sum does not come out
   stackbeat info app.beat --json | jq .losses")]
 pub(crate) struct InfoArgs {
@@ -149,6 +165,9 @@ pub(crate) struct InfoArgs {
     /// Check that every thread's times, CPU time and allocations add up.
     #[arg(long)]
     pub check: bool,
+    /// Show also the settings, the machine, the hooks, the recorder's figures and the first modules.
+    #[arg(short, long)]
+    pub verbose: bool,
     /// List every module.
     #[arg(long)]
     pub modules: bool,

@@ -51,5 +51,6 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
     display.clear();
     let outcome = outcome?;
     outcome::print(&options, &outcome, &args.log);
+    record::show(&options, &args.log);
     Ok(0)
 }

@@ -9,6 +9,7 @@ use stackbeat_model::{Trace, conservation};
 
 use crate::cli::InfoArgs;
 use crate::render::text::tables::processes;
+use crate::summary::cost::{Cost, cost};
 use crate::summary::load::recording;
 use crate::summary::metadata::Recording;
 use crate::terminal::{self, Style, clean};
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     if args.json {
         terminal::print_json(&info)?;
     } else {
-        terminal::print(&text(&info, args.modules, Style::stdout()))?;
+        terminal::print(&text(&info, args, Style::stdout()))?;
     }
     Ok(if info.is_sound() { 0 } else { EXIT_NEGATIVE })
 }
@@ -49,7 +50,7 @@ struct Info {
     /// The intervals that were in force, in order of time.
     intervals: Vec<IntervalInfo>,
     /// `None` in traces that do not say it.
-    cost: Option<CostInfo>,
+    cost: Option<Cost>,
     /// Parts of the file that could not be read.
     damage: Vec<String>,
     /// Only with `--check`.
@@ -130,18 +131,6 @@ struct IntervalInfo {
     utid: u32,
     /// 0: from here on that of its kind.
     interval_ns: u64,
-}
-
-/// What the recording cost, as parts of the program's CPU time in percent.
-#[derive(Debug, Serialize)]
-struct CostInfo {
-    percent: f64,
-    captures_percent: f64,
-    /// Hooks that captured nothing: an estimate.
-    hooks_percent: f64,
-    recorder_percent: f64,
-    /// CPU time of the recorder after the program's end, ns, which is no part of the others.
-    after_cpu_ns: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -238,7 +227,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             .collect(),
         without_names: (trace.footer()).map_or_else(Vec::new, |f| f.without_names.clone()),
         intervals: intervals(trace),
-        cost: cost(trace),
+        cost: cost(trace.figures().iter().map(|f| (f.name.as_str(), f.value))),
         damage: trace
             .damage()
             .iter()
@@ -274,23 +263,6 @@ fn intervals(trace: &Trace) -> Vec<IntervalInfo> {
     }
     all.sort_by_key(|i| (i.at_ns, i.upid, i.utid));
     all
-}
-
-fn cost(trace: &Trace) -> Option<CostInfo> {
-    let figure = |name: &str| {
-        let found = trace.figures().iter().find(|f| f.name == name);
-        found.map_or(0, |f| f.value) as f64
-    };
-    let of_ns = figure("cost_of_ns");
-    let percent = |ns: f64| ns * 100.0 / of_ns;
-    let (captures_ns, hooks_ns) = (figure("cost_captures_ns"), figure("cost_hooks_ns"));
-    (of_ns > 0.0).then(|| CostInfo {
-        percent: percent(figure("cost_ns")),
-        captures_percent: percent(captures_ns),
-        hooks_percent: percent(hooks_ns),
-        recorder_percent: percent(figure("cost_ns") - captures_ns - hooks_ns),
-        after_cpu_ns: figure("after_cpu_ns") as u64,
-    })
 }
 
 /// How the budget has moved the intervals.
@@ -336,202 +308,238 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn text(info: &Info, all_modules: bool, style: Style) -> String {
-    let mut out = String::new();
-    let r = &info.recording;
-    let mut line = |name: &str, value: String| {
-        if !value.is_empty() {
-            let _ = writeln!(out, "{}  {}", style.dim(&format!("{name:>14}")), value);
-        }
+fn text(info: &Info, args: &InfoArgs, style: Style) -> String {
+    let mut lines = Lines {
+        out: String::new(),
+        style,
     };
-    line("command", clean(&r.command.join(" ")).into_owned());
-    line("in", clean(&info.working_directory).into_owned());
-    line("started", utc(r.started_unix_ns));
-    line("duration", units::duration(r.duration_ns));
-    line("state", r.state(style));
-    if let Some(unrecorded) = r.unrecorded_text() {
-        line("not recorded", style.warning(&clean(&unrecorded)));
+    lines.recording(info);
+    if args.verbose {
+        lines.settings(info);
+        lines.recorder(info);
     }
-    line(
-        "file",
-        format!(
-            "{}, {}, format {}, written by stackbeat {}",
-            r.trace,
-            units::bytes(info.bytes),
-            info.format_version,
-            r.stackbeat_version
-        ),
-    );
-    if !r.label.is_empty() {
-        line("label", r.label.clone());
+    if args.verbose || args.modules {
+        lines.modules(info, args.modules);
     }
-    if !r.commit.is_empty() {
-        line("commit", r.commit.clone());
+    lines.findings(info);
+    if !args.verbose {
+        let more = style.dim("(settings, processor, hooks and the recorder's figures: --verbose)");
+        lines.line("", more);
     }
-    line("host", format!("{} · {} · {}", r.hostname, r.os, r.machine));
-    line("processor", format!("{} × {}", r.cpus, r.cpu_model));
-    line(
-        "interval",
-        match r.main_interval_ns == r.interval_ns {
-            true => units::duration(r.interval_ns),
-            false => format!(
-                "{}, main threads {}",
-                units::duration(r.interval_ns),
-                units::duration(r.main_interval_ns)
-            ),
-        },
-    );
-    for moved in moved(&info.intervals) {
-        line("interval", moved);
+    lines.out
+}
+
+/// Names and values, one pair a line.
+struct Lines {
+    out: String,
+    style: Style,
+}
+
+impl Lines {
+    fn line(&mut self, name: &str, value: String) {
+        if !value.is_empty() {
+            let name = self.style.dim(&format!("{name:>14}"));
+            let _ = writeln!(self.out, "{name}  {value}");
+        }
     }
-    if let Some(ns) = r.counts_end_ns {
-        line(
-            "allocations",
+
+    /// What was recorded, what it cost, and whether all of it is there.
+    fn recording(&mut self, info: &Info) {
+        let (r, style) = (&info.recording, self.style);
+        self.line("command", clean(&r.command.join(" ")).into_owned());
+        self.line("started", utc(r.started_unix_ns));
+        self.line("duration", units::duration(r.duration_ns));
+        self.line("state", r.state(style));
+        if let Some(unrecorded) = r.unrecorded_text() {
+            self.line("not recorded", style.warning(&clean(&unrecorded)));
+        }
+        self.line(
+            "file",
             format!(
-                "counted up to {}: their hooks were more than the budget could hold",
-                units::duration(ns)
+                "{}, {}, format {}, written by stackbeat {}",
+                r.trace,
+                units::bytes(info.bytes),
+                info.format_version,
+                r.stackbeat_version
             ),
         );
-    }
-    if let Some(cost) = &info.cost {
-        let after = match cost.after_cpu_ns {
-            0 => String::new(),
-            ns => format!(
-                "; {} of CPU time after its end, for names",
-                units::duration(ns)
-            ),
-        };
-        line(
-            "cost",
-            format!(
-                "{:.2} % of the program's CPU time: captures {:.2}, hooks about {:.2}, recorder {:.2}{}",
-                cost.percent,
-                cost.captures_percent,
-                cost.hooks_percent,
-                cost.recorder_percent,
-                after
-            ),
-        );
-    }
-    line("probes", r.probes.join(", "));
-    line(
-        "settings",
-        format!(
-            "depth {}, buffer {}, {}, children {}, sampled by {}",
-            info.config.depth_limit,
-            units::bytes(info.config.buffer_bytes),
-            info.config.mode,
-            if info.config.follow_children {
-                "followed"
-            } else {
-                "not followed"
+        self.line("label", r.label.clone());
+        self.line("commit", r.commit.clone());
+        self.line(
+            "interval",
+            match r.main_interval_ns == r.interval_ns {
+                true => units::duration(r.interval_ns),
+                false => format!(
+                    "{}, main threads {}",
+                    units::duration(r.interval_ns),
+                    units::duration(r.main_interval_ns)
+                ),
             },
-            match info.config.clock {
-                "kernel" => "the kernel's clock",
-                "timer" => "timers of their CPU time",
-                "auto" =>
-                    "ticks, and timers of their CPU time in processes that computed for longer than a second",
-                _ => "ticks",
-            }
-        ),
-    );
-    if !info.config.no_kernel_clock.is_empty() {
-        let why_not = format!("not to be had: {}", info.config.no_kernel_clock);
-        line("other clock", why_not);
-    }
-    let c = &info.counts;
-    line(
-        "contents",
-        format!(
-            "{}, {}, {} samples of all kinds, {} stacks, {} functions, {} modules",
-            processes(c.processes, c.programs),
-            plural(c.threads as u64, "thread", "threads"),
-            c.samples,
-            c.stacks,
-            c.functions,
-            c.modules
-        ),
-    );
-    if c.samples > 0 {
-        line(
-            "per sample",
+        );
+        for moved in moved(&info.intervals) {
+            self.line("interval", moved);
+        }
+        if let Some(ns) = r.counts_end_ns {
+            self.line(
+                "allocations",
+                format!(
+                    "counted up to {}: their hooks were more than the budget could hold",
+                    units::duration(ns)
+                ),
+            );
+        }
+        if let Some(cost) = &info.cost {
+            let after = match cost.after_cpu_ns {
+                0 => String::new(),
+                ns => format!(
+                    "; {} of CPU time after its end, for names",
+                    units::duration(ns)
+                ),
+            };
+            self.line(
+                "cost",
+                format!(
+                    "{:.2} % of the program's CPU time: captures {:.2}, hooks about {:.2}, recorder {:.2}{}",
+                    cost.percent,
+                    cost.captures_percent,
+                    cost.hooks_percent,
+                    cost.recorder_percent,
+                    after
+                ),
+            );
+        }
+        let c = &info.counts;
+        self.line(
+            "contents",
             format!(
-                "{:.1} bytes; the rest of the file is names, stacks and threads: {}",
-                info.sample_bytes as f64 / c.samples as f64,
-                units::bytes(info.bytes.saturating_sub(info.sample_bytes))
+                "{}, {}, {} samples of all kinds, {} stacks, {} functions, {} modules",
+                processes(c.processes, c.programs),
+                plural(c.threads as u64, "thread", "threads"),
+                c.samples,
+                c.stacks,
+                c.functions,
+                c.modules
             ),
         );
-    }
-    line(
-        "records",
-        format!(
-            "{} written = {} in the trace + {} lost",
-            r.records_written, r.records_stored, r.records_lost
-        ),
-    );
-    for dropped in &info.drops {
-        line("loss", format!("{} {}", dropped.count, dropped.description));
-    }
-    for figure in &info.recorder_figures {
-        let value = match figure.name.ends_with("_ns") {
-            true => units::duration(figure.value),
-            false => figure.value.to_string(),
-        };
-        line("recorder", format!("{} {value}", figure.name));
-    }
-    for process in info
-        .processes
-        .iter()
-        .filter(|p| {
-            p.capabilities
-                .iter()
-                .any(|text| !text.starts_with("sandbox: "))
-        })
-        .take(1)
-    {
-        let mut hooks = process.capabilities.clone();
-        hooks.retain(|text| !text.starts_with("sandbox: "));
-        line("hooks", hooks.join(", "));
-    }
-    // Processes of one program say the same.
-    let mut said: Vec<String> = (info.processes.iter())
-        .flat_map(|p| p.capabilities.iter().map(move |text| (p, text)))
-        .filter_map(|(p, text)| Some(format!("{}: {}", p.name, text.strip_prefix("sandbox: ")?)))
-        .collect();
-    said.sort_unstable();
-    said.dedup();
-    for text in said {
-        line("sandbox", text);
-    }
-    for reason in &info.without_names {
-        line("no names", clean(reason).into_owned());
-    }
-    let mut paths: Vec<&str> = info.modules.iter().map(|m| m.path.as_str()).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    const SHOWN: usize = 12;
-    let shown = if all_modules { paths.len() } else { SHOWN };
-    for path in paths.iter().take(shown) {
-        line("module", clean(path).into_owned());
-    }
-    if paths.len() > shown {
-        line("", format!("and {} more (--modules)", paths.len() - shown));
-    }
-    for damage in &info.damage {
-        line("damage", style.bad(damage));
-    }
-    match &info.violations {
-        Some(violations) if violations.is_empty() => {
-            line("check", style.good("every thread's sums come out"));
+        self.line(
+            "records",
+            format!(
+                "{} written = {} in the trace + {} lost",
+                r.records_written, r.records_stored, r.records_lost
+            ),
+        );
+        for dropped in &info.drops {
+            self.line("loss", format!("{} {}", dropped.count, dropped.description));
         }
-        Some(violations) => {
-            for violation in violations {
-                line("check", style.bad(violation));
+    }
+
+    /// Where it was recorded, and how.
+    fn settings(&mut self, info: &Info) {
+        let r = &info.recording;
+        self.line("in", clean(&info.working_directory).into_owned());
+        self.line("host", format!("{} · {} · {}", r.hostname, r.os, r.machine));
+        self.line("processor", format!("{} × {}", r.cpus, r.cpu_model));
+        self.line("probes", r.probes.join(", "));
+        self.line(
+            "settings",
+            format!(
+                "depth {}, buffer {}, {}, children {}, sampled by {}",
+                info.config.depth_limit,
+                units::bytes(info.config.buffer_bytes),
+                info.config.mode,
+                if info.config.follow_children {
+                    "followed"
+                } else {
+                    "not followed"
+                },
+                match info.config.clock {
+                    "kernel" => "the kernel's clock",
+                    "timer" => "timers of their CPU time",
+                    "auto" =>
+                        "ticks, and timers of their CPU time in processes that computed for longer than a second",
+                    _ => "ticks",
+                }
+            ),
+        );
+        if !info.config.no_kernel_clock.is_empty() {
+            let why_not = format!("not to be had: {}", info.config.no_kernel_clock);
+            self.line("other clock", why_not);
+        }
+        if info.counts.samples > 0 {
+            self.line(
+                "per sample",
+                format!(
+                    "{:.1} bytes; the rest of the file is names, stacks and threads: {}",
+                    info.sample_bytes as f64 / info.counts.samples as f64,
+                    units::bytes(info.bytes.saturating_sub(info.sample_bytes))
+                ),
+            );
+        }
+    }
+
+    /// What the recorder measured about itself, and the hooks that worked.
+    fn recorder(&mut self, info: &Info) {
+        for figure in &info.recorder_figures {
+            let value = match figure.name.ends_with("_ns") {
+                true => units::duration(figure.value),
+                false => figure.value.to_string(),
+            };
+            self.line("recorder", format!("{} {value}", figure.name));
+        }
+        let is_of_hooks = |text: &&String| !text.starts_with("sandbox: ");
+        let hooks = (info.processes.iter())
+            .map(|p| Vec::from_iter(p.capabilities.iter().filter(is_of_hooks).cloned()))
+            .find(|hooks| !hooks.is_empty());
+        self.line("hooks", hooks.unwrap_or_default().join(", "));
+    }
+
+    fn modules(&mut self, info: &Info, all: bool) {
+        const SHOWN: usize = 12;
+        let mut paths: Vec<&str> = info.modules.iter().map(|m| m.path.as_str()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let shown = if all { paths.len() } else { SHOWN };
+        for path in paths.iter().take(shown) {
+            self.line("module", clean(path).into_owned());
+        }
+        if paths.len() > shown {
+            self.line("", format!("and {} more (--modules)", paths.len() - shown));
+        }
+    }
+
+    /// What is not as it should be.
+    fn findings(&mut self, info: &Info) {
+        let style = self.style;
+        // Processes of one program say the same.
+        let mut said: Vec<String> = (info.processes.iter())
+            .flat_map(|p| p.capabilities.iter().map(move |text| (p, text)))
+            .filter_map(|(p, text)| {
+                Some(format!("{}: {}", p.name, text.strip_prefix("sandbox: ")?))
+            })
+            .collect();
+        said.sort_unstable();
+        said.dedup();
+        for text in said {
+            self.line("sandbox", text);
+        }
+        for reason in &info.without_names {
+            self.line("no names", clean(reason).into_owned());
+        }
+        for damage in &info.damage {
+            self.line("damage", style.bad(damage));
+        }
+        match &info.violations {
+            Some(violations) if violations.is_empty() => {
+                self.line("check", style.good("every thread's sums come out"));
             }
+            Some(violations) => {
+                for violation in violations {
+                    self.line("check", style.bad(violation));
+                }
+            }
+            None => {}
         }
-        None => {}
     }
-    out
 }
 
 /// `2026-11-21 08:00:00 UTC`.

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod gate;
 pub(crate) mod info;
+pub(crate) mod open;
 pub(crate) mod probes;
 pub(crate) mod record;
 pub(crate) mod recover;

@@ -18,9 +18,9 @@ use stackbeat_core::shm::layout::Mode;
 
 use crate::EXIT_ERROR;
 use crate::agent_library::{self, symbol_cache};
-use crate::cli::{DumpArgs, DumpSignal, ModeArg, RecordArgs, SystraceArg};
-use crate::commands::recover;
-use crate::terminal::refuse_to_replace;
+use crate::cli::{DumpArgs, DumpSignal, LogArgs, ModeArg, RecordArgs, SystraceArg};
+use crate::commands::{open, recover};
+use crate::terminal::{self, refuse_to_replace};
 use crate::units::{self, Period};
 
 /// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
@@ -40,10 +40,20 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
         false => record(&options, args.log.quiet)?,
     };
     outcome::print(&options, &outcome, &args.log);
+    show(&options, &args.log);
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
         stackbeat_collector::die_of(signal);
     }
     Ok(exit_code(outcome.wait_status))
+}
+
+/// Opens the page where that was asked for. A page that cannot be made does not change how the program ended.
+pub(crate) fn show(options: &Options, how: &LogArgs) {
+    if how.open
+        && let Err(error) = open::open(&options.output)
+    {
+        terminal::warn(&format!("--open: {error:#}"));
+    }
 }
 
 /// Records with progress and warnings on standard error.

@@ -67,6 +67,15 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// The page of a trace, with as many threads as a page has room for.
+pub(crate) fn page(file: &Path) -> Result<String> {
+    let trace = Trace::open(file)?;
+    warn_of_damage(file, &trace);
+    let all = |metadata: &Metadata| Ok(vec![true; metadata.threads.len()]);
+    let (report, _) = summarize_rows(&trace, html::BAR_BUDGET, html::MOST_THREADS, &all)?;
+    html::render(&report)
+}
+
 /// Writes the page of a report to a file, or to standard output for `-`.
 pub(crate) fn write_page(report: &Report, output: &Path) -> Result<()> {
     let text = html::render(report)?;

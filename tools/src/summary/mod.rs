@@ -2,6 +2,7 @@
 
 pub(crate) mod call_bytes;
 pub(crate) mod call_tree;
+pub(crate) mod cost;
 pub(crate) mod counters;
 pub(crate) mod deadlocks;
 pub(crate) mod events;

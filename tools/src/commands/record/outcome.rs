@@ -1,26 +1,37 @@
 //! What is said at the end of a recording.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use serde::Serialize;
 use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome};
 
+use super::program_name;
 use crate::cli::LogArgs;
-use crate::render::text::evidence;
-use crate::summary::evidence::{effective_samples, interval};
-use crate::summary::functions::{functions, spent_by};
-use crate::summary::sort_key::SortKey;
-use crate::summary::{labels, load};
+use crate::render::text::table_layout::{Layout, sentences};
+use crate::summary::cost::{Cost, cost};
+use crate::summary::load;
+use crate::summary::verdict::verdict;
 use crate::terminal;
 use crate::units::{self, plural};
 use crate::unrecorded::{self, UnrecordedRow};
 
-/// Functions named in the summary.
-const TOP: usize = 5;
-/// A trace larger than this is not read again only for the summary.
-const QUICK_BYTES: u64 = 256 << 20;
+/// A trace larger than this is not read again only to say what was found: it takes 50 ms of CPU time for each MiB, and the
+/// user waits for the prompt.
+const QUICK_BYTES: u64 = 2 << 20;
+/// As many bytes are in one of a compressed trace.
+const COMPRESSION: u64 = 4;
+/// A recording that cost more than this, in percent, could cost less.
+const CHEAP_PERCENT: f64 = 1.0;
+/// A program that computed for less than a tenth of its time idles, as for the budget.
+const IDLE: f64 = 10.0;
+/// In less CPU time of the program a cost is that of the start alone.
+const LEAST_CPU: Duration = Duration::from_millis(100);
+/// Of a shorter one the start is most of the cost, and no interval changes that.
+const LONG: Duration = Duration::from_secs(2);
 
 /// Says it on standard error, in the way that was asked for.
 pub(crate) fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
@@ -35,76 +46,133 @@ pub(crate) fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
 const SIGSYS: i32 = 31;
 
 /// What the agent cannot know of: it sees filters that are installed through libc.
-const REFUSED_CALL: &str = "  a seccomp filter refused a system call (SIGSYS). If that happens only when it is recorded, the program \
+const REFUSED_CALL: &str = "a seccomp filter refused a system call (SIGSYS). If that happens only when it is recorded, the program \
      installs its filter past libc and the call was the recording's own: record it with its sandbox switched off";
 
-/// The summary for people.
+/// The summary for people: what was found, what it cost, and what to type next. Between these, what went wrong.
 fn text(options: &Options, outcome: &Outcome) -> String {
-    let style = terminal::Style::stderr();
+    let layout = Layout {
+        width: terminal::stderr_width(),
+        style: terminal::Style::stderr(),
+        top: usize::MAX,
+    };
+    let style = layout.style;
     let status = &outcome.status;
-    let output = options.output.display();
     let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "{}: recorded {} of {}: {}, {}, {}, {} → {output} ({})",
-        style.bold("stackbeat"),
-        units::duration(outcome.duration.as_nanos() as u64),
-        program_name(options),
+    let length = units::duration(outcome.duration.as_nanos() as u64);
+    let program = options
+        .command
+        .first()
+        .map_or(OsStr::new(""), |first| first);
+    let program = terminal::clean(&program_name(program)).into_owned();
+    let found = match found(options, outcome) {
+        Some(verdict) => format!("stackbeat: {length} of {program}: {verdict}"),
+        None => format!("stackbeat: recorded {length} of {program}"),
+    };
+    sentences(&mut out, &layout, &found, |style, line| {
+        match line.strip_prefix("stackbeat") {
+            Some(rest) => style.bold("stackbeat") + rest,
+            None => line.to_owned(),
+        }
+    });
+    let cost = cost_text(options, outcome).map_or_else(String::new, |cost| cost + "; ");
+    let facts = format!(
+        "  {cost}{}, {}, {}, {}, {}",
         plural(status.processes.into(), "process", "processes"),
         plural(status.threads.into(), "thread", "threads"),
-        plural(status.samples, "sample of any kind", "samples of all kinds"),
+        plural(status.samples, "sample", "samples"),
         match outcome.records_lost {
             0 => "none lost".to_string(),
-            lost => style.warning(&format!("{} lost", units::count(lost))),
+            lost => format!("{} lost", units::count(lost)),
         },
         units::bytes(status.bytes),
     );
+    sentences(&mut out, &layout, &facts, |style, line| {
+        match outcome.records_lost {
+            0 => line.to_owned(),
+            _ => style.warning(line),
+        }
+    });
+    let mut warn = |text: &str| {
+        let text = format!("  {}", terminal::clean(text));
+        sentences(&mut out, &layout, &text, terminal::Style::warning);
+    };
+    for (cause, count) in &outcome.drops {
+        let what = crate::drop_causes::describe(*cause);
+        warn(&format!("{} {what}", units::count(*count)));
+    }
     let unrecorded = unrecorded::rows(&outcome.unrecorded);
     if let Some(text) = unrecorded::text(&unrecorded, unseen_cpu_ns(outcome)) {
-        let text = format!("  not recorded: {}", terminal::clean(&text));
-        let _ = writeln!(out, "{}", style.warning(&text));
-    }
-    if let Some(attach_session) = &outcome.attach_session {
-        out.push_str(&attach_session_text(attach_session));
+        warn(&format!("not recorded: {text}"));
     }
     if let Some(signal) = ExitStatus::from_raw(outcome.wait_status).signal() {
-        let _ = writeln!(out, "  the program was killed by signal {signal}");
+        warn(&format!("the program was killed by signal {signal}"));
         if signal == SIGSYS {
-            let _ = writeln!(out, "{}", style.warning(REFUSED_CALL));
+            warn(REFUSED_CALL);
         }
     }
-    if options.budget().is_some_and(|b| b.is_declared) {
-        let after_ns = outcome.after_cpu.as_nanos() as u64;
-        let _ = writeln!(
-            out,
-            "  names and the end of the trace took {} of CPU time after the program's end, beside the budget",
-            units::duration(after_ns)
-        );
-    }
-    for (cause, count) in &outcome.drops {
-        let _ = writeln!(
-            out,
-            "  {:>10}  {}",
-            units::count(*count),
-            crate::drop_causes::describe(*cause)
-        );
-    }
     if let Some(error) = &outcome.write_error {
+        let what = style.bad("the trace is not complete");
+        let output = options.output.display();
         let _ = writeln!(
             out,
-            "  {}: {error}; {output} holds what was written before",
-            style.bad("the trace is not complete")
+            "  {what}: {error}; {output} holds what was written before"
         );
-    }
-    for [share, ends, time, name] in top_functions(options, outcome) {
-        let width = terminal::stderr_width().unwrap_or(usize::MAX);
-        let line = format!("  {share:>7}  {ends:>15}  {time:>8}  {name}");
-        let _ = writeln!(out, "{}", crate::table::shorten(&line, width));
     }
     if options.output.is_file() {
-        let _ = writeln!(out, "  see more: stackbeat report {output}");
+        let name = options.output.to_string_lossy();
+        let name = shlex::try_quote(&name).unwrap_or_else(|_| name.clone());
+        let next =
+            format!("  see more: stackbeat report {name}, in the browser: stackbeat open {name}");
+        sentences(&mut out, &layout, &next, |_, line| line.to_owned());
     }
     out
+}
+
+/// What the trace says; `None` where it says nothing, cannot be read (again: it may have gone into a pipe) or is large.
+fn found(options: &Options, outcome: &Outcome) -> Option<String> {
+    let factor = if options.compress { COMPRESSION } else { 1 };
+    let is_quick = outcome.status.bytes.saturating_mul(factor) <= QUICK_BYTES;
+    let is_quick = is_quick && options.output.is_file();
+    if outcome.status.samples == 0 || !is_quick {
+        return None;
+    }
+    let report = load::load(&options.output, 0).ok()?;
+    verdict(&report, &|_| true)
+}
+
+/// What recording cost the program, as far as it is known.
+fn cost_text(options: &Options, outcome: &Outcome) -> Option<String> {
+    let figures = outcome.figures.iter();
+    let cost = cost(figures.map(|(name, value)| (name.as_str(), *value)));
+    let is_declared = options.budget().is_some_and(|b| b.is_declared);
+    let mut parts = Vec::new();
+    let least_ns = LEAST_CPU.as_nanos() as u64;
+    let is_told = |cost: &Cost| cost.parts_ns.1 >= least_ns || outcome.duration >= LONG;
+    if let Some(cost) = cost.filter(is_told) {
+        // Of a program that idles any cost is a large part of next to nothing.
+        let elapsed_ns = outcome.duration.as_nanos() as f64;
+        let (cost_ns, program_ns) = cost.parts_ns;
+        let (percent, of) = match program_ns as f64 * IDLE < elapsed_ns {
+            true => (cost_ns as f64 * 100.0 / elapsed_ns, "of a processor"),
+            false => (cost.percent, "of the CPU time"),
+        };
+        let could_be_less = percent > CHEAP_PERCENT && !is_declared && outcome.duration >= LONG;
+        let advice = match could_be_less {
+            true => " (--budget 1% for less)",
+            false => "",
+        };
+        parts.push(format!("recording cost {percent:.1} % {of}{advice}"));
+    }
+    if is_declared {
+        let after_ns = outcome.after_cpu.as_nanos() as u64;
+        parts.push(format!(
+            "{} after the end, beside the budget",
+            units::duration(after_ns)
+        ));
+    }
+    parts.extend(outcome.attach_session.as_ref().map(attach_session_text));
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// CPU time that is neither of a recorded thread nor of a named process.
@@ -118,61 +186,26 @@ fn unseen_cpu_ns(outcome: &Outcome) -> u64 {
 /// What attaching and detaching cost the program.
 fn attach_session_text(attach_session: &AttachSession) -> String {
     let text = |attach_step: &AttachStep| {
-        let ns = |time: std::time::Duration| units::duration(time.as_nanos() as u64);
+        let ns = |time: Duration| units::duration(time.as_nanos() as u64);
         format!(
             "{} (one thread stood still {})",
             ns(attach_step.total),
             ns(attach_step.pause)
         )
     };
-    let mut out = match &attach_session.detach {
-        Some(detach) => format!(
-            "  attached in {}, detached in {}\n",
-            text(&attach_session.attach),
-            text(detach)
-        ),
-        None => format!("  attached in {}\n", text(&attach_session.attach)),
-    };
+    let mut out = format!("attached in {}", text(&attach_session.attach));
+    if let Some(detach) = &attach_session.detach {
+        let _ = write!(out, ", detached in {}", text(detach));
+    }
     if let Some(descendants) = &attach_session.descendants {
         let pause = units::duration(descendants.longest_pause.as_nanos() as u64);
-        let _ = writeln!(
+        let _ = write!(
             out,
-            "  and to {} processes that it had started (a thread of them stood still {pause} at most)",
+            ", and to {} processes that it had started (a thread of them stood still {pause} at most)",
             descendants.attached
         );
     }
     out
-}
-
-/// The functions that ran most: share, its interval, time, name. Empty when the trace cannot be read (again: it may have gone into a
-/// pipe) or is large.
-fn top_functions(options: &Options, outcome: &Outcome) -> Vec<[String; 4]> {
-    let is_quick = outcome.status.bytes <= QUICK_BYTES && options.output.is_file();
-    if outcome.status.samples == 0 || !is_quick {
-        return Vec::new();
-    }
-    let Ok(report) = load::load(&options.output, 0) else {
-        return Vec::new();
-    };
-    let spent = spent_by(&report.profile, &|_| true);
-    let whole = spent.running_ns() + labels::gap_cpu_ns(&report.profile, &|_| true);
-    functions(&report.profile, &|_| true, SortKey::SelfTime)
-        .iter()
-        .take(TOP)
-        .filter(|row| row.own.running_ns() > 0)
-        .map(|row| {
-            let own = row.own.running_ns();
-            let name = labels::function_text(&report.metadata, row.function.0);
-            let name = terminal::clean(&name).into_owned();
-            let ends = interval(own, whole, effective_samples(&spent));
-            [
-                units::percent(own, whole),
-                evidence::text(ends),
-                units::duration(own),
-                name,
-            ]
-        })
-        .collect()
 }
 
 /// The summary for scripts, on one line. Documented in docs/json.md.
@@ -266,13 +299,4 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         detach: outcome.attach_session.and_then(|v| v.detach).map(times),
     };
     terminal::json_line(&summary).unwrap_or_default()
-}
-
-fn program_name(options: &Options) -> String {
-    let program = options.command.first().cloned().unwrap_or_default();
-    std::path::Path::new(&program)
-        .file_name()
-        .unwrap_or(&program)
-        .to_string_lossy()
-        .into_owned()
 }

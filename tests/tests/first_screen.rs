@@ -1,0 +1,261 @@
+//! What a first user sees: the end of a recording, the first screen of its report, and its page in a browser.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stackbeat_tests::compile;
+use stackbeat_tests::tool::{command_in, stackbeat, text};
+
+/// Three quarters of its time in `price`, and the rest in a wait for a lock that another thread holds.
+const SHOP: &str = r#"
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+__attribute__((noinline)) void price(long ms) {
+  for (long end = now() + ms; now() < end;)
+    for (volatile long i = 0; i < 100000; i++) {}
+}
+__attribute__((noinline)) void insert(void) { pthread_mutex_lock(&lock); pthread_mutex_unlock(&lock); }
+static void *keep(void *unused) {
+  pthread_setname_np(pthread_self(), "keeper");
+  pthread_mutex_lock(&lock);
+  usleep(250000);
+  pthread_mutex_unlock(&lock);
+  return unused;
+}
+int main(void) {
+  pthread_t keeper;
+  price(700);
+  pthread_create(&keeper, 0, keep, 0);
+  usleep(50000);
+  insert();
+  pthread_join(keeper, 0);
+  return 0;
+}
+"#;
+
+/// A folder with a recording of the shop, `t.beat`, and what `record` said.
+fn recorded(options: &[&str]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    compile(folder.path(), "shop.c", SHOP, &["-g", "-pthread"]);
+    let record = [&["record", "-o", "t.beat"], options, &["--", "./shop"]].concat();
+    let output = stackbeat(folder.path(), &record);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (folder, text(&output.stderr))
+}
+
+#[test]
+fn a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type() {
+    let (folder, said) = recorded(&[]);
+    // Before them may stand what recordings of others have left.
+    let lines: Vec<&str> = said.lines().collect();
+    let Some([found, cost, next]) = lines.last_chunk() else {
+        panic!("three lines: {said}");
+    };
+    let verdict = found.split_once(" of shop: ").expect("a verdict").1;
+    for part in [
+        " % computing (",
+        "in price",
+        " waiting for a lock held by keeper",
+        "in insert",
+    ] {
+        assert!(verdict.contains(part), "{part}: {verdict}");
+    }
+    for part in [
+        "  recording cost ",
+        " %",
+        "1 process, 2 threads",
+        "none lost",
+    ] {
+        assert!(cost.contains(part), "{part}: {cost}");
+    }
+    assert!(next.contains("stackbeat report t.beat"), "{next}");
+    assert!(next.contains("stackbeat open t.beat"), "{next}");
+
+    // The report begins with the same sentence, and fits a screen.
+    for columns in [80, 140] {
+        let mut report = command_in(folder.path(), &["report", "t.beat"]);
+        let report = report.env("COLUMNS", columns.to_string()).output();
+        let report = text(&report.expect("runs").stdout);
+        let words =
+            |text: &str| Vec::from_iter(text.split_whitespace().map(str::to_owned)).join(" ");
+        assert!(
+            words(&report).contains(&words(verdict)),
+            "{verdict}: {report}"
+        );
+        assert!(report.lines().count() <= 40, "{report}");
+        let widest = report.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(columns), "{report}");
+    }
+}
+
+#[test]
+fn quiet_and_empty_recordings_find_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = |options: &[&str]| {
+        let words = [&["record", "-f", "-o", "t.beat"], options].concat();
+        text(&stackbeat(folder.path(), &words).stderr)
+    };
+    assert_eq!(record(&["-q", "--", "sleep", "0.05"]), "");
+    let idle = record(&["--", "sleep", "0.05"]);
+    assert!(
+        idle.contains(" of sleep: ") && idle.contains(" % sleeping"),
+        "{idle}"
+    );
+    let empty = record(&["--start-disabled", "--", "true"]);
+    assert!(
+        empty.contains("stackbeat: recorded ") && empty.contains(" of true\n"),
+        "{empty}"
+    );
+    let one_line = record(&["--json", "--", "true"]);
+    assert!(
+        one_line
+            .lines()
+            .last()
+            .is_some_and(|line| line.starts_with('{')),
+        "{one_line}"
+    );
+}
+
+#[test]
+fn sections_are_chosen_by_name() {
+    let (folder, _) = recorded(&["-q"]);
+    let report =
+        |words: &[&str]| stackbeat(folder.path(), &[&["report", "t.beat"], words].concat());
+    let first = text(&report(&[]).stdout);
+    assert!(first.contains("More with --section NAME: waits"), "{first}");
+    let waits = text(&report(&["--section", "waits", "--section", "losses"]).stdout);
+    assert!(
+        waits.contains("Who makes whom wait") && waits.contains("keeper"),
+        "{waits}"
+    );
+    assert!(
+        waits.contains("Losses") && !waits.contains("Functions by"),
+        "{waits}"
+    );
+    let all = text(&report(&["--all"]).stdout);
+    for title in [
+        "Threads",
+        "Functions by",
+        "Who makes whom wait",
+        "System calls",
+        "Losses",
+    ] {
+        assert!(all.contains(title), "{title}: {all}");
+    }
+    let wrong = report(&["--section", "wait"]);
+    let said = text(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("threads, functions, blocking, waits"),
+        "{said}"
+    );
+}
+
+/// A browser that notes what it is to show, and ends with this status.
+fn browser(folder: &Path, status: i32) -> PathBuf {
+    let path = folder.join(format!("browser-{status}"));
+    let script = format!("#!/bin/sh\necho \"$@\" >> shown\nexit {status}\n");
+    fs::write(&path, script).expect("writes");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("is ours");
+    path
+}
+
+/// The tool without a display, with a cache of its own.
+fn without_display(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = command_in(folder, arguments);
+    command
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env_remove("DISPLAY")
+        .env_remove("WAYLAND_DISPLAY")
+        .env_remove("BROWSER");
+    command
+}
+
+/// The page that a message names.
+#[track_caller]
+fn page(said: &str) -> String {
+    let path = said.split_whitespace().find(|word| word.ends_with(".html"));
+    let page = fs::read_to_string(path.unwrap_or_else(|| panic!("a path: {said}")));
+    page.expect("is there")
+}
+
+#[test]
+fn the_page_opens_in_a_browser_or_its_path_is_said() {
+    let (folder, _) = recorded(&["-q"]);
+    let at = folder.path();
+    let open = |change: &dyn Fn(&mut Command)| {
+        let mut command = without_display(at, &["open", "t.beat"]);
+        change(&mut command);
+        let output = command.output().expect("runs");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let said = open(&|command| _ = command.env("BROWSER", browser(at, 0)));
+    assert!(
+        said.contains("opened ") && page(&said).contains("price"),
+        "{said}"
+    );
+    let shown = fs::read_to_string(at.join("shown")).expect("the browser ran");
+    assert!(said.contains(shown.trim()), "{shown}: {said}");
+
+    let said = open(&|_| {});
+    assert!(
+        said.contains("no display") && page(&said).contains("price"),
+        "{said}"
+    );
+    let said = open(&|command| _ = command.env("BROWSER", browser(at, 3)));
+    assert!(
+        said.contains("exit status: 3") && page(&said).contains("price"),
+        "{said}"
+    );
+    // One after the other, as xdg-open takes them; with a display the browser may run on.
+    let both = format!("no-such-browser:{} --new %s", browser(at, 0).display());
+    let said = open(&|command| _ = command.env("BROWSER", &both).env("DISPLAY", ":9"));
+    assert!(said.contains("opened "), "{said}");
+    let shown = fs::read_to_string(at.join("shown")).expect("the browser ran");
+    assert!(
+        shown
+            .lines()
+            .last()
+            .is_some_and(|line| line.starts_with("--new ")),
+        "{shown}"
+    );
+    // All of them are one file, which nobody else may read.
+    let pages = fs::read_dir(at.join("cache/stackbeat")).expect("a folder");
+    let pages: Vec<_> = { pages }.map(|page| page.expect("is there")).collect();
+    assert_eq!(pages.len(), 1, "{pages:?}");
+    let mode = pages[0].metadata().expect("is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn record_opens_the_page_and_ends_as_the_program_did() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let mut record = without_display(
+        at,
+        &[
+            "record", "--open", "-o", "t.beat", "--", "sh", "-c", "exit 7",
+        ],
+    );
+    let output = record
+        .env("BROWSER", browser(at, 0))
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("opened "),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(at.join("shown").exists());
+}
