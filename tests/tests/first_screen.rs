@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stackbeat_tests::compile;
 use stackbeat_tests::tool::{command_in, stackbeat, text};
+use stackbeat_tests::{compile, wait_until};
 
 /// Three quarters of its time in `price`, and the rest in a wait for a lock that another thread holds.
 const SHOP: &str = r#"
@@ -258,4 +258,103 @@ fn record_opens_the_page_and_ends_as_the_program_did() {
         text(&output.stderr)
     );
     assert!(at.join("shown").exists());
+}
+
+#[test]
+fn a_process_is_attached_to_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = format!("naming-{}", std::process::id());
+    let source = "#include <unistd.h>\nint main(void) { for (;;) usleep(1000); }\n";
+    let built = compile(at, "naming.c", source, &[]);
+    fs::rename(built, at.join(&program)).expect("is ours");
+    let start = || {
+        let child = Command::new(at.join(&program)).spawn().expect("starts");
+        stackbeat_tests::Background(child)
+    };
+    let attach = ["attach", "-d", "200ms", "-o", "t.beat", "-f", &program];
+    let one = start();
+    wait_until("the program has its name", || {
+        fs::read_link(format!("/proc/{}/exe", one.0.id())).is_ok_and(|exe| exe.ends_with(&program))
+    });
+    let output = stackbeat(at, &attach);
+    let said = text(&output.stderr);
+    // Where no process may be traced, the process has been found all the same.
+    let is_found = output.status.success() || said.contains(&one.0.id().to_string());
+    assert!(is_found, "{said}");
+    let two = start();
+    let output = stackbeat(at, &attach);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for process in [&one, &two] {
+        assert!(said.contains(&format!(" {}  ", process.0.id())), "{said}");
+    }
+}
+
+#[test]
+fn differences_are_there_as_json() {
+    let (folder, _) = recorded(&["-q"]);
+    let diff = stackbeat_tests::tool::json(folder.path(), &["diff", "t.beat", "t.beat", "--json"]);
+    assert_eq!(diff["schema"], "stackbeat.diff.v1");
+    for side in ["a", "b"] {
+        assert_eq!(diff[side].as_array().map(Vec::len), Some(1), "{diff}");
+    }
+    let of_price = |row: &&serde_json::Value| row["of"] == "price";
+    let functions = diff["functions"].as_array().expect("a list");
+    let price = functions.iter().find(of_price).expect("is there");
+    assert_eq!(
+        (&price["a"], &price["relative"]),
+        (&price["b"], &0.0.into()),
+        "{price}"
+    );
+    assert!(price["a"].as_f64() > Some(1e8), "{price}");
+    let waits = diff["waits"].to_string();
+    assert!(waits.contains("insert"), "{waits}");
+}
+
+#[test]
+fn existing_files_are_treated_alike() {
+    let (folder, _) = recorded(&["-q"]);
+    let at = folder.path();
+    let run = |words: &[&str]| stackbeat(at, words);
+    // The format and the name are those that most want; a name that is taken gets a number.
+    for name in ["t.pftrace", "t.2.pftrace"] {
+        let output = run(&["export", "t.beat"]);
+        assert!(
+            text(&output.stderr).contains(&format!("wrote {name} ")),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    let output = run(&["export", "t.beat", "--to", "svg"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let picture = fs::read_to_string(at.join("t.svg")).expect("is there");
+    assert!(picture.contains("<svg"), "{picture}");
+    // What was named and is there is kept, whoever writes it.
+    fs::write(at.join("mine"), "mine").expect("writes");
+    for words in [
+        &["export", "t.beat", "-o", "mine"][..],
+        &["report", "t.beat", "--html", "mine"],
+        &["diff", "t.beat", "t.beat", "--html", "mine"],
+        &["record", "-o", "mine", "--", "true"],
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("exists") && said.contains("--force"),
+            "{words:?}: {said}"
+        );
+        assert_eq!(fs::read(at.join("mine")).expect("is there"), b"mine");
+        let at_command = words
+            .iter()
+            .position(|word| *word == "--")
+            .unwrap_or(words.len());
+        let mut forced = words.to_vec();
+        forced.insert(at_command, "--force");
+        let output = run(&forced);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_ne!(fs::read(at.join("mine")).expect("is there"), b"mine");
+        fs::write(at.join("mine"), "mine").expect("writes");
+    }
 }

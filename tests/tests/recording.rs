@@ -320,7 +320,7 @@ fn every_view_of_a_trace_tells_the_same() {
     let profile = text(&profile);
     let program = profile.find(binary()).expect("is there");
     assert!(profile.find("/libstackbeat").is_none_or(|at| program < at));
-    let again = ["export", "t.beat", "--to", "perfetto", "--force"];
+    let again = ["export", "t.beat", "-o", "t.pftrace", "--force"];
     assert_eq!(stackbeat(at, &again[..4]).status.code(), Some(2));
     assert!(stackbeat(at, &again).status.success());
     let output = stackbeat(at, &["export", "t.beat", "--to", "chrome", "-o", "t.beat"]);

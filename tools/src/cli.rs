@@ -14,7 +14,7 @@ use clap::{ColorChoice, Parser, Subcommand};
 pub(crate) use common_arguments::{DumpArgs, DumpSignal, LogArgs, ModeArg, SystraceArg};
 pub(crate) use groups::grouped;
 pub(crate) use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
-pub(crate) use record::{AttachArgs, RecordArgs, RecoverArgs};
+pub(crate) use record::{AttachArgs, ProcessArg, RecordArgs, RecoverArgs};
 pub(crate) use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs};
 pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, OpenArgs, ReportArgs};
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, Result, bail};
@@ -242,6 +242,19 @@ pub(crate) fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
         bail!(exists_already(output));
     }
     Ok(())
+}
+
+/// `NAME.EXTENSION` in a folder, or `NAME.2.EXTENSION` and so on where that is there and is not to be replaced. For names
+/// that nobody has typed; those are refused ([`refuse_to_replace`]).
+pub(crate) fn unused(folder: &Path, name: &str, extension: &str, replace: bool) -> PathBuf {
+    let first = folder.join(format!("{name}.{extension}"));
+    if replace || !first.exists() {
+        return first;
+    }
+    (2u32..)
+        .map(|n| folder.join(format!("{name}.{n}.{extension}")))
+        .find(|path| !path.exists())
+        .unwrap_or(first)
 }
 
 /// What is said of an output that would be replaced.

@@ -147,8 +147,8 @@ fn every_error_names_the_thing_the_reason_and_the_next_step() {
             vec!["12 13", "one process", "--children"],
         ),
         (
-            vec!["attach", "foo"],
-            vec!["foo", "by its number", "pgrep foo"],
+            vec!["attach", "no-such-program"],
+            vec!["no-such-program", "no process", "pgrep -a"],
         ),
         (vec!["attach", "0"], vec!["'0'", "1 to 4194304", "pgrep -a"]),
         (

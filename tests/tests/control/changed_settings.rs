@@ -8,16 +8,24 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
     let pid = recording.pid();
     recording.wait_for_samples(50);
     let program = recording.status().program_pid.to_string();
-    stackbeat(&["mark", &program, "first <mark>"]);
-    stackbeat(&["stop", &pid]);
+    let said = |arguments: &[&str]| text(&stackbeat(arguments).stderr);
+    assert!(said(&["mark", &program, "first <mark>"]).contains("has the mark `first <mark>` at "));
+    assert!(said(&["stop", &pid]).contains("captures nothing until `stackbeat start"));
     assert!(!recording.status().capturing);
     std::thread::sleep(Duration::from_millis(700));
     let while_stopped = recording.status().samples;
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(recording.status().samples, while_stopped);
-    stackbeat(&["start", &pid]);
+    assert!(said(&["start", &pid]).contains("captures from now on"));
     recording.wait_for_samples(50);
-    stackbeat(&["set", &pid, "--interval", "300us", "--probes", "lock,sleep"]);
+    let changed = said(&["set", &pid, "--interval", "300us", "--probes", "lock,sleep"]);
+    assert!(
+        changed.contains("an interval of 300 µs, the probes lock sleep now"),
+        "{changed}"
+    );
+    let set = json(&["set", &pid, "--interval", "300us", "--json"]);
+    assert_eq!(set["schema"], "stackbeat.set.v1");
+    assert_eq!(set["session"]["interval_ns"], 300_000);
     let set = json(&["status", &pid, "--json"]);
     let session = &set["sessions"][0];
     assert_eq!(set["schema"], "stackbeat.status.v1");
@@ -51,6 +59,8 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
             ("interval", "threads every 300 µs"),
             ("interval", "main threads every 300 µs"),
             ("setting", "probes lock sleep"),
+            ("interval", "threads every 300 µs"),
+            ("interval", "main threads every 300 µs"),
         ]
     );
     // The time without captures is nobody's: it is shown as time without evidence.

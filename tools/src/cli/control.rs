@@ -80,6 +80,9 @@ pub(crate) struct SetArgs {
     /// What to do when the buffer is full.
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
+    /// Print where the session stands afterwards as JSON (docs/json.md).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Put a mark with a text into the trace, at this moment.

@@ -95,7 +95,7 @@ pub(crate) struct RecordArgs {
 const ATTACH_EXAMPLES: &str = "\
 Examples:
   stackbeat attach --duration 10s 1234
-  stackbeat attach -o slow.beat $(pidof redis-server)
+  stackbeat attach -o slow.beat redis-server
   stackbeat attach --children -d 10s $(cat /run/nginx.pid)";
 
 const ATTACH_MORE: &str = "
@@ -134,9 +134,9 @@ pub(crate) struct AttachArgs {
     /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub agent: Option<PathBuf>,
-    /// The process.
-    #[arg(value_parser = parse_pid)]
-    pub pid: u32,
+    /// The process: its number, or the name of its program where only one process has it.
+    #[arg(value_name = "PID|NAME", value_parser = parse_process)]
+    pub process: ProcessArg,
     /// More than one is refused, with what to do instead.
     #[arg(hide = true, value_name = "PID")]
     pub others: Vec<String>,
@@ -157,15 +157,22 @@ pub(crate) struct AttachArgs {
     pub trace: TraceArgs,
 }
 
-/// The number of a process.
-fn parse_pid(text: &str) -> Result<u32, String> {
+/// A process as it is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessArg {
+    Pid(u32),
+    /// Of its program.
+    Name(String),
+}
+
+fn parse_process(text: &str) -> Result<ProcessArg, String> {
     // Larger ones than the kernel gives are of no process (`PID_MAX_LIMIT`, include/linux/threads.h).
     const MOST: u32 = 1 << 22;
     match text.parse() {
-        Ok(pid @ 1..=MOST) => Ok(pid),
-        Err(_) if text.bytes().any(|byte| byte.is_ascii_alphabetic()) => Err(format!(
-            "a process is named by its number; `pgrep {text}` lists those of programs with this name"
-        )),
+        Ok(pid @ 1..=MOST) => Ok(ProcessArg::Pid(pid)),
+        Err(_) if text.bytes().any(|byte| byte.is_ascii_alphabetic()) => {
+            Ok(ProcessArg::Name(text.to_owned()))
+        }
         _ => Err(format!(
             "the numbers of processes are 1 to {MOST}; `pgrep -a .` lists all processes"
         )),

@@ -60,9 +60,12 @@ pub(crate) struct ReportArgs {
     /// Print JSON (docs/json.md).
     #[arg(long, conflicts_with = "html")]
     pub json: bool,
-    /// Write a page with flame graph and timeline; `-` for standard output. Replaces a page that is there.
+    /// Write a page with flame graph and timeline; `-` for standard output.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+    /// Replace the page if it exists.
+    #[arg(short, long, requires = "html")]
+    pub force: bool,
 }
 
 /// Show the page of a trace in a browser: flame graph, timeline and tables.
@@ -86,9 +89,9 @@ pub(crate) struct OpenArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stackbeat export app.beat --to perfetto                    app.pftrace, for ui.perfetto.dev
+  stackbeat export app.beat                                  app.pftrace, for ui.perfetto.dev
   stackbeat export app.beat --to pprof -o app.pb.gz          go tool pprof -http=: app.pb.gz
-  stackbeat export app.beat --to flamegraph-svg --weight alloc-bytes
+  stackbeat export app.beat --to svg --weight alloc-bytes
   stackbeat export app.beat --to folded -o - | sort | head
   stackbeat export app.beat --to chrome --from 1s --until 1500ms --thread worker-3")]
 pub(crate) struct ExportArgs {
@@ -96,9 +99,9 @@ pub(crate) struct ExportArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// The format.
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Perfetto)]
     pub to: Format,
-    /// Where to write; beside the trace by default, `-` for standard output.
+    /// Where to write; beside the trace by default, numbered if that exists. `-` for standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Replace the file if it exists.
@@ -142,12 +145,18 @@ pub(crate) struct DiffArgs {
     /// What to compare it with.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub b: String,
-    /// Lines per table.
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    pub top: usize,
-    /// Write a page with timelines and a differential flame graph; `-` for standard output. Replaces a page that is there.
+    /// Lines per table; 0 for all. 15 by default, all in JSON.
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Print JSON (docs/json.md).
+    #[arg(long, conflicts_with = "html")]
+    pub json: bool,
+    /// Write a page with timelines and a differential flame graph; `-` for standard output.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+    /// Replace the page if it exists.
+    #[arg(short, long, requires = "html")]
+    pub force: bool,
 }
 
 /// Show what a trace holds, what recording it cost, and whether it is complete.

@@ -1,6 +1,8 @@
 //! `stackbeat attach`: records a program that is running already. What can be asked for is what `record`
 //! takes, so the arguments become those of `record` with the process' own command line.
 
+mod named_process;
+
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -8,7 +10,7 @@ use stackbeat_collector::Target;
 use stackbeat_collector::session::Attachment;
 use stackbeat_core::ids::Pid;
 
-use crate::cli::{AttachArgs, DumpArgs, RecordArgs};
+use crate::cli::{AttachArgs, DumpArgs, ProcessArg, RecordArgs};
 use crate::commands::record::{self, outcome, progress};
 
 /// Runs the command.
@@ -17,11 +19,18 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
         bail!(
             "attach {} {}: one recording is of one process; name the parent of all with --children, or give each an attach of \
              its own",
-            args.pid,
+            match &args.process {
+                ProcessArg::Pid(pid) => pid.to_string(),
+                ProcessArg::Name(name) => name.clone(),
+            },
             args.others.join(" ")
         );
     }
-    let target = Target::examine(Pid(args.pid), args.allow_seccomp)?;
+    let pid = match &args.process {
+        ProcessArg::Pid(pid) => *pid,
+        ProcessArg::Name(name) => named_process::find(name)?,
+    };
+    let target = Target::examine(Pid(pid), args.allow_seccomp)?;
     let attachment = Attachment {
         duration: args.duration.map(Duration::from_nanos),
         descendants: args.children,

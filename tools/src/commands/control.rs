@@ -30,6 +30,13 @@ struct StatusJson {
 }
 
 #[derive(Serialize)]
+struct SetJson {
+    schema: &'static str,
+    /// Where the session stands after it.
+    session: SessionStatus,
+}
+
+#[derive(Serialize)]
 struct DumpJson {
     schema: &'static str,
     #[serde(flatten)]
@@ -228,12 +235,20 @@ fn details(sessions: &[SessionStatus]) -> String {
 
 /// `stackbeat start`.
 pub(crate) fn start(args: &StartArgs) -> Result<u8> {
-    ask(&args.target, &Request::Start {}).map(|_| 0)
+    let (name, _) = ask(&args.target, &Request::Start {})?;
+    did(&name, "captures from now on");
+    Ok(0)
 }
 
 /// `stackbeat stop`.
 pub(crate) fn stop(args: &StopArgs) -> Result<u8> {
-    ask(&args.target, &Request::Stop {}).map(|_| 0)
+    let (name, _) = ask(&args.target, &Request::Stop {})?;
+    let session = &args.target.session;
+    did(
+        &name,
+        &format!("captures nothing until `stackbeat start {session}`"),
+    );
+    Ok(0)
 }
 
 /// `stackbeat set`.
@@ -259,13 +274,60 @@ pub(crate) fn set(args: &SetArgs) -> Result<u8> {
     if settings == Settings::default() {
         bail!("nothing to set: give --interval, --main-interval, --probes or --mode");
     }
-    ask(&args.target, &Request::Set(settings)).map(|_| 0)
+    let (name, reply) = ask(&args.target, &Request::Set(settings.clone()))?;
+    let session = reply.session.unwrap_or_default();
+    if args.json {
+        let schema = "stackbeat.set.v1";
+        terminal::print(&terminal::json_line(&SetJson { schema, session })?)?;
+        return Ok(0);
+    }
+    did(&name, &format!("has {}", in_words(&settings, &session)));
+    Ok(0)
+}
+
+/// The settings that were changed, as they are in force now.
+fn in_words(changed: &Settings, now: &SessionStatus) -> String {
+    let mut words = Vec::new();
+    if changed.interval_ns.is_some() {
+        let interval = in_force(now.interval_ns, now.kept_interval_ns);
+        words.push(format!("an interval of {interval}"));
+    }
+    if changed
+        .main_interval_ns
+        .is_some_and(|ns| Some(ns) != changed.interval_ns)
+    {
+        let interval = in_force(now.main_interval_ns, now.kept_main_interval_ns);
+        words.push(format!("{interval} for main threads"));
+    }
+    if changed.probes.is_some() {
+        words.push(match now.probes.is_empty() {
+            true => "no probes".to_owned(),
+            false => format!("the probes {}", now.probes.join(" ")),
+        });
+    }
+    if changed.mode.is_some() {
+        words.push(format!("mode {}", now.mode));
+    }
+    words.join(", ") + " now"
 }
 
 /// `stackbeat mark`.
 pub(crate) fn mark(args: &MarkArgs) -> Result<u8> {
     let text = args.text.clone();
-    ask(&args.target, &Request::Mark { text }).map(|_| 0)
+    let (name, reply) = ask(&args.target, &Request::Mark { text })?;
+    let elapsed_ns = reply.session.unwrap_or_default().elapsed_ns;
+    let text = terminal::clean(&args.text);
+    did(
+        &name,
+        &format!("has the mark `{text}` at {}", duration(elapsed_ns)),
+    );
+    Ok(0)
+}
+
+/// Says what a session does now.
+fn did(session: &str, what: &str) {
+    let label = Style::stderr().bold("stackbeat");
+    terminal::say(&format!("{label}: session {session} {what}"));
 }
 
 /// `stackbeat dump`.
@@ -335,6 +397,41 @@ mod tests {
         assert_eq!(one.session, "1.a");
         let error = the_only(&sessions).expect_err("which?").to_string();
         assert!(error.contains("1.a, 2.b"), "{error}");
+    }
+
+    #[test]
+    fn settings_are_said_as_they_are_in_force() {
+        let changed = Settings {
+            interval_ns: Some(100_000),
+            main_interval_ns: Some(100_000),
+            probes: Some(vec!["lock".into()]),
+            mode: Some("ring".into()),
+        };
+        let now = SessionStatus {
+            interval_ns: 100_000,
+            kept_interval_ns: 1_000_000,
+            main_interval_ns: 100_000,
+            probes: vec!["lock".into()],
+            mode: "ring".into(),
+            ..SessionStatus::default()
+        };
+        assert_eq!(
+            in_words(&changed, &now),
+            "an interval of 100 µs, within the budget 1.00 ms, the probes lock, mode ring now"
+        );
+        let none = Settings {
+            probes: Some(Vec::new()),
+            main_interval_ns: Some(2_000_000),
+            ..Settings::default()
+        };
+        let now = SessionStatus {
+            main_interval_ns: 2_000_000,
+            ..SessionStatus::default()
+        };
+        assert_eq!(
+            in_words(&none, &now),
+            "2.00 ms for main threads, no probes now"
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     let output = args
         .output
         .clone()
-        .unwrap_or_else(|| default_output(&args.file, args.to.extension()));
+        .unwrap_or_else(|| default_output(&args.file, args.to.extension(), args.force));
     let exported = to_file(&trace, args, &options, &output)?;
     if args.json {
         terminal::print_json(&serde_json::json!({
@@ -77,9 +77,11 @@ fn to_standard_output(trace: &Trace, args: &ExportArgs, options: &Options) -> Re
     Ok(0)
 }
 
-/// `app.beat` → `app.pftrace`, beside the trace.
-fn default_output(file: &Path, extension: &str) -> PathBuf {
-    file.with_extension(extension)
+/// `app.beat` → `app.pftrace`, beside the trace, or `app.2.pftrace` and so on.
+fn default_output(file: &Path, extension: &str, force: bool) -> PathBuf {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    terminal::unused(folder, &name, extension, force)
 }
 
 /// Writes a file that is complete or not there.

@@ -238,15 +238,7 @@ fn program_name(program: &OsStr) -> String {
 
 /// `PROGRAM.beat`, or `PROGRAM.2.beat` and so on: a recording never replaces one by accident.
 fn default_output(program: &OsStr, force: bool) -> PathBuf {
-    let name = program_name(program);
-    let first = PathBuf::from(format!("{name}.beat"));
-    if force || !first.exists() {
-        return first;
-    }
-    (2u32..)
-        .map(|n| PathBuf::from(format!("{name}.{n}.beat")))
-        .find(|p| !p.exists())
-        .unwrap_or(first)
+    terminal::unused(Path::new(""), &program_name(program), "beat", force)
 }
 
 /// The program's exit status in a shell's convention: 128 + signal for one that was killed.

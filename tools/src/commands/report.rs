@@ -29,6 +29,13 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         Some(_) => html::BAR_BUDGET,
         None => 0,
     };
+    if let Some(output) = args
+        .html
+        .as_deref()
+        .filter(|output| *output != Path::new("-"))
+    {
+        terminal::refuse_to_replace(output, args.force)?;
+    }
     let most_threads = match (args.max_threads, &args.html) {
         (Some(most), _) => most,
         (None, Some(_)) => html::MOST_THREADS,

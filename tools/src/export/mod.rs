@@ -80,6 +80,14 @@ impl Format {
         }
     }
 
+    /// Another name on the command line.
+    const fn short_name(self) -> Option<&'static str> {
+        match self {
+            Format::FlamegraphSvg => Some("svg"),
+            _ => None,
+        }
+    }
+
     /// What it is and what opens it, in a line.
     pub const fn description(self) -> &'static str {
         match self {
@@ -162,6 +170,11 @@ impl Weight {
         }
     }
 
+    /// Another name on the command line: there is none.
+    const fn short_name(self) -> Option<&'static str> {
+        None
+    }
+
     /// What it adds up, in a line.
     pub const fn description(self) -> &'static str {
         match self {
@@ -214,14 +227,14 @@ impl fmt::Display for UnknownName {
 impl std::error::Error for UnknownName {}
 
 macro_rules! named {
-    ($type:ident, $what:literal) => {
+    ($type:ident, $what:literal, $short:path) => {
         impl FromStr for $type {
             type Err = UnknownName;
 
             fn from_str(name: &str) -> Result<Self, UnknownName> {
                 Self::ALL
                     .into_iter()
-                    .find(|value| value.name() == name)
+                    .find(|value| value.name() == name || $short(*value) == Some(name))
                     .ok_or_else(|| UnknownName {
                         what: $what,
                         name: name.to_owned(),
@@ -242,14 +255,15 @@ macro_rules! named {
             }
 
             fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-                Some(clap::builder::PossibleValue::new(self.name()).help(self.description()))
+                let value = clap::builder::PossibleValue::new(self.name());
+                Some(value.help(self.description()).aliases($short(*self)))
             }
         }
     };
 }
 
-named!(Format, "format");
-named!(Weight, "weight");
+named!(Format, "format", Format::short_name);
+named!(Weight, "weight", Weight::short_name);
 
 /// What to write of a trace.
 #[derive(Clone, Debug, Default)]

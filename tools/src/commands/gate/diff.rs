@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde_json::{Value, json};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::Side;
 use stackbeat_gate::run_table::RunTable;
@@ -29,6 +30,13 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     }
     let (a, b) = (a.traces, b.traces);
     let shown = [a[0].clone(), b[0].clone()];
+    if let Some(output) = args
+        .html
+        .as_deref()
+        .filter(|output| *output != Path::new("-"))
+    {
+        terminal::refuse_to_replace(output, args.force)?;
+    }
     let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
     for run in &table.runs {
         for damage in &run.about.damage {
@@ -56,12 +64,32 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    terminal::print(&text(&table, args.top, terminal::width(), Style::stdout()))?;
+    let most = |usual: usize| match args.top {
+        Some(0) => usize::MAX,
+        Some(lines) => lines,
+        None => usual,
+    };
+    if args.json {
+        terminal::print_json(&json(&table, most(usize::MAX)))?;
+    } else {
+        terminal::print(&text(
+            &table,
+            most(LINES),
+            terminal::width(),
+            Style::stdout(),
+        ))?;
+    }
     Ok(0)
 }
 
+/// Lines per table when nothing says how many.
+const LINES: usize = 15;
+
 /// A line: what, and the means of both sides.
 struct Line {
+    /// The thread's role or the function, and nothing for the whole run.
+    of: String,
+    /// What people read.
     name: String,
     metric: Metric,
     before: f64,
@@ -69,9 +97,10 @@ struct Line {
 }
 
 impl Line {
-    fn new(table: &RunTable, name: String, metric: Metric, column: &[f64]) -> Line {
+    fn new(table: &RunTable, of: String, name: String, metric: Metric, column: &[f64]) -> Line {
         let (a, b) = table.split(column);
         Line {
+            of,
             name,
             metric,
             before: mean(a),
@@ -84,58 +113,110 @@ impl Line {
     }
 }
 
-/// The tables.
-pub(super) fn text(table: &RunTable, top: usize, width: Option<usize>, style: Style) -> String {
-    let whole = Metric::ALL.into_iter().map(|metric| {
+/// The costs of the whole run that there were.
+fn whole(table: &RunTable) -> Vec<Line> {
+    let all = Metric::ALL.into_iter().map(|metric| {
         let column = table.whole(metric);
-        Line::new(table, metric.title().into(), metric, &column)
+        Line::new(table, String::new(), metric.title().into(), metric, &column)
     });
-    let whole: Vec<Line> = whole
-        .filter(|l| l.before != 0.0 || l.after != 0.0)
-        .collect();
-    let mut out = render("WHOLE RUN", &whole, width, style);
+    all.filter(|l| l.before != 0.0 || l.after != 0.0).collect()
+}
+
+fn threads(table: &RunTable) -> Vec<Line> {
     let mut threads = Vec::new();
     for role in table.roles() {
         for metric in [Metric::Wall, Metric::Cpu] {
-            let name = &table.names.roles()[role.0 as usize];
-            let name = format!("{}: {}", metric.title(), name.describe());
-            threads.push(Line::new(table, name, metric, &table.role(role, metric)));
+            let of = table.names.roles()[role.0 as usize].describe();
+            let name = format!("{}: {of}", metric.title());
+            threads.push(Line::new(
+                table,
+                of,
+                name,
+                metric,
+                &table.role(role, metric),
+            ));
         }
     }
-    out.push('\n');
-    out.push_str(&render("THREADS", &largest(threads, top), width, style));
-    for (title, metrics) in [
-        ("FUNCTIONS THEMSELVES", &[Metric::Cpu][..]),
-        (
-            "FUNCTIONS THAT WAIT",
-            &[
-                Metric::Lock,
-                Metric::Io,
-                Metric::Net,
-                Metric::Sleep,
-                Metric::Wait,
-            ],
-        ),
-    ] {
-        let mut lines = Vec::new();
-        for (role, function) in table.functions() {
-            for metric in metrics {
-                if let Some(column) = table.function(role, function, *metric) {
-                    let name = table.names.text(function);
-                    let name = match metrics.len() {
-                        1 => name.to_string(),
-                        _ => format!("{}: {name}", metric.title()),
-                    };
-                    lines.push(Line::new(table, name, *metric, column));
-                }
+    threads
+}
+
+/// Functions by one of these metrics, without their callees.
+fn functions(table: &RunTable, metrics: &[Metric]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (role, function) in table.functions() {
+        for metric in metrics {
+            if let Some(column) = table.function(role, function, *metric) {
+                let of = table.names.text(function).to_string();
+                let name = match metrics.len() {
+                    1 => of.clone(),
+                    _ => format!("{}: {of}", metric.title()),
+                };
+                lines.push(Line::new(table, of, name, *metric, column));
             }
         }
+    }
+    lines
+}
+
+const COMPUTES: [Metric; 1] = [Metric::Cpu];
+const WAITS: [Metric; 5] = [
+    Metric::Lock,
+    Metric::Io,
+    Metric::Net,
+    Metric::Sleep,
+    Metric::Wait,
+];
+
+/// The tables.
+pub(super) fn text(table: &RunTable, top: usize, width: Option<usize>, style: Style) -> String {
+    let mut out = render("WHOLE RUN", &whole(table), width, style);
+    out.push('\n');
+    out.push_str(&render(
+        "THREADS",
+        &largest(threads(table), top),
+        width,
+        style,
+    ));
+    for (title, metrics) in [
+        ("FUNCTIONS THEMSELVES", &COMPUTES[..]),
+        ("FUNCTIONS THAT WAIT", &WAITS),
+    ] {
+        let lines = functions(table, metrics);
         if !lines.is_empty() {
             out.push('\n');
             out.push_str(&render(title, &largest(lines, top), width, style));
         }
     }
     out
+}
+
+/// The same for scripts (docs/json.md).
+fn json(table: &RunTable, top: usize) -> Value {
+    let amounts = |line: Line| {
+        json!({
+            "of": line.of,
+            "metric": line.metric.name(),
+            "a": line.before,
+            "b": line.after,
+            "relative": relative(line.after - line.before, line.before),
+        })
+    };
+    let list = |lines: Vec<Line>| lines.into_iter().map(amounts).collect::<Vec<_>>();
+    let runs = |side: Side| {
+        let of_side = table.runs.iter().filter(|run| run.side == side);
+        of_side
+            .map(|run| run.about.label.clone())
+            .collect::<Vec<_>>()
+    };
+    json!({
+        "schema": "stackbeat.diff.v1",
+        "a": runs(Side::Baseline),
+        "b": runs(Side::Candidate),
+        "whole": list(whole(table)),
+        "threads": list(largest(threads(table), top)),
+        "functions": list(largest(functions(table, &COMPUTES), top)),
+        "waits": list(largest(functions(table, &WAITS), top)),
+    })
 }
 
 /// Those that changed most.
