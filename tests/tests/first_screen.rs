@@ -80,20 +80,28 @@ fn a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type() {
     assert!(next.contains("stackbeat report t.beat"), "{next}");
     assert!(next.contains("stackbeat open t.beat"), "{next}");
 
-    // The report begins with the same sentence, and fits a screen.
+    // The report begins with the same sentence, and fits a screen. Everything that it can show fits its width.
     for columns in [80, 140] {
-        let mut report = command_in(folder.path(), &["report", "t.beat"]);
-        let report = report.env("COLUMNS", columns.to_string()).output();
-        let report = text(&report.expect("runs").stdout);
+        let report = |words: &[&str]| {
+            let mut report = command_in(folder.path(), &[&["report", "t.beat"], words].concat());
+            let report = report.env("COLUMNS", columns.to_string()).output();
+            let report = text(&report.expect("runs").stdout);
+            let widest = report.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns), "{report}");
+            report
+        };
+        let screen = report(&[]);
         let words =
             |text: &str| Vec::from_iter(text.split_whitespace().map(str::to_owned)).join(" ");
         assert!(
-            words(&report).contains(&words(verdict)),
-            "{verdict}: {report}"
+            words(&screen).contains(&words(verdict)),
+            "{verdict}: {screen}"
         );
-        assert!(report.lines().count() <= 40, "{report}");
-        let widest = report.lines().map(|line| line.chars().count()).max();
-        assert!(widest <= Some(columns), "{report}");
+        assert!(screen.lines().count() <= 40, "{screen}");
+        assert!(
+            report(&["--all"]).contains("Who makes whom wait"),
+            "{screen}"
+        );
     }
 }
 
