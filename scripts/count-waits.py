@@ -71,7 +71,7 @@ def kinds(folder, arguments, options):
                 # What the program measures begins before the hook and ends after it.
                 if seen < int(count) or seen_ns < int(rest[0]) * 0.9:
                     print(f"  {kind}: {count} waits, {int(rest[0]) / 1e6:.1f} ms; in the trace {seen}, {seen_ns / 1e6:.1f} ms")
-            print(f"{length} ms: {waits} waits, {missing} missing, losses {report['losses']}")
+            print(f"{length} ms: {waits} waits, {missing} missing, drops {report['drops']}")
             all_missing += missing
     finally:
         for process in busy:

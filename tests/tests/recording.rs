@@ -513,13 +513,13 @@ fn nothing_is_said_of_who_has_the_same_pid_outside_of_a_namespace() {
     let process = rows("processes").into_iter().find(|p| p["pid"] == 1);
     let process = process.expect("it is the first of its namespace");
     let threads = rows("threads");
-    let thread = threads.iter().find(|t| t["process_uid"] == process["uid"]);
+    let thread = threads.iter().find(|t| t["upid"] == process["upid"]);
     let thread = thread.expect("its thread");
     assert_eq!(thread["name"], "inner");
     // Its CPU time is not that of the machine's first process.
     assert!(number(&thread["cpu_ns"]) > 400_000_000, "{thread}");
     let counters = rows("counters");
-    let of_it = counters.iter().find(|c| c["process_uid"] == process["uid"]);
+    let of_it = counters.iter().find(|c| c["upid"] == process["upid"]);
     assert_eq!(of_it, None);
 }
 

@@ -317,7 +317,7 @@ fn an_orphan_is_named_and_waited_for() {
         assert!((150..340).contains(cpu_ms), "{script}: {rows:?}");
         // It is not one of those that nobody saw, too.
         let info = json(at, &["info", "t.beat", "--json"]);
-        let drops = info["losses"].as_array().expect("a list");
+        let drops = info["drops"].as_array().expect("a list");
         let is_not_hooked = |dropped: &Value| dropped["cause"] == "not_hooked";
         assert!(!drops.iter().any(is_not_hooked), "{script}: {drops:?}");
     }
@@ -413,7 +413,7 @@ fn a_static_program_that_replaces_an_agents_image_is_named() {
         // The last look may be some time ago, on a busy machine.
         assert!((10..260).contains(cpu_ms), "{start}: {rows:?}");
         let is_loss = |dropped: &Value| dropped["cause"] == "not_hooked";
-        let drops = report["losses"].as_array().expect("a list");
+        let drops = report["drops"].as_array().expect("a list");
         assert!(!drops.iter().any(is_loss), "{start}: {drops:?}");
     }
 }

@@ -304,7 +304,7 @@ fn metadata_of_functions() -> Metadata {
 fn metadata(duration_ns: u64, profile: &Profile) -> Metadata {
     let process = |upid: u32, name: &str| ProcessRow {
         upid,
-        replaced_uid: 0,
+        replaced_upid: 0,
         pid: 1000 + upid,
         parent_pid: 999 + upid,
         name: name.into(),

@@ -41,7 +41,7 @@ fn the_kept_recording_reads_and_is_complete() {
     assert_eq!(recording["command"], json!(["./bakery"]));
     let report = of_recording(&["report"]);
     assert_eq!(report["damage"], json!([]));
-    assert_eq!(report["losses"], json!([]));
+    assert_eq!(report["drops"], json!([]));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_kept_recording_has_threads_and_what_each_did() {
     assert_eq!(baker["system_calls"], calls);
     assert_eq!(baker["call_bytes"]["written"], 360);
     for thread in [baker, helper] {
-        assert_eq!(thread["started_by_uid"], 1);
+        assert_eq!(thread["started_by_utid"], 1);
         assert_eq!(thread["started_at"][0], "main");
     }
     // Names come from the file alone.
@@ -88,16 +88,16 @@ fn the_kept_recording_says_who_waited_for_whom() {
     let synced = named(&report, "blocking_sites", "call", "fsync");
     assert_eq!(synced["cause"], "io");
     assert_eq!(synced["stack"][0], "write_receipts");
-    let uid = |name| &named(&report, "threads", "name", name)["uid"];
+    let uid = |name| &named(&report, "threads", "name", name)["utid"];
     let wait = named(&report["waits"], "pairs", "call", "pthread_mutex_lock");
     assert_eq!(wait["count"], 5);
     assert!((50.0..52.0).contains(&ms(&wait["total_ns"])), "{wait}");
-    assert_eq!(&wait["thread_uid"], uid("helper"));
+    assert_eq!(&wait["utid"], uid("helper"));
     assert_eq!(wait["stack"][0], "wait_for_oven");
-    assert_eq!(&wait["owner_uids"][0], uid("baker"));
-    assert_eq!(&wait["waker_uid"], uid("baker"));
+    assert_eq!(&wait["owner_utids"][0], uid("baker"));
+    assert_eq!(&wait["waker_utid"], uid("baker"));
     assert_eq!(wait["waker_stack"][0], "heat_oven");
     assert_eq!(report["waits"]["with_waker"], report["waits"]["count"]);
     let joined = named(&report["waits"], "pairs", "call", "pthread_join");
-    assert_eq!(&joined["waker_uid"], uid("baker"));
+    assert_eq!(&joined["waker_utid"], uid("baker"));
 }

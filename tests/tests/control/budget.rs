@@ -223,7 +223,7 @@ impl Uneven {
         let own = |utid: &Value| {
             let intervals = info["intervals"].as_array().expect("intervals");
             let own = intervals.iter().filter(|i| i["of"] == "thread");
-            let own = own.filter(|i| i["thread_uid"] == *utid);
+            let own = own.filter(|i| i["utid"] == *utid);
             own.map(|i| i["interval_ns"].as_u64().expect("a number"))
                 .collect()
         };
@@ -232,8 +232,8 @@ impl Uneven {
             deep_share: number(&deep["capture_ns"]) / number(&deep["cpu_ns"]),
             deep_samples: number(&deep["samples"]),
             flat_samples: number(&flat["samples"]),
-            own_of_deep: own(&deep["uid"]),
-            own_of_flat: own(&flat["uid"]),
+            own_of_deep: own(&deep["utid"]),
+            own_of_flat: own(&flat["utid"]),
         }
     }
 }

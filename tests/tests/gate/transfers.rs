@@ -21,7 +21,7 @@ fn copy(folder: &Path, trace: &str, size: u64) -> impl Fn(&str) -> u64 + use<> {
         let counters = report["counters"].as_array().expect("a list");
         let found = counters
             .iter()
-            .find(|c| c["process_uid"] == 0 && c["name"] == name);
+            .find(|c| c["upid"] == 0 && c["name"] == name);
         let value = found.and_then(|c| c["last"].as_u64());
         value.unwrap_or_else(|| panic!("{name}: {counters:#?}"))
     }

@@ -121,7 +121,7 @@ fn what_contradicts_itself_is_said_and_not_summed() {
         assert!(said.contains("contradict themselves"), "{delay_ms}: {said}");
         let read = info(&trace);
         let number = |value: &serde_json::Value| value.as_u64().expect("a number");
-        for dropped in read["losses"].as_array().expect("a list") {
+        for dropped in read["drops"].as_array().expect("a list") {
             assert!(
                 number(&dropped["count"]) < 1_000_000,
                 "{delay_ms}: {dropped}"

@@ -145,11 +145,11 @@ fn what_a_budget_leaves_out_is_counted_and_not_running() {
     };
     let records = sum("blocking_sites", "call", "count", "nanosleep")
         + sum("blocking_sites", "call", "count", "read");
-    let left_out = sum("losses", "cause", "count", "wait_left_out");
+    let left_out = sum("drops", "cause", "count", "wait_left_out");
     assert!(
         records + left_out >= 2 * THREADS * ROUNDS,
         "{records} and {left_out}: {:#}",
-        report["losses"]
+        report["drops"]
     );
     let trace = stackbeat_model::Trace::open(&recorded.trace).expect("reads");
     let violations = conservation(&trace).expect("reads");

@@ -144,7 +144,7 @@ fn an_extension_of_sqlite_is_heard() {
     let utid = |is_main: bool| {
         let mut threads = rows(&report, "threads").iter();
         let thread = threads.find(|thread| thread["is_main"] == is_main);
-        thread.expect("a thread")["uid"].clone()
+        thread.expect("a thread")["utid"].clone()
     };
     let (main, other) = (utid(true), utid(false));
     let marks = rows(&report, "events")
@@ -155,7 +155,7 @@ fn an_extension_of_sqlite_is_heard() {
             (
                 e["text"].as_str().expect("text"),
                 e["value"].clone(),
-                &e["thread_uid"],
+                &e["utid"],
             )
         })
         .collect();

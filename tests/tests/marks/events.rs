@@ -110,12 +110,12 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     let is_main = |thread: &&Value| thread["is_main"] == true;
     let main = threads.iter().find(is_main).expect("the main thread");
     let worker = threads.iter().find(|t| !is_main(t)).expect("the worker");
-    assert_eq!(worker["started_by_uid"], main["uid"]);
+    assert_eq!(worker["started_by_utid"], main["utid"]);
     let starts_in_main = |f: &Value| f == "main";
     let started_at = worker["started_at"].as_array().expect("a stack");
     assert!(started_at.iter().any(starts_in_main), "{worker}");
     assert_eq!(
-        (&main["started_by_uid"], &main["started_at"]),
+        (&main["started_by_utid"], &main["started_at"]),
         (&0.into(), &Value::Array(vec![]))
     );
     let queue = named(&report["counters"], "queue");

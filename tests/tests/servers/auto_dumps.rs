@@ -58,7 +58,7 @@ fn dump_about(server: &Server, holds: impl Fn(&str) -> bool) -> (Value, Value) {
 #[track_caller]
 fn thread_of<'a>(report: &'a Value, note: &Value) -> &'a Value {
     let mut threads = array(report, "threads");
-    let thread = threads.find(|thread| thread["uid"] == note["thread_uid"]);
+    let thread = threads.find(|thread| thread["utid"] == note["utid"]);
     thread.unwrap_or_else(|| panic!("nobody is meant by {note}"))
 }
 
@@ -124,7 +124,7 @@ fn an_iteration_of_nginx_that_waits_for_its_log_is_dumped() {
     let thread = thread_of(&dump, &note);
     assert_eq!(number(thread, "pid"), u64::from(worker));
     let site = array(&dump, "blocking_sites")
-        .find(|site| site["call"] == "write" && site["longest_thread_uid"] == thread["uid"]);
+        .find(|site| site["call"] == "write" && site["longest_utid"] == thread["utid"]);
     let site = site.unwrap_or_else(|| panic!("{:#}", dump["blocking_sites"]));
     assert!(number(site, "longest_ns") > 400_000_000, "{site}");
     let emptied = empty(&mut log);
@@ -181,7 +181,7 @@ fn a_backend_of_postgres_that_waits_for_long_is_dumped() {
     let thread = thread_of(&dump, &note);
     assert_eq!(number(thread, "pid"), backend);
     let site = array(&dump, "blocking_sites")
-        .find(|site| site["call"] == "open" && site["longest_thread_uid"] == thread["uid"]);
+        .find(|site| site["call"] == "open" && site["longest_utid"] == thread["utid"]);
     let site = site.unwrap_or_else(|| panic!("{:#}", dump["blocking_sites"]));
     assert!(number(site, "longest_ns") > 900_000_000, "{site}");
     let stack = site["stack"].to_string();

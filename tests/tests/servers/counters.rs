@@ -212,7 +212,7 @@ fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
     }
     for counter in ["voluntary switches", "CPU", "allocations"] {
         let row = array(&report, "counters")
-            .find(|row| row["name"] == counter && number(row, "process_uid") == u64::from(upid));
+            .find(|row| row["name"] == counter && number(row, "upid") == u64::from(upid));
         assert!(
             row.is_some_and(|row| row["max"].as_i64() > Some(0)),
             "{counter}: {row:?}"

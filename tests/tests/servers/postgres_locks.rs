@@ -81,11 +81,11 @@ fn a_backend_that_waits_for_a_table_waits_for_who_locked_it() {
     let utid_of = |pid: u64| {
         let mut threads = array(&report, "threads");
         let thread = threads.find(|thread| number(thread, "pid") == pid);
-        number(thread.expect("is recorded"), "uid")
+        number(thread.expect("is recorded"), "utid")
     };
     let (holder, waiter) = (utid_of(holds), utid_of(waits));
     let by_holder = array(&report["waits"], "pairs")
-        .filter(|pair| pair["thread_uid"] == waiter && pair["waker_uid"] == holder);
+        .filter(|pair| pair["utid"] == waiter && pair["waker_utid"] == holder);
     let by_holder: u64 = by_holder.map(|pair| number(pair, "count")).sum();
     assert!(
         by_holder >= ROUNDS as u64,

@@ -101,9 +101,9 @@ fn threads_beyond_a_number_are_summed_up_by_role_and_sums_stay_exact() {
         let of = |report: &Value| report["blocking_sites"][0][field].clone();
         assert_eq!(of(&few), of(&all), "{field}");
     }
-    let utids: Vec<_> = rows(&few).iter().map(|row| row["uid"].clone()).collect();
+    let utids: Vec<_> = rows(&few).iter().map(|row| row["utid"].clone()).collect();
     for site in few["blocking_sites"].as_array().expect("sites") {
-        assert!(utids.contains(&site["longest_thread_uid"]), "{site}");
+        assert!(utids.contains(&site["longest_utid"]), "{site}");
     }
     // One that is asked for has its row, whatever it used.
     let one = [

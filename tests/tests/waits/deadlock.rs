@@ -86,12 +86,12 @@ fn a_circle_of(members: u64) {
         .as_array()
         .expect("threads")
         .iter()
-        .map(|thread| thread["thread_uid"].as_u64().expect("a uid"))
+        .map(|thread| thread["utid"].as_u64().expect("a utid"))
         .collect();
     let threads = report["threads"].as_array().expect("threads").iter();
     let expected: BTreeSet<u64> = threads
         .filter(|thread| in_circle.contains(&thread["tid"].as_u64().expect("a tid")))
-        .map(|thread| thread["uid"].as_u64().expect("a uid"))
+        .map(|thread| thread["utid"].as_u64().expect("a utid"))
         .collect();
     assert_eq!(utids, expected);
 }

@@ -95,7 +95,7 @@ fn the_pipes_of_popen() {
     for pair in reads {
         let count = pair["count"].as_u64().expect("a count");
         all += count;
-        known += count * u64::from(pair["waker_uid"] != 0);
+        known += count * u64::from(pair["waker_utid"] != 0);
     }
     assert_eq!((all, known), (5, 5), "{:#}", report["waits"]);
 }

@@ -148,11 +148,11 @@ impl Report {
     fn waits(&self) -> BTreeMap<String, (String, String, f64)> {
         let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let walls: BTreeMap<u64, f64> = array(&self.0, "threads")
-            .map(|t| (t["uid"].as_u64().expect("a number"), number(t, "wall_ns")))
+            .map(|t| (t["utid"].as_u64().expect("a number"), number(t, "wall_ns")))
             .collect();
         let mut waits = BTreeMap::new();
         for site in array(&self.0, "blocking_sites") {
-            let thread = site["longest_thread_uid"].as_u64().expect("a number");
+            let thread = site["longest_utid"].as_u64().expect("a number");
             let share = number(site, "total_ns") / walls[&thread];
             for function in array(site, "stack") {
                 let wait = (of(&site["call"]), of(&site["cause"]), share);

@@ -95,7 +95,7 @@ impl Recorded {
             tids.contains(&tid)
         });
         of_tid
-            .map(|thread| thread["uid"].as_u64().expect("a uid"))
+            .map(|thread| thread["utid"].as_u64().expect("a utid"))
             .collect()
     }
 
@@ -106,7 +106,7 @@ impl Recorded {
         let (mut all, mut right) = (0, 0);
         for pair in self.pairs(call, waiter[0]) {
             let count = pair["count"].as_u64().expect("a count");
-            let waker = pair["waker_uid"].as_u64().expect("a uid");
+            let waker = pair["waker_utid"].as_u64().expect("a utid");
             all += count;
             if wakers.contains(&waker) && contains(&pair["waker_stack"], function) {
                 right += count;
@@ -123,7 +123,7 @@ impl Recorded {
     fn pairs(&self, call: &str, thread: u64) -> impl Iterator<Item = &Value> {
         let pairs = self.report["waits"]["pairs"].as_array().expect("pairs");
         pairs.iter().filter(move |pair| {
-            pair["thread_uid"] == thread
+            pair["utid"] == thread
                 && pair["call"] == call
                 && contains(&pair["stack"], "waits_for_it")
         })
@@ -143,7 +143,7 @@ fn every_owner_is_known(kind: &str, call: &str) {
     let (waiter, waker) = (recorded.utids("waiter"), recorded.utids("waker"));
     for pair in recorded.pairs(call, waiter[0]) {
         assert_eq!(
-            pair["owner_uids"],
+            pair["owner_utids"],
             serde_json::json!(waker),
             "{kind}: {pair:#}"
         );

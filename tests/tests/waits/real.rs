@@ -13,7 +13,7 @@ const ROUNDS: &str = "40";
 fn wants_wakers(trace: &Path, at_least: u64, percent: u64) {
     let waits = &report(trace)["waits"];
     let number = |key: &str| waits[key].as_u64().expect("a count");
-    let (ended, known) = (number("count") - number("in_vain"), number("with_waker"));
+    let (ended, known) = (number("count") - number("failed"), number("with_waker"));
     assert!(
         ended >= at_least && known * 100 >= ended * percent,
         "{ended} waits, {known} with their wakers; without: {:#?}",
@@ -24,7 +24,7 @@ fn wants_wakers(trace: &Path, at_least: u64, percent: u64) {
 fn without_wakers(waits: &Value) -> Vec<String> {
     let pairs = waits["pairs"].as_array().expect("pairs").iter();
     pairs
-        .filter(|pair| pair["waker_uid"] == 0)
+        .filter(|pair| pair["waker_utid"] == 0)
         .map(|pair| format!("{} {} {}", pair["count"], pair["call"], pair["stack"]))
         .collect()
 }

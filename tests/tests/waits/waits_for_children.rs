@@ -24,7 +24,7 @@ fn every_child_is_known(kind: &str, call: &str) {
     let (mut all, mut known) = (0, 0);
     for pair in recorded.pairs(call, waiter[0]) {
         let count = pair["count"].as_u64().expect("a count");
-        let waker = pair["waker_uid"].as_u64().expect("a uid");
+        let waker = pair["waker_utid"].as_u64().expect("a utid");
         assert_eq!(pair["cause"], "process", "{pair:#}");
         all += count;
         known += count * u64::from(children.contains(&waker));
@@ -70,7 +70,7 @@ for _ in range(40):
     let pairs = waits["pairs"].as_array().expect("pairs");
     let count_of = |is_known: bool| -> u64 {
         let of_call = pairs.iter().filter(|pair| pair["call"] == "vfork");
-        let known = of_call.filter(|pair| !is_known || pair["waker_uid"] != 0);
+        let known = of_call.filter(|pair| !is_known || pair["waker_utid"] != 0);
         known
             .map(|pair| pair["count"].as_u64().expect("a count"))
             .sum()

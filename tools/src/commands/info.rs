@@ -42,7 +42,6 @@ struct Info {
     counts: Counts,
     processes: Vec<ProcessInfo>,
     modules: Vec<ModuleInfo>,
-    #[serde(rename = "losses")]
     drops: Vec<DropsInfo>,
     recorder_figures: Vec<Figure>,
     /// Modules whose functions have no names, and why.
@@ -93,7 +92,6 @@ struct Counts {
 
 #[derive(Debug, Serialize)]
 struct ProcessInfo {
-    #[serde(rename = "uid")]
     upid: u32,
     pid: u32,
     name: String,
@@ -102,7 +100,6 @@ struct ProcessInfo {
 
 #[derive(Debug, Serialize)]
 struct ModuleInfo {
-    #[serde(rename = "process_uid")]
     upid: u32,
     path: String,
     build_id: String,
@@ -124,10 +121,8 @@ struct IntervalInfo {
     /// `threads`, `main threads`, `thread` for one that has its own, or `process` for one whose threads have timers.
     of: &'static str,
     /// 0 unless `of` is `process`.
-    #[serde(rename = "process_uid")]
     upid: u32,
     /// 0 unless `of` is `thread`.
-    #[serde(rename = "thread_uid")]
     utid: u32,
     /// 0: from here on that of its kind.
     interval_ns: u64,

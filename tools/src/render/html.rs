@@ -75,7 +75,6 @@ struct Meta<'a> {
     causes: Vec<&'static str>,
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
-    #[serde(rename = "losses")]
     drops: Vec<DropsRow>,
     /// What of the file could not be read.
     damage: &'a [String],
@@ -93,7 +92,6 @@ struct Meta<'a> {
 
 #[derive(Serialize)]
 struct ThreadMeta<'a> {
-    #[serde(rename = "uid")]
     utid: u32,
     tid: u32,
     name: &'a str,

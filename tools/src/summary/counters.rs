@@ -50,7 +50,6 @@ pub(crate) struct CounterRow {
     /// `%`, `bytes`, `/s`, `us/s` or empty.
     pub unit: String,
     /// 0: the machine, or the whole program.
-    #[serde(rename = "process_uid")]
     pub upid: u32,
     pub values: u64,
     pub min: i64,
@@ -73,7 +72,6 @@ pub(crate) struct ScopeRow {
     pub longest_ns: u64,
     /// Begin of the longest one, since the recording's start.
     pub longest_at_ns: u64,
-    #[serde(rename = "longest_thread_uid")]
     pub longest_utid: u32,
     /// What happened inside; where some of it is asynchronous work, it is not known.
     #[serde(skip)]

@@ -17,7 +17,6 @@ pub(crate) struct EventRow {
     /// Since the recording's start.
     pub at_ns: u64,
     /// 0: the session.
-    #[serde(rename = "thread_uid")]
     pub utid: u32,
     /// `mark`, `note`, `interval` or `setting`.
     pub kind: &'static str,

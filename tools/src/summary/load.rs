@@ -152,7 +152,7 @@ fn metadata(trace: &Trace) -> Metadata {
     let images = (0..).map(ProcessIndex).zip(trace.processes());
     let processes = images.map(|(image, p)| ProcessRow {
         upid: p.upid.0,
-        replaced_uid: trace
+        replaced_upid: trace
             .image_before(image)
             .map_or(0, |before| trace.process(before).upid.0),
         pid: p.pid.0,

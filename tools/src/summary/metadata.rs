@@ -80,11 +80,10 @@ impl Recording {
 /// One program image in one process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ProcessRow {
-    #[serde(rename = "uid")]
     pub upid: u32,
     /// The image before in the same process, which exec replaced by this one; 0: it is the first.
     #[serde(skip_serializing_if = "is_zero")]
-    pub replaced_uid: u32,
+    pub replaced_upid: u32,
     pub pid: u32,
     pub parent_pid: u32,
     pub name: String,
@@ -96,21 +95,18 @@ pub(crate) struct ProcessRow {
 /// One thread, or those of a role. Its place in the list is its `ThreadIndex`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ThreadMetadata {
-    #[serde(rename = "uid")]
     pub utid: u32,
     pub tid: u32,
     pub name: String,
     /// Index into the list of processes.
     #[serde(skip)]
     pub process: usize,
-    #[serde(rename = "process_uid")]
     pub upid: u32,
     pub pid: u32,
     pub is_main: bool,
     pub begin_ns: u64,
     pub end_ns: u64,
     /// The thread that started it; 0: not known.
-    #[serde(rename = "started_by_uid")]
     pub started_by_utid: u32,
     /// Where that was: place in `Metadata::start_stacks`.
     #[serde(skip)]
@@ -153,7 +149,6 @@ fn is_zero(number: &u32) -> bool {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DropsRow {
     /// 0: the whole session.
-    #[serde(rename = "thread_uid")]
     pub utid: u32,
     pub cause: &'static str,
     pub count: u64,
@@ -196,14 +191,14 @@ impl Metadata {
     /// Processes: one that executed other programs counts once.
     pub(crate) fn process_count(&self) -> usize {
         let images = self.processes.iter();
-        images.filter(|image| image.replaced_uid == 0).count()
+        images.filter(|image| image.replaced_upid == 0).count()
     }
 
     /// Threads: a main thread goes on when its process executes another program.
     pub(crate) fn thread_count(&self) -> usize {
         let goes_on = |thread: &&ThreadMetadata| {
             let image = self.processes.get(thread.process);
-            thread.is_main && image.is_some_and(|image| image.replaced_uid != 0)
+            thread.is_main && image.is_some_and(|image| image.replaced_upid != 0)
         };
         self.threads.len() - self.threads.iter().filter(goes_on).count()
     }

@@ -60,7 +60,6 @@ pub(crate) struct Known {
     pub with_waker: u64,
     pub with_waker_stack: u64,
     /// Nobody ended them: they timed out or failed.
-    #[serde(rename = "in_vain")]
     pub failed: u64,
 }
 

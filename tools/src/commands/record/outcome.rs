@@ -233,7 +233,6 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         records_written: u64,
         records_stored: u64,
         records_lost: u64,
-        #[serde(rename = "losses")]
         drops: Vec<Drops>,
         unrecorded: Vec<UnrecordedRow>,
         unseen_cpu_ns: u64,

@@ -22,15 +22,15 @@ class Page {
   }
 
   fillHeader() {
-    const { recording: r, threads, processes, losses, cut } = this.data.meta;
+    const { recording: r, threads, processes, drops, cut } = this.data.meta;
     const command = r.command.join(" ");
     byId("command").textContent = command;
     byId("command").title = command;
     const plural = (n, one, many) => `${formatCount(n)} ${n === 1 ? one : many}`;
     const samples = threads.reduce((sum, t) => sum + t.samples, 0);
     byId("facts").textContent = [
-      formatTime(r.duration_ns), plural(processes.filter((p) => p.pid && !p.replaced_uid).length, "process", "processes"),
-      plural(threads.reduce((sum, t) => sum + (t.is_main && processes[t.process].replaced_uid ? 0 : t.merged || 1), 0), "thread", "threads"),
+      formatTime(r.duration_ns), plural(processes.filter((p) => p.pid && !p.replaced_upid).length, "process", "processes"),
+      plural(threads.reduce((sum, t) => sum + (t.is_main && processes[t.process].replaced_upid ? 0 : t.merged || 1), 0), "thread", "threads"),
       plural(samples, "sample of time", "samples of time"), "every " + formatTime(r.interval_ns),
     ].join(" · ");
     const notes = [];
@@ -45,7 +45,7 @@ class Page {
     if (r.counts_end_ns !== undefined) notes.push(`allocations are counted up to ${formatTime(r.counts_end_ns)} only, because their hooks were more than the budget could hold`);
     if (!r.state.startsWith("complete")) notes.push(r.state);
     for (const cause of ["table_full", "thread_table_full", "process_table_full", "not_hooked", "agent_disabled"]) {
-      const loss = losses.find((l) => l.cause === cause);
+      const loss = drops.find((l) => l.cause === cause);
       if (loss) notes.push(`${formatCount(loss.count)} ${loss.description}`);
     }
     if (manyThreads(threads)) notes.push(manyThreads(threads));

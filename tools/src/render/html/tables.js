@@ -190,8 +190,8 @@ class Tables {
   // Who started a thread, and where.
   startOf(thread) {
     const { meta } = this.data;
-    this.threadOfUid ||= new Map(meta.threads.map((t) => [t.uid, t]));
-    const by = this.threadOfUid.get(thread.started_by);
+    this.threadOfUtid ||= new Map(meta.threads.map((t) => [t.utid, t]));
+    const by = this.threadOfUtid.get(thread.started_by);
     return by ? [`started by ${threadName(by)}`, ...(meta.start_stacks[thread.start_stack] || [])].join("\n") : "";
   }
 
@@ -223,8 +223,8 @@ class Tables {
     for (const text of meta.damage) line("Damage", text);
     line("Records", `${r.records_written} written = ${r.records_stored} in the trace + ${r.records_lost} lost`);
     for (const u of r.unrecorded) line("Not recorded", `${u.executable} · ${u.processes} × · ${formatTime(u.cpu_ns)} of CPU time · ${u.reason.replaceAll("_", " ")}`);
-    for (const loss of meta.losses) line(loss.cause.replaceAll("_", " "), `${loss.count} · ${loss.description}`);
-    if (meta.losses.length === 0) line("Losses", "none");
+    for (const loss of meta.drops) line(loss.cause.replaceAll("_", " "), `${loss.count} · ${loss.description}`);
+    if (meta.drops.length === 0) line("Losses", "none");
     heading("This page");
     line("Flame graph", meta.cut.places ? `${meta.cut.places} small stacks are summed up below their callers; sums are exact` : "complete");
     line("Threads", manyThreads(meta.threads) || "each has a row");

@@ -16,7 +16,6 @@ pub(crate) struct DeadlockJson {
 
 #[derive(Debug, Serialize)]
 struct MemberJson {
-    #[serde(rename = "thread_uid")]
     utid: u32,
     call: String,
     lock: String,

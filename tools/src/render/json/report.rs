@@ -36,7 +36,6 @@ pub(crate) struct ReportJson<'a> {
     call_bytes: Option<CallBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_ups: Option<u64>,
-    #[serde(rename = "losses")]
     drops: Vec<DropsRow>,
     damage: &'a [String],
     processes: Vec<ProcessRow>,
@@ -144,7 +143,6 @@ struct SiteJson {
     longest_ns: u64,
     /// Begin of the longest wait, since the recording's start.
     longest_at_ns: u64,
-    #[serde(rename = "longest_thread_uid")]
     longest_utid: u32,
     /// Innermost first.
     stack: Vec<String>,

@@ -26,15 +26,12 @@ struct PairJson {
     longest_ns: u64,
     /// Begin of the longest, since the recording's start.
     longest_at_ns: u64,
-    #[serde(rename = "thread_uid")]
     utid: u32,
     /// Innermost first; so below.
     stack: Vec<String>,
     /// Threads that held the lock when a wait began.
-    #[serde(rename = "owner_uids")]
     owner_utids: Vec<u32>,
     /// 0: not known.
-    #[serde(rename = "waker_uid")]
     waker_utid: u32,
     /// Empty when not known.
     waker_stack: Vec<String>,
