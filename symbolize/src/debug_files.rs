@@ -14,8 +14,10 @@ pub(crate) type Files = Arena<ElfFile>;
 /// Section contents and file images made in memory.
 pub(crate) type Buffers = Arena<Vec<u8>>;
 
-/// The largest `.gnu_debugdata` that is unpacked: it holds one symbol table.
-const LARGEST_DEBUGDATA_BYTES: u64 = 256 << 20;
+/// The largest table that `.gnu_debugdata` may hold when it is unpacked: libraries of 100 MB have some 10 MB.
+const MOST_DEBUGDATA_BYTES: u64 = 256 << 20;
+/// What the decoder may take besides: the dictionary, which distributions give 8 to 64 MB.
+const MOST_DECODER_KB: u32 = 96 << 10;
 
 /// The separate debug file of `binary` (found at `path`), when one is installed and belongs to it.
 pub(crate) fn separate<'a>(
@@ -72,12 +74,21 @@ pub(crate) fn supplementary<'a>(
         .find_map(|candidate| open_with_build_id(&candidate, id, files))
 }
 
-/// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file.
+/// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file. `None`: there is none that can be read.
 pub(crate) fn mini_debug_info(binary: &Elf<'_>) -> Option<Vec<u8>> {
     let section = binary.section_by_name(".gnu_debugdata")?;
-    let mut unpacked = Bounded(Vec::new());
-    lzma_rs::xz_decompress(&mut section.data().ok()?, &mut unpacked).ok()?;
-    Some(unpacked.0)
+    unpack_xz(section.data().ok()?, MOST_DEBUGDATA_BYTES)
+}
+
+/// `None`: damaged, or larger than that. The unpacked size is known when it has been unpacked, not before.
+fn unpack_xz(packed: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
+    let decoder = lzma_rust2::XzReader::new_mem_limit(packed, false, MOST_DECODER_KB);
+    let mut unpacked = Vec::new();
+    let bytes = decoder
+        .take(most_bytes.saturating_add(1))
+        .read_to_end(&mut unpacked)
+        .ok()?;
+    (bytes as u64 <= most_bytes).then_some(unpacked)
 }
 
 fn by_build_id(id: &[u8], debug_roots: &[PathBuf]) -> Vec<PathBuf> {
@@ -113,19 +124,97 @@ fn crc32_of(path: &Path) -> Option<u32> {
     }
 }
 
-/// A sink that refuses to grow beyond `LARGEST_DEBUGDATA_BYTES`.
-struct Bounded(Vec<u8>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
 
-impl std::io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if (self.0.len() + bytes.len()) as u64 > LARGEST_DEBUGDATA_BYTES {
-            return Err(std::io::Error::other(".gnu_debugdata is too large"));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
+    fn pack(plain: &[u8], options: &[&str]) -> Vec<u8> {
+        let mut xz = Command::new("xz")
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("xz");
+        let mut stdin = xz.stdin.take().expect("a pipe");
+        let plain = plain.to_vec();
+        let writer = std::thread::spawn(move || stdin.write_all(&plain));
+        let output = xz.wait_with_output().expect("ends");
+        writer.join().expect("writes").expect("writes");
+        output.stdout
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    fn some_bytes(count: u32) -> Vec<u8> {
+        (0..count)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8 & 15)
+            .collect()
+    }
+
+    #[test]
+    fn what_xz_packs_is_unpacked() {
+        let plain = some_bytes(300_000);
+        for options in [
+            ["--check=crc32", "-0"],
+            ["--check=crc64", "-9"],
+            ["--check=sha256", "-6"],
+            ["--check=none", "-6"],
+            ["--x86", "--lzma2"],
+            ["--block-size=50000", "-6"],
+        ] {
+            let packed = pack(&plain, &options);
+            assert!(
+                unpack_xz(&packed, 300_000).expect("unpacks") == plain,
+                "{options:?}"
+            );
+        }
+        assert_eq!(unpack_xz(&pack(&[], &["-6"]), 0), Some(Vec::new()));
+    }
+
+    /// The most memory that this process ever had, bytes.
+    #[cfg(target_os = "linux")]
+    fn peak_bytes() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("is there");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kb = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        1024 * kb.unwrap_or(u64::MAX / 1024)
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_becomes_large_takes_no_memory() {
+        let shell = |command: &str| {
+            let output = Command::new("sh").args(["-c", command]).output();
+            output.expect("a shell").stdout
+        };
+        let bomb = shell("head -c 512M /dev/zero | xz -1");
+        assert!((1 << 16..1 << 20).contains(&bomb.len()), "{}", bomb.len());
+        let before = peak_bytes();
+        assert_eq!(unpack_xz(&bomb, 1 << 20), None);
+        let more = peak_bytes() - before;
+        assert!(more < 128 << 20, "{more} bytes");
+        // A dictionary larger than any library needs.
+        let plain = some_bytes(10_000);
+        let modest = pack(&plain, &["--lzma2=dict=64MiB"]);
+        assert_eq!(unpack_xz(&modest, 1 << 20), Some(plain.clone()));
+        let greedy = pack(&plain, &["--lzma2=dict=1GiB"]);
+        assert_eq!(unpack_xz(&greedy, 1 << 20), None);
+    }
+
+    #[test]
+    fn damaged_and_cut_data_is_refused() {
+        let plain = some_bytes(20_000);
+        let packed = pack(&plain, &["--check=crc64", "-6"]);
+        for length in 0..packed.len() {
+            assert_eq!(unpack_xz(&packed[..length], 1 << 20), None, "{length}");
+        }
+        for at in 0..packed.len() {
+            for bit in [1, 0x10, 0x80] {
+                let mut damaged = packed.clone();
+                damaged[at] ^= bit;
+                let unpacked = unpack_xz(&damaged, 1 << 20);
+                assert!(unpacked.is_none_or(|unpacked| unpacked == plain), "{at}");
+            }
+        }
     }
 }

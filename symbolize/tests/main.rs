@@ -4,6 +4,7 @@ mod cached;
 mod frames;
 mod no_file;
 mod separate_files;
+mod stripped;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
