@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
 
+use stackbeat_symbolize::short_names::simplify;
 use stackbeat_symbolize::{self as symbolize, ModuleFile, Modules};
 
 use super::lock_functions::{BelowLock, waits_for_lock};
@@ -106,7 +107,7 @@ impl Names {
             .iter()
             .map(|function| {
                 self.intern(Function {
-                    name: string(function.name).to_owned(),
+                    name: simplify(string(function.name)).into_owned(),
                     module: string(function.module).to_owned(),
                     file: string(function.file).to_owned(),
                     line: function.line,

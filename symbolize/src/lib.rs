@@ -21,6 +21,7 @@ mod object_file;
 pub mod paths;
 mod plt;
 mod section_cache;
+pub mod short_names;
 mod symtab;
 mod wanted;
 

@@ -4,6 +4,7 @@ mod cached;
 mod frames;
 mod no_file;
 mod separate_files;
+mod short_names;
 mod stripped;
 
 use stackbeat_core::ids::Upid;

@@ -1,6 +1,8 @@
 //! Tables for terminals: columns as wide as their content. Where that is too wide, columns are left out, least important
 //! first, and the texts that stay share the room: names keep their last component, lists their first items.
 
+use stackbeat_symbolize::short_names::fit;
+
 use crate::terminal::{Style, clean};
 
 /// Narrowest useful column of names: the last one, which the table is about, and others.
@@ -227,11 +229,20 @@ fn shorten_list(text: &str, room: usize) -> String {
     short + &end
 }
 
-/// Cuts a name that is too long so that its last component stays: of `shop::store::Store::insert  [shop]` the module goes
-/// first, then the middle, and `insert` last.
+/// A line that ends with a function's name.
+pub(crate) fn line_with_name(before: &str, name: &str, room: usize) -> String {
+    let name = shorten_name(name, room.saturating_sub(length(before)));
+    format!("{before}{name}")
+}
+
+/// Cuts a name that is too long so that its last component stays: as [`fit`] does where components stand between `::`; of
+/// `json.decoder.raw_decode` the middle goes first, and `raw_decode` last.
 pub(crate) fn shorten_name(text: &str, room: usize) -> String {
     if length(text) <= room {
         return text.to_string();
+    }
+    if ["::", "(", "<"].iter().any(|part| text.contains(part)) {
+        return fit(text, room).into_owned();
     }
     let module = text.rfind("  [").filter(|_| text.ends_with(']'));
     let name = &text[..module.unwrap_or(text.len())];
@@ -240,52 +251,27 @@ pub(crate) fn shorten_name(text: &str, room: usize) -> String {
     }
     let last = last_component(name);
     let before = &name[..name.len() - last.len()];
-    if before.is_empty() {
-        return shorten(name, room);
+    if before.is_empty() || length(last) >= room {
+        return shorten(last, room);
     }
-    let bare = &last[..last
-        .find(['(', '<'])
-        .filter(|at| *at > 0)
-        .unwrap_or(last.len())];
-    for end in [last.to_owned(), format!("{bare}…")] {
-        if length(before) + length(&end) <= room {
-            return format!("{before}{end}");
-        }
-        if length(&end) < room {
-            let head: String = before.chars().take(room - length(&end) - 1).collect();
-            return format!("{head}…{end}");
-        }
-    }
-    shorten(bare, room)
+    let head: String = before.chars().take(room - length(last) - 1).collect();
+    format!("{head}…{last}")
 }
 
-/// What follows the last `::` (or `.`) that is outside of brackets. An address in a module has no components.
+/// What follows the last `.` that stands between names. An address in a module has no components.
 fn last_component(name: &str) -> &str {
+    const SUFFIXES: [&str; 5] = ["so", "constprop", "isra", "part", "cold"];
     if name.contains("+0x") {
         return name;
     }
-    let (mut depth, mut begin) = (0_u32, 0);
-    for (at, c) in name.char_indices() {
-        let rest = &name[at..];
-        match c {
-            '<' | '(' | '[' | '{' => depth += 1,
-            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            ':' if depth == 0 && rest.starts_with("::") => begin = at + 2,
-            // `Class.method`, and neither `libc.so.6` nor `f.constprop.0`.
-            '.' if depth == 0 => {
-                let word = &rest[1..];
-                let is_name = word.starts_with(|c: char| c.is_alphabetic() || c == '_')
-                    && !["so", "constprop", "isra", "part", "cold"]
-                        .iter()
-                        .any(|suffix| word.starts_with(suffix));
-                if is_name && at > begin {
-                    begin = at + 1;
-                }
-            }
-            _ => {}
-        }
-    }
-    &name[begin..]
+    let begin = name.rmatch_indices('.').find(|(at, _)| {
+        // `Class.method`, and neither `libc.so.6` nor `f.constprop.0`.
+        let word = &name[at + 1..];
+        *at > 0
+            && word.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && !SUFFIXES.iter().any(|suffix| word.starts_with(suffix))
+    });
+    begin.map_or(name, |(at, _)| &name[at + 1..])
 }
 
 /// Cuts the middle out of a text that is too long: both ends of a name tell something.
@@ -372,26 +358,26 @@ mod tests {
                 26,
                 "shop::store::Store::insert",
             ),
-            ("shop::store::Store::insert", 20, "shop::store::…insert"),
-            ("shop::store::Store::insert", 8, "s…insert"),
+            ("shop::store::Store::insert", 20, "store::Store::insert"),
+            ("shop::store::Store::insert", 8, "insert"),
             ("shop::store::Store::insert", 5, "in…rt"),
             (
                 "shop::store::Store::insert  [shop]",
                 30,
                 "shop::store::Store::insert",
             ),
-            ("shop::store::Store::insert  [shop]", 12, "shop:…insert"),
+            ("shop::store::Store::insert  [shop]", 13, "Store::insert"),
             (
                 "std::map<std::string, std::vector<int>>::operator[]  [shop]",
                 36,
-                "std::map<std::string, std…operator[]",
+                "std::map::operator[]  [shop]",
             ),
             (
                 "ns::parse(std::string const&, std::vector<int> const&)",
                 30,
-                "ns::parse…",
+                "ns::parse",
             ),
-            ("<T as shop::Reads>::read", 18, "<T as shop::R…read"),
+            ("<T as shop::Reads>::read", 18, "T::read"),
             (
                 "json.decoder.JSONDecoder.raw_decode",
                 20,
@@ -419,9 +405,9 @@ mod tests {
             (
                 "shop::store::Store::insert ← main",
                 24,
-                "shop::store::…insert ← …",
+                "store::Store::insert ← …",
             ),
-            ("shop::store::Store::insert ← main", 12, "shop:…insert"),
+            ("shop::store::Store::insert ← main", 12, "insert"),
             ("load test begins", 12, "load test …"),
             ("loadtestbegins now", 12, "loadtestbeg…"),
         ] {

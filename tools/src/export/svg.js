@@ -1,5 +1,5 @@
 // Hover, zoom and search for the frames of this picture. Each frame knows its place in the whole:
-// data-x (weight to its left), data-w (its weight), data-d (its depth).
+// data-x (weight to its left), data-w (its weight), data-d (its depth). `fitName` is the pages' (names.js).
 (function () {
   "use strict";
   const svg = document.documentElement;
@@ -21,9 +21,7 @@
   }));
 
   function label(frame, pixels) {
-    const fitting = Math.floor((pixels - 6) / 7.3);
-    if (fitting < 3) return "";
-    return frame.name.length <= fitting ? frame.name : frame.name.slice(0, fitting - 2) + "..";
+    return fitName(frame.name, pixels - 6, 7.3);
   }
 
   // Shows only what lies above and below one frame, which then fills the width.

@@ -13,11 +13,13 @@ use anyhow::Result;
 use stackbeat_model::Trace;
 use stackbeat_model::call_tree::{CallTree, Leaf, ROOT};
 use stackbeat_model::metric::{Metric, Unit};
+use stackbeat_symbolize::short_names::fit;
 
 use super::export_names::{self, Names};
 use super::folded::path_of;
 use super::profile::Profile;
 use super::{Exported, Options, Selection, Weight};
+use crate::render::html::NAMES_SCRIPT;
 use crate::render::markup;
 use crate::terminal::clean;
 use crate::units;
@@ -270,13 +272,13 @@ g.f.match rect {{ fill: #d642e8; }}
         // 7.3 units are a character's width in the font above.
         let fitting = ((width - 6.0) / 7.3).max(0.0) as usize;
         if fitting >= 3 {
-            out.write_all(in_markup(&shortened(placed.name, fitting)).as_bytes())?;
+            out.write_all(in_markup(&fit(placed.name, fitting)).as_bytes())?;
         }
         out.write_all(b"</text></g>\n")?;
     }
     write!(
         out,
-        "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n"
+        "</g>\n<script><![CDATA[\n{NAMES_SCRIPT}{SCRIPT}]]></script>\n</svg>\n"
     )
 }
 

@@ -44,9 +44,12 @@ const PLACE_BUDGET: usize = 150_000;
 
 const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
+/// Shortens names; pictures have it, too.
+pub(crate) const NAMES_SCRIPT: &str = include_str!("html/names.js");
 /// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this order.
 pub(crate) const FLAME_STYLE: &str = include_str!("html/flame.css");
-pub(crate) const FLAME_SCRIPTS: [&str; 3] = [
+pub(crate) const FLAME_SCRIPTS: [&str; 4] = [
+    NAMES_SCRIPT,
     include_str!("html/format.js"),
     include_str!("html/tip.js"),
     include_str!("html/flame.js"),

@@ -9,6 +9,7 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{LockReply, LocksReply, Request};
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
+use stackbeat_symbolize::short_names::simplify;
 use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
 use crate::terminal::{self, Style, clean};
@@ -156,7 +157,8 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
             let functions = address.function.iter().rev();
             let named = functions.filter_map(|function| {
                 let function = symbols.functions.get(*function as usize)?;
-                symbols.strings.get(function.name as usize).cloned()
+                let name = symbols.strings.get(function.name as usize)?;
+                Some(simplify(name).into_owned())
             });
             let key = (path.to_owned(), Upid(address.upid), address.address);
             names.insert(key, named.collect());

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use stackbeat_core::probe::Cause;
+use stackbeat_symbolize::short_names::fit;
 
 use crate::render::markup::escape;
 use crate::summary::call_tree::{Label, Leaf};
@@ -86,7 +87,7 @@ fn draw(out: &mut String, one: &Box, row: usize, length: u64) {
             "<text x=\"{:.1}\" y=\"{}\">{}</text>",
             left + 2.0,
             y + 12.0,
-            escape(&crate::table::shorten(&one.text, letters))
+            escape(&fit(&one.text, letters))
         );
     }
 }

@@ -70,21 +70,6 @@ function fitText(text, width, charWidth) {
   return text.slice(0, head) + "…" + text.slice(text.length - (room - 1 - head));
 }
 
-// A function's name for little room: template arguments go first, then outer namespaces.
-function fitName(name, width, charWidth) {
-  const room = Math.floor(width / charWidth);
-  if (name.length <= room || !name.includes("::")) return fitText(name, width, charWidth);
-  let plain = "", depth = 0;
-  for (const c of name.startsWith("<") ? name.replace(/^<&?(.*) as .*>(?=::)/, "$1").replace(/^<&?(.*)>(?=::)/, "$1") : name) {
-    if (c === "<") depth++;
-    if (depth === 0) plain += c;
-    if (c === ">") depth = Math.max(0, depth - 1);
-  }
-  const parts = plain.replaceAll("{{closure}}", "{…}").split("::").filter((part) => part !== "");
-  while (parts.length > 1 && parts.join("::").length > room) parts.shift();
-  return fitText(parts.join("::") || name, width, charWidth);
-}
-
 // Sizes a canvas for the screen's pixels and gives its context in CSS pixels.
 function sizeCanvas(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;

@@ -144,6 +144,7 @@ class Page {
     this.listenSplitter();
     new ResizeObserver(() => { timeline.overviewKey = null; timeline.redraw(); }).observe(byId("time"));
     new ResizeObserver(() => { if (this.tab === "flame") this.flame.layout(); }).observe(byId("flame"));
+    window.addEventListener("resize", () => this.tables.fitNames());
     document.addEventListener("keydown", (e) => this.key(e));
   }
 

@@ -1,6 +1,7 @@
 // The tables below the timeline: the same numbers as the flame graph, line by line.
 
 const ROWS = 300; // a table with more lines is searched, not read
+const CHAIN = 48; // letters of a name in a chain of callers, as in the report
 
 class Tables {
   constructor(data, view, colors, timeline) {
@@ -11,6 +12,20 @@ class Tables {
   render(name) {
     const panel = document.querySelector(`[data-panel="${name}"]`);
     panel.replaceChildren(...this[name]());
+    this.fitNames();
+  }
+
+  // Names of functions as short as the column asks for.
+  fitNames() {
+    const names = [...document.querySelectorAll("[data-name]")].filter((span) => span.offsetParent);
+    if (names.length === 0) return;
+    const cell = names[0].closest("td"), style = getComputedStyle(cell), c = document.createElement("canvas").getContext("2d");
+    c.font = style.font;
+    const letter = c.measureText("abcdefghij_:ABCDEmnoil").width / 22;
+    const room = cell.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    // All widths are read before the first text changes.
+    const rest = names.map((span) => room - (span.nextSibling ? span.nextSibling.offsetWidth + 8 : 0));
+    names.forEach((span, i) => { span.textContent = fitName(span.dataset.name, Math.max(rest[i], 24 * letter), letter); });
   }
 
   // A table with sortable columns: { key, title, format, name, optional }.
@@ -73,7 +88,7 @@ class Tables {
         key: "name", title: "Function", class: "name", cell: (r) => {
           const where = r.f.file ? baseName(r.f.file) + (r.f.line ? ":" + r.f.line : "") : baseName(r.f.module);
           return element("span", { title: `${r.f.name}\n${r.f.file}${r.f.line ? ":" + r.f.line : ""}\n${r.f.module}` },
-            r.f.name, element("span", { class: "where" }, where));
+            element("span", { "data-name": r.f.name }, r.f.name), element("span", { class: "where" }, where));
         },
       },
     ];
@@ -90,7 +105,7 @@ class Tables {
       if (view.matches && !view.isMatch(label) && !stack.some((l) => view.isMatch(l))) continue;
       rows.push({
         p, call: data.nameOf(label), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p],
-        total: own.time[p], longest: own.longest[p], stack, names: stack.map((l) => data.nameOf(l)).join(" ← "),
+        total: own.time[p], longest: own.longest[p], stack, names: stack.map((l) => fitName(data.nameOf(l), CHAIN, 1)).join(" ← "),
       });
     }
     const columns = [

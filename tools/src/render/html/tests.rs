@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use stackbeat_model::ThreadIndex;
+use stackbeat_symbolize::short_names;
 
 use crate::summary::call_tree::{Label, Leaf};
 use crate::summary::functions::functions;
@@ -85,7 +86,7 @@ fn numbers_are_those_of_the_report() {
             "a::b::c",
             "File::write",
             "std::map::find",
-            "ma…",
+            "m…n",
             "run::{…}"
         ])
     );
@@ -113,6 +114,50 @@ fn numbers_are_those_of_the_report() {
     assert!(line.starts_with("1200") && line.contains("read"), "{line}");
     assert_eq!(b.complaints, Vec::<String>::new());
     assert!(shown.file.exists());
+}
+
+#[test]
+fn names_for_little_room_are_those_of_the_tables() {
+    const NAMES: [&str; 22] = [
+        "main",
+        "shop::Basket<shop::Item, 4>::add(shop::Item const&, int) const",
+        "run(int) const::{lambda(int)#1}::operator()(int) const",
+        "a::Id::operator std::vector<int>() const",
+        "a::Id::operator char const*() const",
+        "a::operator<(a::B<c> const&, int)",
+        "a::operator< <int>(a::B<int> const&)",
+        "a::operator<<(std::ostream&, int)",
+        "a::B<c>::operator->() const",
+        "a::B<c>::operator()(int)::{lambda()#2}::operator()() const &",
+        "a::(anonymous namespace)::f<int>(int) [clone .isra.0]",
+        "add_everything_to_basket(int)  [libshop.so.1]",
+        "a::b::f(int)@plt",
+        "<std::fs::File as std::io::Write>::write",
+        "<&mut a::B<C> as a::D<E>>::f::<G>",
+        "<[T] as a::D>::f::{{closure}}",
+        "k::run::{closure#0}",
+        "main.(*Server).Serve",
+        "Shop.<locals>.<lambda>",
+        "LazyCompile:*sum(a) /shop/basket.js:12",
+        "operator new(unsigned long)",
+        "f<(a > b), c->d>(int (*)(char))",
+    ];
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    for name in NAMES {
+        let rooms = 3..=name.len();
+        let forms = b.evaluate(&format!(
+            "Array.from({{ length: {} }}, (_, i) => page.fitName({}, i + 3, 1))",
+            rooms.end() - 2,
+            json!(name)
+        ));
+        let expected: Vec<_> = rooms.map(|room| short_names::fit(name, room)).collect();
+        assert_eq!(forms, json!(expected), "{name}");
+    }
+    assert_eq!(b.complaints, Vec::<String>::new());
 }
 
 #[test]

@@ -62,9 +62,10 @@ pub(crate) fn report(
         let mut lines = Vec::new();
         draw(metadata, calls, ROOT, "", &mut lines);
         let all = lines.len();
-        for line in lines.into_iter().take(layout.top.saturating_mul(2)) {
+        for (before, name) in lines.into_iter().take(layout.top.saturating_mul(2)) {
             let room = layout.width.unwrap_or(usize::MAX);
-            let _ = writeln!(out, "{}", crate::table::shorten(&line, room));
+            let line = crate::table::line_with_name(&before, &name, room);
+            let _ = writeln!(out, "{line}");
         }
         if all > layout.top.saturating_mul(2) {
             let _ = writeln!(out, "  … (--top 0 shows all)");
@@ -74,7 +75,14 @@ pub(crate) fn report(
     Ok(out)
 }
 
-fn draw(metadata: &Metadata, calls: &Calls, place: u32, indent: &str, lines: &mut Vec<String>) {
+/// Each line: what stands before the name, and the name.
+fn draw(
+    metadata: &Metadata,
+    calls: &Calls,
+    place: u32,
+    indent: &str,
+    lines: &mut Vec<(String, String)>,
+) {
     let children = calls.heaviest(place);
     let last = children.len().saturating_sub(1);
     for (i, (at, label, spent)) in children.iter().enumerate() {
@@ -83,12 +91,13 @@ fn draw(metadata: &Metadata, calls: &Calls, place: u32, indent: &str, lines: &mu
             (_, true) => ("└ ", "  "),
             (_, false) => ("├ ", "│ "),
         };
-        lines.push(format!(
-            "  {:>9}  {:>7}  {indent}{bend}{}",
+        let before = format!(
+            "  {:>9}  {:>7}  {indent}{bend}",
             duration(spent.wall_ns),
-            percent(spent.wall_ns, calls.whole().wall_ns),
-            clean(&label_text(metadata, *label))
-        ));
+            percent(spent.wall_ns, calls.whole().wall_ns)
+        );
+        let name = clean(&label_text(metadata, *label)).into_owned();
+        lines.push((before, name));
         draw(metadata, calls, *at, &format!("{indent}{below}"), lines);
     }
 }

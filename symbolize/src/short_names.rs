@@ -1,0 +1,18 @@
+//! Names of functions as people write them, and as short as the room asks for. Every view takes names from here, so that
+//! a function has one name everywhere: [`simplify`] gives its full name, [`fit`] the one for a width.
+//!
+//! Both only read text. They know where C++ and Rust write brackets, and leave alone what they cannot follow.
+
+mod brackets;
+mod fit;
+mod simplify;
+
+pub use fit::fit;
+pub use simplify::simplify;
+
+/// Longer names, and those that nest deeper, stay as they are.
+const LONGEST: usize = 16 << 10;
+const MOST_NESTING: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+use super::brackets::Brackets;
+use super::*;
+
+/// Names as demanglers write them, and as people do.
+const SIMPLIFIED: &[(&str, &str)] = &[
+    ("main", "main"),
+    (
+        "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::append(char const*)",
+        "std::string::append(char const*)",
+    ),
+    (
+        "std::__1::basic_string<char, std::__1::char_traits<char>, std::__1::allocator<char>>::append(char const*)",
+        "std::string::append(char const*)",
+    ),
+    (
+        "std::__ndk1::vector<int, std::__ndk1::allocator<int>>::push_back(int const&)",
+        "std::vector<int>::push_back(int const&)",
+    ),
+    (
+        "std::chrono::_V2::steady_clock::now()",
+        "std::chrono::steady_clock::now()",
+    ),
+    (
+        "std::filesystem::__cxx11::path::_M_split_cmpts()",
+        "std::filesystem::path::_M_split_cmpts()",
+    ),
+    ("my::__cxx11::thing()", "my::__cxx11::thing()"),
+    ("my::std::__1::thing()", "my::std::__1::thing()"),
+    (
+        "std::map<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >, int, \
+         std::less<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > >, \
+         std::allocator<std::pair<std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const, \
+         int> > >::operator[](std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const&)",
+        "std::map<std::string, int>::operator[](std::string const&)",
+    ),
+    (
+        "std::map<int, int, std::greater<int>, std::allocator<std::pair<int const, int> > >::find(int const&)",
+        "std::map<int, int, std::greater<int>>::find(int const&)",
+    ),
+    (
+        "std::map<int, int, std::less<long>, std::allocator<std::pair<int const, int> > >::find(int const&)",
+        "std::map<int, int, std::less<long>>::find(int const&)",
+    ),
+    (
+        "std::vector<int, pool<int> >::push_back(int&&)",
+        "std::vector<int, pool<int>>::push_back(int&&)",
+    ),
+    (
+        "std::unordered_map<char const*, long, std::hash<char const*>, std::equal_to<char const*>, \
+         std::allocator<std::pair<char const* const, long> > >::clear()",
+        "std::unordered_map<char const*, long>::clear()",
+    ),
+    (
+        "std::_Hashtable<int, std::pair<int const, long>, std::allocator<std::pair<int const, long> >, \
+         std::__detail::_Select1st, std::equal_to<int>, std::hash<int>, std::__detail::_Mod_range_hashing, \
+         std::__detail::_Default_ranged_hash, std::__detail::_Prime_rehash_policy, \
+         std::__detail::_Hashtable_traits<false, false, true> >::_M_rehash(unsigned long, unsigned long const&)",
+        "std::_Hashtable<int, std::pair<int const, long>>::_M_rehash(unsigned long, unsigned long const&)",
+    ),
+    (
+        "std::_Rb_tree<int, std::pair<int const, A>, std::_Select1st<std::pair<int const, A> >, std::less<int>, \
+         std::allocator<std::pair<int const, A> > >::_M_erase(std::_Rb_tree_node<std::pair<int const, A> >*)",
+        "std::_Rb_tree<int, std::pair<int const, A>>::_M_erase(std::_Rb_tree_node<std::pair<int const, A>>*)",
+    ),
+    (
+        "std::unique_ptr<Shape, std::default_delete<Shape> >::~unique_ptr()",
+        "std::unique_ptr<Shape>::~unique_ptr()",
+    ),
+    (
+        "std::unique_ptr<Shape, Closer>::~unique_ptr()",
+        "std::unique_ptr<Shape, Closer>::~unique_ptr()",
+    ),
+    (
+        "std::priority_queue<int, std::vector<int, std::allocator<int> >, std::less<int> >::pop()",
+        "std::priority_queue<int>::pop()",
+    ),
+    (
+        "std::queue<int, std::deque<int, std::allocator<int> > >::pop()",
+        "std::queue<int>::pop()",
+    ),
+    (
+        "std::ostream_iterator<int, char, std::char_traits<char> >::operator=(int const&)",
+        "std::ostream_iterator<int>::operator=(int const&)",
+    ),
+    (
+        "std::basic_ostream<char, std::char_traits<char> >& std::operator<< <std::char_traits<char> >\
+         (std::basic_ostream<char, std::char_traits<char> >&, char const*)",
+        "std::ostream& std::operator<< <std::char_traits<char>>(std::ostream&, char const*)",
+    ),
+    (
+        "std::basic_string<wchar_t, std::char_traits<wchar_t>, std::allocator<wchar_t> >::size() const",
+        "std::wstring::size() const",
+    ),
+    (
+        "boost::container::vector<int, std::allocator<int> >::clear()",
+        "boost::container::vector<int>::clear()",
+    ),
+    (
+        "my::set<int, std::less<int> >::clear()",
+        "my::set<int, std::less<int>>::clear()",
+    ),
+    ("name[abi:cxx11](int)", "name(int)"),
+    (
+        "std::function<void (std::vector<int, std::allocator<int> >)>::operator()(std::vector<int, std::allocator<int> >) const",
+        "std::function<void (std::vector<int>)>::operator()(std::vector<int>) const",
+    ),
+    (
+        "run(int)::{lambda(std::vector<int, std::allocator<int> >)#1}::operator()(std::vector<int, std::allocator<int> >) const",
+        "run(int)::{lambda(std::vector<int>)#1}::operator()(std::vector<int>) const",
+    ),
+    (
+        "(anonymous namespace)::f(std::vector<int, std::allocator<int> >)",
+        "(anonymous namespace)::f(std::vector<int>)",
+    ),
+    ("pick<((int)3)>(4), (a)2>()", "pick<((int)3)>(4), (a)2>()"),
+    // Other languages.
+    (
+        "<alloc::vec::Vec<u8> as std::io::Write>::write",
+        "<alloc::vec::Vec<u8> as std::io::Write>::write",
+    ),
+    (
+        "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+        "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+    ),
+    ("main.(*Server).Serve", "main.(*Server).Serve"),
+    ("Shop.<locals>.sum", "Shop.<locals>.sum"),
+    ("<module>", "<module>"),
+    (
+        "int std::max<int>(int, int) -> decltype (a < b)",
+        "int std::max<int>(int, int) -> decltype (a < b)",
+    ),
+];
+
+/// A name, and its form for each room that is tried.
+const FITTED: &[(&str, &[(usize, &str)])] = &[
+    (
+        "shop::Basket<shop::Item, 4>::add(shop::Item const&, int) const",
+        &[
+            (
+                100,
+                "shop::Basket<shop::Item, 4>::add(shop::Item const&, int) const",
+            ),
+            (61, "shop::Basket<shop::Item, 4>::add"),
+            (32, "shop::Basket<shop::Item, 4>::add"),
+            (31, "shop::Basket::add"),
+            (17, "shop::Basket::add"),
+            (16, "Basket::add"),
+            (10, "add"),
+            (3, "add"),
+            (2, "…d"),
+        ],
+    ),
+    (
+        "add_everything_to_basket(int)  [libshop.so.1]",
+        &[
+            (45, "add_everything_to_basket(int)  [libshop.so.1]"),
+            (44, "add_everything_to_basket  [libshop.so.1]"),
+            (39, "add_everything_to_basket(int)"),
+            (28, "add_everything_to_basket"),
+            (23, "add_everything…o_basket"),
+        ],
+    ),
+    (
+        "run(int) const::{lambda(int)#1}::operator()(int) const",
+        &[
+            (50, "run(int) const::{lambda(int)#1}::operator()"),
+            (40, "run::{lambda#1}::operator()"),
+            (26, "run::{…}::operator()"),
+            (10, "run::{…r()"),
+        ],
+    ),
+    (
+        "my::Id::operator std::vector<int>() const",
+        &[
+            (38, "my::Id::operator std::vector<int>"),
+            (30, "my::Id::operator std::vector"),
+            (27, "Id::operator std::vector"),
+            (23, "operator std::vector"),
+        ],
+    ),
+    (
+        "a::Id::operator char const*() const",
+        &[
+            (34, "a::Id::operator char const*"),
+            (26, "Id::operator char const*"),
+            (23, "operator char const*"),
+        ],
+    ),
+    (
+        "a::Id::operator()",
+        &[(16, "Id::operator()"), (8, "Id::…r()")],
+    ),
+    ("a::Id::operator()(int)", &[(21, "a::Id::operator()")]),
+    (
+        "a::operator<(a::B<c> const&, int)",
+        &[(32, "a::operator<"), (11, "operator<")],
+    ),
+    (
+        "a::operator< <int>(a::B<int> const&)",
+        &[
+            (35, "a::operator< <int>"),
+            (17, "a::operator<"),
+            (11, "operator<"),
+        ],
+    ),
+    (
+        "a::B<c>::operator->() const",
+        &[
+            (26, "a::B<c>::operator->"),
+            (18, "a::B::operator->"),
+            (15, "B::operator->"),
+        ],
+    ),
+    (
+        "a::operator<=>(a::B<c>, a::B<c>)",
+        &[(31, "a::operator<=>"), (13, "operator<=>")],
+    ),
+    (
+        "a::(anonymous namespace)::f<int>(int)",
+        &[
+            (36, "a::(anonymous namespace)::f<int>"),
+            (31, "a::(anonymous namespace)::f"),
+            (26, "(anonymous namespace)::f"),
+            (23, "f"),
+        ],
+    ),
+    ("a::f(int) [clone .isra.0]", &[(24, "a::f"), (3, "f")]),
+    (
+        "a::b::f(int)@plt",
+        &[(15, "a::b::f@plt"), (10, "b::f@plt"), (7, "f@plt")],
+    ),
+    (
+        "<std::fs::File as std::io::Write>::write",
+        &[(20, "std::fs::File::write"), (12, "File::write")],
+    ),
+    ("<&mut a::B<C> as a::D<E>>::f::<G>", &[(20, "a::B::f")]),
+    ("<[T] as a::D>::f", &[(15, "[T]::f")]),
+    (
+        "k::run::{{closure}}",
+        &[
+            (18, "k::run::{closure}"),
+            (16, "run::{closure}"),
+            (8, "run::{…}"),
+        ],
+    ),
+    ("k::run::{closure#0}", &[(18, "run::{closure#0}")]),
+    ("<module>", &[(7, "<mod…e>")]),
+    ("main.(*Server).Serve", &[(19, "main.(*Serve….Serve")]),
+    (
+        "LazyCompile:*sum(a) /shop/basket.js:12",
+        &[(20, "LazyCompile:…t.js:12")],
+    ),
+];
+
+#[test]
+fn defaults_and_inline_namespaces_are_left_out() {
+    for (name, expected) in SIMPLIFIED {
+        assert_eq!(simplify(name), *expected, "{name}");
+        assert_eq!(simplify(expected), *expected, "twice: {name}");
+    }
+}
+
+#[test]
+fn parameters_go_first_and_the_last_component_stays() {
+    let mut wrong = String::new();
+    for (name, forms) in FITTED {
+        for (room, expected) in *forms {
+            let form = fit(name, *room);
+            if form != *expected {
+                wrong += &format!("{name} in {room}: {form}, not {expected}\n");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Some bytes that look like names.
+fn random_name(random: &mut impl FnMut() -> usize) -> String {
+    const PIECES: [&str; 40] = [
+        "std::",
+        "vector",
+        "<",
+        ">",
+        "(",
+        ")",
+        ", ",
+        "int",
+        "::",
+        "operator",
+        "operator<",
+        "operator()",
+        "operator->",
+        "operator<<",
+        " const",
+        "&",
+        "*",
+        "{lambda(int)#1}",
+        "(anonymous namespace)",
+        "[abi:cxx11]",
+        "allocator<int>",
+        "__cxx11::",
+        "basic_string<char, std::char_traits<char>, std::allocator<char> >",
+        "~",
+        "a",
+        "é",
+        "{",
+        "}",
+        "[",
+        "]",
+        " ",
+        "->",
+        " as ",
+        "@plt",
+        " [clone .cold]",
+        "  [lib.so]",
+        "<module>",
+        "operator bool",
+        "…",
+        "'",
+    ];
+    (0..random() % 24)
+        .map(|_| PIECES[random() % PIECES.len()])
+        .collect()
+}
+
+#[test]
+fn whatever_the_name_is_forms_fit_and_stay_balanced() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        // xorshift
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize
+    };
+    for _ in 0..2_000 {
+        let name = random_name(&mut random);
+        let simple = simplify(&name);
+        let is_balanced = |text: &str| {
+            ["()", "[]", "{}"].iter().all(|pair| {
+                let count = |c: char| text.matches(c).count();
+                count(pair.as_bytes()[0].into()) == count(pair.as_bytes()[1].into())
+            })
+        };
+        if is_balanced(&name) {
+            assert!(is_balanced(&simple), "{name:?}: {simple:?}");
+        }
+        let mut longest = usize::MAX;
+        for room in (0..=name.chars().count()).rev() {
+            let form = fit(&name, room);
+            let length = form.chars().count();
+            assert!(
+                length <= room && length <= longest,
+                "{name:?} in {room}: {form:?}"
+            );
+            longest = length.max(if form.contains("  [") { 0 } else { length });
+        }
+    }
+}
+
+#[test]
+fn hostile_names_take_no_time() {
+    for piece in [
+        "<", "(", "(<", "a<(", "operator", "::", "<a as ", "{{", "> ", "a<b,",
+    ] {
+        let name = piece.repeat(4096 / piece.len());
+        assert!(simplify(&name).len() <= name.len(), "{piece}");
+        assert!(fit(&name, 40).chars().count() <= 40, "{piece}");
+    }
+    let longer = "a::b<c>::".repeat(1 << 20);
+    assert_eq!(simplify(&longer), longer);
+    assert_eq!(fit(&longer, 10).chars().count(), 10);
+}
+
+#[test]
+fn brackets_of_operators_are_none() {
+    let name = "a::operator<(b<c>)";
+    let brackets = Brackets::of(name);
+    assert_eq!(brackets.partner(11), None);
+    assert_eq!(brackets.operator_end(3), Some(12));
+    assert_eq!(brackets.partner(12), Some(17));
+    assert_eq!(brackets.partner(16), Some(14));
+}
