@@ -6,22 +6,20 @@ use std::borrow::Cow;
 use super::brackets::{Brackets, is_word};
 use super::{LONGEST, MOST_NESTING};
 
-/// The longest form of a name that has no more than `room` characters. A module behind it (`name  [module]`) stays as long
-/// as anything else can go. Only where the last component alone is too long its middle is cut out.
+/// The longest form of a name that has no more than `room` characters. A module behind it (`name  [module]`) goes before the
+/// first namespace does. Only where the last component alone is too long its middle is cut out.
 pub fn fit(name: &str, room: usize) -> Cow<'_, str> {
     if length(name) <= room {
         return Cow::Borrowed(name);
     }
     let (name, module) = without_module(name);
-    let forms = forms(name);
-    let with_module = forms
-        .iter()
-        .find(|form| length(form) + length(module) <= room);
-    if let Some(form) = with_module {
+    let forms = Forms::of(name);
+    let mut qualified = forms.all.iter().take(forms.qualified);
+    if let Some(form) = qualified.find(|form| length(form) + length(module) <= room) {
         return Cow::Owned(format!("{form}{module}"));
     }
-    let fitting = forms.iter().find(|form| length(form) <= room);
-    match (fitting, forms.last()) {
+    let fitting = forms.all.iter().find(|form| length(form) <= room);
+    match (fitting, forms.all.last()) {
         (Some(form), _) => Cow::Owned(form.clone()),
         (None, shortest) => Cow::Owned(cut_middle(shortest.map_or(name, String::as_str), room)),
     }
@@ -52,46 +50,60 @@ fn without_module(text: &str) -> (&str, &str) {
 }
 
 /// All forms of a name, each shorter than the one before.
-fn forms(name: &str) -> Vec<String> {
-    let mut forms = vec![name.to_owned()];
-    if name.len() > LONGEST {
-        return forms;
-    }
-    let brackets = Brackets::of(name);
-    if brackets.depth() > MOST_NESTING {
-        return forms;
-    }
-    let mut add = |form: String| {
-        if length(&form) < forms.last().map_or(0, |form| length(form)) {
-            forms.push(form);
+struct Forms {
+    all: Vec<String>,
+    /// How many of them have all namespaces.
+    qualified: usize,
+}
+
+impl Forms {
+    fn of(name: &str) -> Forms {
+        let mut forms = Forms {
+            all: vec![name.to_owned()],
+            qualified: 1,
+        };
+        if name.len() > LONGEST {
+            return forms;
         }
-    };
-    let (body, stub) = match name.strip_suffix("@plt") {
-        Some(body) => (body, "@plt"),
-        None => (name, ""),
-    };
-    let body = &body[..without_parameters(body, &brackets)];
-    add(format!("{body}{stub}"));
-    let plain = Plain {
-        name,
-        brackets: &brackets,
+        let brackets = Brackets::of(name);
+        if brackets.depth() > MOST_NESTING {
+            return forms;
+        }
+        let (body, stub) = match name.strip_suffix("@plt") {
+            Some(body) => (body, "@plt"),
+            None => (name, ""),
+        };
+        let body = &body[..without_parameters(body, &brackets)];
+        forms.add(format!("{body}{stub}"));
+        let plain = Plain {
+            name,
+            brackets: &brackets,
+        };
+        let plain = plain.text(0, body.len());
+        forms.add(format!("{plain}{stub}"));
+        forms.qualified = forms.all.len();
+        let components = components(&plain);
+        let last = last_component(&components);
+        for from in 1..=last {
+            forms.add(format!("{}{stub}", components[from..].join("::")));
+        }
+        // Which closure of a function it is matters less than the function.
+        let closures =
+            components[last..]
+                .iter()
+                .map(|component| match component.starts_with('{') {
+                    true => "{…}",
+                    false => component,
+                });
+        forms.add(format!("{}{stub}", closures.collect::<Vec<_>>().join("::")));
+        forms
     }
-    .text(0, body.len());
-    add(format!("{plain}{stub}"));
-    let components = components(&plain);
-    let last = last_component(&components);
-    for from in 1..=last {
-        add(format!("{}{stub}", components[from..].join("::")));
+
+    fn add(&mut self, form: String) {
+        if length(&form) < self.all.last().map_or(0, |last| length(last)) {
+            self.all.push(form);
+        }
     }
-    // Which closure of a function it is matters less than the function.
-    let closures = components[last..]
-        .iter()
-        .map(|component| match component.starts_with('{') {
-            true => "{…}",
-            false => component,
-        });
-    add(format!("{}{stub}", closures.collect::<Vec<_>>().join("::")));
-    forms
 }
 
 /// Where the parameters begin at the end of a name, with what stands behind them (`const`, `[clone .isra.0]`).

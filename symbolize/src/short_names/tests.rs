@@ -226,6 +226,15 @@ const FITTED: &[(&str, &[(usize, &str)])] = &[
     ),
     ("a::f(int) [clone .isra.0]", &[(24, "a::f"), (3, "f")]),
     (
+        "std::string::_M_replace(int)  [libstdc++.so.6]",
+        &[
+            (45, "std::string::_M_replace  [libstdc++.so.6]"),
+            (40, "std::string::_M_replace(int)"),
+            (27, "std::string::_M_replace"),
+            (22, "string::_M_replace"),
+        ],
+    ),
+    (
         "a::b::f(int)@plt",
         &[(15, "a::b::f@plt"), (10, "b::f@plt"), (7, "f@plt")],
     ),

@@ -8,7 +8,7 @@ function fitName(name, width, charWidth) {
   const at = name.endsWith("]") ? name.lastIndexOf("  [") : -1;
   const [body, module] = at > 0 ? [name.slice(0, at), name.slice(at)] : [name, ""];
   const forms = shorterNames(body);
-  const withModule = forms.find((form) => form.length + module.length <= room);
+  const withModule = forms.slice(0, forms.qualified).find((form) => form.length + module.length <= room);
   if (withModule !== undefined) return withModule + module;
   const fitting = forms.find((form) => form.length <= room);
   if (fitting !== undefined) return fitting;
@@ -18,11 +18,12 @@ function fitName(name, width, charWidth) {
 
 const shorterNamesKnown = new Map();
 
-// All forms of a name, each shorter than the one before.
+// All forms of a name, each shorter than the one before. `qualified` of them have all namespaces.
 function shorterNames(name) {
   let forms = shorterNamesKnown.get(name);
   if (forms) return forms;
   forms = [name];
+  forms.qualified = 1;
   shorterNamesKnown.set(name, forms);
   const brackets = bracketsOf(name);
   if (name.length > 16384 || brackets.depth > 64) return forms;
@@ -32,6 +33,7 @@ function shorterNames(name) {
   add(body + stub);
   const plain = plainName(name, brackets, 0, body.length);
   add(plain + stub);
+  forms.qualified = forms.length;
   const parts = nameParts(plain);
   let last = parts.length - 1;
   while (last >= 0 && (parts[last].startsWith("{") || parts[last].startsWith("'lambda") || parts[last] === "operator()")) last--;
