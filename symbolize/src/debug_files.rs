@@ -3,7 +3,7 @@
 //! symbol table that some distributions compress into `.gnu_debugdata`.
 
 use super::object_file::{Elf, ElfFile};
-use super::paths;
+use super::{DebugSource, paths};
 use object::{Object, ObjectSection};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,12 @@ pub(crate) fn separate<'a>(
     })
 }
 
-/// The file that `dwz` moved common DWARF of several debug files into.
+/// The id of the file that `dwz` moved common DWARF of several debug files into.
+pub(crate) fn supplementary_id<'a>(debug: &Elf<'a>) -> Option<&'a [u8]> {
+    Some(debug.gnu_debugaltlink().ok().flatten()?.1)
+}
+
+/// That file.
 pub(crate) fn supplementary<'a>(
     debug_path: &Path,
     debug: &Elf<'a>,
@@ -72,6 +77,23 @@ pub(crate) fn supplementary<'a>(
     std::iter::once(beside)
         .chain(by_build_id(id, debug_roots))
         .find_map(|candidate| open_with_build_id(&candidate, id, files))
+}
+
+/// Whether a file is an object file, or its debug file, of this build.
+pub fn is_file_of_build(path: &Path, build_id: &[u8]) -> bool {
+    open_with_build_id(path, build_id, &Files::new()).is_some()
+}
+
+/// The debug file of a build, or one that it refers to, from elsewhere.
+pub(crate) fn fetched<'a>(
+    id: &[u8],
+    source: &dyn DebugSource,
+    files: &'a Files,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Option<(PathBuf, Elf<'a>)> {
+    let path = source.debug_file(id, goes_on)?;
+    let elf = open_with_build_id(&path, id, files)?;
+    Some((path, elf))
 }
 
 /// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file. `None`: there is none that can be read.

@@ -25,6 +25,7 @@ pub mod short_names;
 mod symtab;
 mod wanted;
 
+pub use debug_files::is_file_of_build;
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
 pub use modules::{Module, ModuleFile, Modules};
@@ -36,16 +37,29 @@ use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Addresses in one `Symbols` packet.
 const ADDRESSES_PER_PACKET: usize = 8192;
+
+/// Where debug files come from that this system does not have.
+pub trait DebugSource: std::fmt::Debug + Send + Sync {
+    /// The debug file of a build, once it is here; `None`: there is none. May take long, and ends when `goes_on`, which it
+    /// asks all the while, says no.
+    fn debug_file(&self, build_id: &[u8], goes_on: &mut dyn FnMut() -> bool) -> Option<PathBuf>;
+
+    /// What went wrong so far, for people.
+    fn complaints(&self) -> Vec<String>;
+}
 
 /// Where names are looked for.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Roots of installed debug files: `ROOT/.build-id/xx/yyyy.debug`, `ROOT/path/of/binary.debug`.
     pub debug_roots: Vec<PathBuf>,
+    /// Who is asked for debug files that are not below these roots.
+    pub debug_source: Option<Arc<dyn DebugSource>>,
     /// Where runtimes leave `perf-PID.map` files.
     pub jit_map_directory: PathBuf,
     /// Older `perf-PID.map` files belong to earlier processes.
@@ -60,6 +74,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             debug_roots: vec!["/usr/lib/debug".into()],
+            debug_source: None,
             jit_map_directory: "/tmp".into(),
             jit_maps_not_before: None,
             cache: None,

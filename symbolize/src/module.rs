@@ -88,13 +88,23 @@ pub(crate) fn symbolize(
     }
 
     let file_path = Path::new(path);
-    let debug = debug_files::separate(file_path, &binary, debug_roots, &files);
+    let source = options.debug_source.as_deref();
+    let mut fetch = |id: Option<&[u8]>| {
+        let (id, source) = (id.filter(|id| !id.is_empty())?, source?);
+        debug_files::fetched(id, source, &files, &mut || goes_on(0))
+    };
+    let has_dwarf = |elf: &Elf<'_>| elf.section_by_name(".debug_info").is_some();
+    let mut debug = debug_files::separate(file_path, &binary, debug_roots, &files);
+    if debug.is_none() && !has_dwarf(&binary) {
+        debug = fetch(binary.build_id().ok().flatten());
+    }
     let (source, with_dwarf) = match &debug {
-        Some((path, elf)) if elf.section_by_name(".debug_info").is_some() => (path.as_path(), elf),
+        Some((path, elf)) if has_dwarf(elf) => (path.as_path(), elf),
         _ => (file_path, &binary),
     };
     let debug = debug.as_ref().map(|(_, elf)| elf);
-    let supplementary = debug_files::supplementary(source, with_dwarf, debug_roots, &files);
+    let supplementary = debug_files::supplementary(source, with_dwarf, debug_roots, &files)
+        .or_else(|| Some(fetch(debug_files::supplementary_id(with_dwarf))?.1));
     let kept = options.cache.as_ref().and_then(|cache| {
         let identity = Identity::of(source, with_dwarf.build_id().ok()?)?;
         Some((cache, identity))

@@ -255,6 +255,7 @@ impl Program {
     pub fn recorded_command(&self, trace: &Path) -> Command {
         let mut command = Command::new(stackbeat());
         command
+            .env_remove("DEBUGINFOD_URLS")
             .args(["record", "--quiet", "--force", "-o"])
             .arg(trace);
         command.args(&self.options).arg("--").args(&self.command);

@@ -16,6 +16,7 @@ pub fn command(arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env_remove("STACKBEAT_AGENT")
+        .env_remove("DEBUGINFOD_URLS")
         .env("NO_COLOR", "1")
         .stdin(Stdio::null());
     command

@@ -5,6 +5,7 @@ mod attach;
 mod circles;
 mod control;
 mod crashes;
+mod debug_files;
 mod evidence;
 mod first_screen;
 mod gate;

@@ -6,6 +6,7 @@
 //! - `commands`: what each command does
 //! - `summary`: sums over a trace; `render`: what they look like as text, JSON and page
 //! - `export`: other formats
+//! - `debuginfod`: debug files from servers
 //! - `drop_causes`: words for what was lost
 //!
 //! Everything here runs outside the traced
@@ -16,6 +17,7 @@
 mod agent_library;
 mod cli;
 mod commands;
+mod debuginfod;
 mod drop_causes;
 pub mod export;
 mod meters;

@@ -26,7 +26,7 @@ pub(crate) const COMMAND: &str = "record";
 pub(crate) const COMMANDS: [&str; 2] = [COMMAND, "attach"];
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub(crate) const SETTINGS: [&str; 29] = [
+pub(crate) const SETTINGS: [&str; 30] = [
     "interval",
     "main-interval",
     "budget",
@@ -54,6 +54,7 @@ pub(crate) const SETTINGS: [&str; 29] = [
     "systrace",
     "compress",
     "no-symbol-cache",
+    "no-debuginfod",
     "label",
     "commit",
 ];

@@ -50,6 +50,7 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
         keep_mapping: true,
         symbolize,
         symbol_cache: None,
+        debug_source: None,
     };
     let found = recover::recover(mapping, &aside, &options);
     let found = found.and_then(|found| {

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use stackbeat_core::clock::{Converter, Snapshot};
@@ -28,7 +29,7 @@ use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
 use partial::Partial;
-use stackbeat_symbolize::{SymbolCache, paths};
+use stackbeat_symbolize::{DebugSource, SymbolCache, paths};
 
 /// Real time and monotonic time may drift apart that much within one run of a machine.
 const SAME_BOOT_NS: u64 = 600 * 1_000_000_000;
@@ -143,6 +144,8 @@ pub struct RecoverOptions {
     pub symbolize: bool,
     /// What of names is kept for other traces.
     pub symbol_cache: Option<SymbolCache>,
+    /// Who is asked for debug files that this system does not have.
+    pub debug_source: Option<Arc<dyn DebugSource>>,
 }
 
 /// Mappings in `folder` (/dev/shm) whose collector does not live any more.
@@ -415,6 +418,7 @@ fn join(
             &mut writer,
             None,
             options.symbol_cache.clone(),
+            options.debug_source.clone(),
             false,
             &mut |_| {},
             &mut leave,

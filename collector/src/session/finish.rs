@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +24,7 @@ use crate::drain::lifecycle::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::hooked_calls;
 use crate::writer::{self, Writer};
-use stackbeat_symbolize::{SymbolCache, Symbolizer};
+use stackbeat_symbolize::{DebugSource, SymbolCache, Symbolizer};
 
 /// How the program ended.
 #[derive(Clone, Debug)]
@@ -322,6 +323,7 @@ impl Finisher<'_> {
                 &mut drain.writer,
                 Some(self.program_began_at),
                 self.options.symbol_cache.clone(),
+                self.options.debug_source.clone(),
                 self.options.compress,
                 progress,
                 leave,
@@ -357,11 +359,16 @@ impl Finisher<'_> {
 
 /// Adds the names of all addresses of the trace, until `leave` says that nobody wants to wait for more.
 /// Gives how many addresses were left out, and why modules have no names.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "two callers, each with its own of all"
+)]
 pub(crate) fn add_names(
     drainer: &mut Drainer,
     writer: &mut Writer,
     not_before: Option<SystemTime>,
     cache: Option<SymbolCache>,
+    debug_source: Option<Arc<dyn DebugSource>>,
     compress: bool,
     progress: &mut dyn FnMut(&Progress),
     leave: &mut dyn FnMut() -> bool,
@@ -369,6 +376,7 @@ pub(crate) fn add_names(
     let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
         jit_maps_not_before: not_before,
         cache,
+        debug_source: debug_source.clone(),
         // A thread of ours inside the program is one that no hook knows; those of the search would be the program's.
         without_threads: own_threads::cpu().is_some(),
         ..Default::default()
@@ -400,10 +408,9 @@ pub(crate) fn add_names(
         }
     });
     result?;
-    Ok((
-        report.skipped as u64 + drainer.nodes.unnamed,
-        report.reasons(),
-    ))
+    let mut reasons = report.reasons();
+    reasons.extend(debug_source.map_or_else(Vec::new, |source| source.complaints()));
+    Ok((report.skipped as u64 + drainer.nodes.unnamed, reasons))
 }
 
 /// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.

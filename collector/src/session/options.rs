@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stackbeat_core::probe::{self, Category};
@@ -13,7 +14,7 @@ use super::dump_error::DumpError;
 use super::error::{RecordError, Warning};
 use super::protocol::DumpReply;
 use stackbeat_model::UnrecordedProgram;
-use stackbeat_symbolize::SymbolCache;
+use stackbeat_symbolize::{DebugSource, SymbolCache};
 
 /// Shortest interval that may be asked for, ns.
 pub const MIN_INTERVAL_NS: u64 = 50_000;
@@ -112,6 +113,8 @@ pub struct Options {
     pub symbolize: bool,
     /// What of names is kept for other recordings.
     pub symbol_cache: Option<SymbolCache>,
+    /// Who is asked for debug files that this system does not have, when the recording has ended.
+    pub debug_source: Option<Arc<dyn DebugSource>>,
     /// Where programs' own events are written besides, as they happen.
     pub systrace: Option<Systrace>,
     /// What is measured, for series of recordings; empty: not said.
@@ -212,6 +215,7 @@ impl Options {
             start_disabled: false,
             symbolize: true,
             symbol_cache: None,
+            debug_source: None,
             systrace: None,
             label: String::new(),
             commit: String::new(),

@@ -189,6 +189,9 @@ pub(crate) struct TraceArgs {
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
     #[arg(long, hide_short_help = true)]
     pub no_symbol_cache: bool,
+    /// Ask no server for debug files, even where DEBUGINFOD_URLS names some.
+    #[arg(long, hide_short_help = true)]
+    pub no_debuginfod: bool,
     /// What is measured, for `stackbeat trend`: recordings with another label are another series.
     #[arg(
         long,

@@ -205,6 +205,9 @@ pub(crate) struct RecoverArgs {
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
     #[arg(long)]
     pub no_symbol_cache: bool,
+    /// Ask no server for debug files, even where DEBUGINFOD_URLS names some.
+    #[arg(long)]
+    pub no_debuginfod: bool,
     /// Print what was found as JSON.
     #[arg(long)]
     pub json: bool,

@@ -20,6 +20,7 @@ use crate::EXIT_ERROR;
 use crate::agent_library::{self, symbol_cache};
 use crate::cli::{DumpArgs, DumpSignal, LogArgs, ModeArg, RecordArgs, SystraceArg};
 use crate::commands::{open, recover};
+use crate::debuginfod;
 use crate::terminal::{self, refuse_to_replace};
 use crate::units::{self, Period};
 
@@ -134,6 +135,7 @@ pub(crate) fn resolve(args: &RecordArgs) -> Result<Options> {
     options.clock = args.watch.clock_choice(keeps_interval)?;
     options.compress = args.trace.compress;
     options.symbol_cache = symbol_cache(args.trace.no_symbol_cache);
+    options.debug_source = debuginfod::source(args.trace.no_debuginfod);
     options.label = args.trace.label.clone();
     options.commit = args.trace.commit.clone();
     options.shares_processor = args.shares_processor;

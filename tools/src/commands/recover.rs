@@ -10,7 +10,7 @@ use stackbeat_collector::recover::{self, Orphan, RecoverError, RecoverOptions, R
 
 use crate::cli::RecoverArgs;
 use crate::units::{self, plural};
-use crate::{agent_library, terminal};
+use crate::{agent_library, debuginfod, terminal};
 
 /// Where sessions keep their shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<u8> {
         keep_mapping: args.keep,
         symbolize: true,
         symbol_cache: agent_library::symbol_cache(args.no_symbol_cache),
+        debug_source: debuginfod::source(args.no_debuginfod),
     };
     let summary = match recover::recover(file, &output, &options) {
         Err(RecoverError::OutputExists { path }) => bail!(terminal::exists_already(&path)),

@@ -1,0 +1,148 @@
+//! Programs without symbols: names from a server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+use stackbeat_tests::tool::{command_in, text};
+use stackbeat_tests::tool_json::array;
+use stackbeat_tests::{compile, report, scratch};
+
+const SOURCE: &str = r#"
+#include <stdio.h>
+#include <time.h>
+__attribute__((noinline)) static long turn(long n) {
+    long sum = 0;
+    for (long i = 0; i < n; i++) { sum += i ^ n; __asm__ volatile("" : "+r"(sum)); }
+    return sum;
+}
+int main(void) {
+    long sum = 0;
+    while (clock() < CLOCKS_PER_SEC * 3 / 10) sum += turn(100000);
+    printf("%d\n", sum == 1);
+}
+"#;
+
+/// Serves debug files from this folder; notes the paths that it was asked for.
+fn serve(folder: &Path) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let url = format!("http://{}", listener.local_addr().expect("has one"));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let folder = folder.to_owned();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("connects");
+            let mut lines = BufReader::new(stream.try_clone().expect("a clone"))
+                .lines()
+                .map_while(Result::ok);
+            let first = lines.next().unwrap_or_default();
+            lines.find(String::is_empty);
+            let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+            let file = fs::read(folder.join(path.trim_start_matches('/')));
+            noted.lock().expect("whole").push(path);
+            let (status, body) = match file {
+                Ok(body) => ("200 OK", body),
+                Err(_) => ("404 Not Found", Vec::new()),
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all(&[head.into_bytes(), body].concat());
+        }
+    });
+    (url, asked)
+}
+
+fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stderr(Stdio::inherit())
+        .output();
+    let output = output.expect("runs");
+    assert!(output.status.success(), "{program} {arguments:?}");
+    text(&output.stdout)
+}
+
+/// The function's file and line.
+fn place(report: &Value, name: &str) -> Option<(String, u64)> {
+    let function = array(report, "functions").find(|function| function["name"] == name)?;
+    let file = function["file"].as_str()?.rsplit('/').next()?.to_owned();
+    Some((file, function["line"].as_u64()?))
+}
+
+#[test]
+fn a_stripped_program_has_its_names_from_a_server() {
+    let folder = scratch();
+    let at = folder.path();
+    compile(at, "busy.c", SOURCE, &["-Wl,--build-id"]);
+    let notes = run("readelf", &["-n", "busy"], at);
+    let id = notes
+        .split("Build ID: ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let id = id.expect("a build id");
+    let served = at.join("served/buildid").join(id);
+    fs::create_dir_all(&served).expect("is made");
+    let debug = served.join("debuginfo");
+    run(
+        "objcopy",
+        &["--only-keep-debug", "busy", debug.to_str().expect("UTF-8")],
+        at,
+    );
+    run("strip", &["busy"], at);
+    let (url, asked) = serve(&at.join("served"));
+    let record = |options: &[&str]| {
+        let arguments = [
+            &["record", "-f", "-o", "t.beat"],
+            options,
+            &["--", "./busy"],
+        ]
+        .concat();
+        let mut command = command_in(at, &arguments);
+        command
+            .env("DEBUGINFOD_URLS", &url)
+            .env("DEBUGINFOD_CACHE_PATH", at.join("cache"));
+        let output = command.output().expect("runs");
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        (report(&at.join("t.beat")), said)
+    };
+
+    let (without, _) = record(&["--no-debuginfod"]);
+    assert_eq!(place(&without, "turn"), None);
+    assert_eq!(*asked.lock().expect("whole"), Vec::<String>::new());
+
+    let (with, _) = record(&[]);
+    assert_eq!(place(&with, "turn"), Some(("busy.c".to_owned(), 4)));
+    let first = asked.lock().expect("whole").clone();
+    let ours = format!("/buildid/{id}/debuginfo");
+    assert_eq!(
+        first.iter().filter(|path| **path == ours).count(),
+        1,
+        "{first:?}"
+    );
+
+    // Neither what is there nor what nobody has is asked for again.
+    let (again, _) = record(&[]);
+    assert_eq!(place(&again, "turn"), place(&with, "turn"));
+    assert_eq!(*asked.lock().expect("whole"), first);
+
+    // A server that is not there costs the names and nothing else.
+    let mut command = command_in(at, &["record", "-f", "-o", "t.beat", "--", "./busy"]);
+    command
+        .env("DEBUGINFOD_URLS", "http://127.0.0.1:1")
+        .env("DEBUGINFOD_CACHE_PATH", at.join("other"));
+    let output = command.output().expect("runs");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(text(&output.stdout), "0\n");
+    assert!(said.contains("debuginfod http://127.0.0.1:1: "), "{said}");
+}
