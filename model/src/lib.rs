@@ -45,6 +45,7 @@ pub use stackbeat_proto::columns::{Rusage, SampleRow};
 
 pub use call_attribution::AttributedCalls;
 pub use check::{Violation, conservation};
+pub use names::GENERATED;
 pub use program::{Module, Origin, Process, Thread};
 pub use settings_in_force::{Settings, UNPATCHED};
 pub use slices::{SliceSink, Slicer};

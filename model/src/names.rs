@@ -19,6 +19,9 @@ const INLINE_LIMIT: usize = 1000;
 /// Forks and execs to follow upwards in search of a module.
 const ANCESTOR_LIMIT: usize = 64;
 
+/// Addresses at which a program may have code: not those that a call through a null pointer leads to, nor the kernel's.
+const CODE_ADDRESSES: Range<u64> = 1 << 16..1 << 63;
+
 /// A process, epoch, address, kind.
 type Place<P> = (P, u32, u64, u8);
 /// First, and how many.
@@ -368,6 +371,8 @@ struct ModuleMap {
     /// Of each process: where to look further, for one that was forked.
     parents: Vec<Option<ProcessIndex>>,
     upids: Vec<Upid>,
+    /// Of each process: what code without a file and a name is called.
+    generated: Vec<String>,
 }
 
 impl ModuleMap {
@@ -382,6 +387,9 @@ impl ModuleMap {
                 })
                 .collect(),
             upids: processes.iter().map(|process| process.upid).collect(),
+            generated: (0..processes.len())
+                .map(|index| generated(processes, index))
+                .collect(),
         };
         for module in modules {
             map.modules.insert(&v1::Module {
@@ -444,10 +452,34 @@ impl ModuleMap {
                     ..Function::default()
                 }
             }
-            None => Function {
-                name: format!("{address:#x}"),
-                ..Function::default()
-            },
+            None => {
+                let generated = self.generated.get(process.0 as usize);
+                let generated = generated.filter(|_| CODE_ADDRESSES.contains(&address));
+                Function {
+                    name: generated.map_or_else(|| format!("{address:#x}"), Clone::clone),
+                    ..Function::default()
+                }
+            }
         }
     }
 }
+
+/// What code without a file and a name is called in a process: most of it was made by a run-time compiler. By address it
+/// would be a thousand functions with a sample each.
+fn generated(processes: &[Process], index: usize) -> String {
+    let mut process = &processes[index];
+    for _ in 0..ANCESTOR_LIMIT {
+        let is_nameless = process.executable.is_empty() && process.command_line.is_empty();
+        match process
+            .parent
+            .and_then(|parent| processes.get(parent.0 as usize))
+        {
+            Some(parent) if is_nameless => process = parent,
+            _ => break,
+        }
+    }
+    format!("{GENERATED}{}]", process.name())
+}
+
+/// How names of code begin that no file holds and nothing names; the program's and `]` follow.
+pub const GENERATED: &str = "[JIT ";

@@ -1,4 +1,4 @@
-//! Programs without symbols: names from a server.
+//! Programs without symbols: names from a server, and what is said where there are none.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -116,12 +116,18 @@ fn a_stripped_program_has_its_names_from_a_server() {
         (report(&at.join("t.beat")), said)
     };
 
-    let (without, _) = record(&["--no-debuginfod"]);
+    let (without, said) = record(&["--no-debuginfod"]);
     assert_eq!(place(&without, "turn"), None);
+    assert!(said.contains("no function names in busy ("), "{said}");
+    assert!(
+        said.contains("build busy without stripping symbols"),
+        "{said}"
+    );
     assert_eq!(*asked.lock().expect("whole"), Vec::<String>::new());
 
-    let (with, _) = record(&[]);
+    let (with, said) = record(&[]);
     assert_eq!(place(&with, "turn"), Some(("busy.c".to_owned(), 4)));
+    assert!(!said.contains("no function names in busy"), "{said}");
     let first = asked.lock().expect("whole").clone();
     let ours = format!("/buildid/{id}/debuginfo");
     assert_eq!(

@@ -82,6 +82,35 @@ fn names_from_before_the_recorder_came_are_found() {
     assert!(total > 0);
 }
 
+#[test]
+fn code_that_nothing_names_is_summed_up_by_program() {
+    let folder = scratch();
+    let program = program(folder.path());
+    let program = program.to_str().expect("UTF-8");
+    // Its map lies where nobody looks.
+    let output = stackbeat_tests::tool::stackbeat(
+        folder.path(),
+        &[
+            "record", "-o", "t.beat", "--", program, "0.2", "1", "own.map",
+        ],
+    );
+    let said = stackbeat_tests::tool::text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let hint = "of the running time is generated code without names in replaced: its compiler has to write";
+    assert!(said.contains(hint), "{said}");
+    let report = report(&folder.path().join("t.beat"));
+    let (own, total) = cpu_ms(&report, "[JIT replaced]");
+    assert!(
+        own > 100 && total > 250,
+        "{own} ms, {total} ms with callees"
+    );
+    let nameless = array(&report, "functions").filter(|function| {
+        let name = function["name"].as_str().unwrap_or_default();
+        name.starts_with("0x")
+    });
+    assert_eq!(nameless.count(), 0);
+}
+
 /// Node.js gets its switches, and what they leave behind is removed.
 #[test]
 fn javascript_has_names_with_nothing_else_to_type() {

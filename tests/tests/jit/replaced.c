@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
     int rounds = argc > 2 ? atoi(argv[2]) : 1;
     char path[64];
     snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
-    FILE *map = fopen(path, "w");
+    FILE *map = fopen(argc > 3 ? argv[3] : path, "w");
     unsigned char *place = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!map || place == MAP_FAILED)
         return 1;

@@ -11,10 +11,12 @@ use stackbeat_model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
 use crate::render::text::section::Shown;
+use crate::render::text::table_layout::sentences;
 use crate::render::text::{focus, table_layout, tables};
 use crate::render::{html, json};
 use crate::summary::load::{Report, summarize_rows, warn_of_damage};
 use crate::summary::metadata::Metadata;
+use crate::summary::missing_names;
 use crate::summary::sort_key::SortKey;
 use crate::terminal;
 
@@ -70,6 +72,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
             None => tables::report(&report, &wanted, args.sort, &shown, top, &layout),
         };
         terminal::print(&text)?;
+        if args.function.is_none() && !matches!(shown, Shown::Only(_)) {
+            let mut notes = String::new();
+            let system = missing_names::System::this();
+            for line in missing_names::lines(&report, &wanted, &system) {
+                sentences(&mut notes, &layout, &line, terminal::Style::warning);
+            }
+            terminal::print(&notes)?;
+        }
     }
     Ok(0)
 }

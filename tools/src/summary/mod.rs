@@ -13,6 +13,7 @@ pub(crate) mod labels;
 pub(crate) mod load;
 pub(crate) mod long_waits;
 pub(crate) mod metadata;
+pub(crate) mod missing_names;
 pub(crate) mod roles;
 pub(crate) mod scope_sums;
 pub(crate) mod sort_key;

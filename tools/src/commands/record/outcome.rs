@@ -13,7 +13,8 @@ use super::program_name;
 use crate::cli::LogArgs;
 use crate::render::text::table_layout::{Layout, sentences};
 use crate::summary::cost::{Cost, cost};
-use crate::summary::load;
+use crate::summary::load::{self, Report};
+use crate::summary::missing_names;
 use crate::summary::verdict::verdict;
 use crate::terminal;
 use crate::units::{self, plural};
@@ -65,7 +66,8 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         .first()
         .map_or(OsStr::new(""), |first| first);
     let program = terminal::clean(&program_name(program)).into_owned();
-    let found = match found(options, outcome) {
+    let report = again(options, outcome);
+    let found = match report.as_ref().and_then(found) {
         Some(verdict) => format!("stackbeat: {length} of {program}: {verdict}"),
         None => format!("stackbeat: recorded {length} of {program}"),
     };
@@ -111,6 +113,13 @@ fn text(options: &Options, outcome: &Outcome) -> String {
             warn(REFUSED_CALL);
         }
     }
+    let system = missing_names::System::this();
+    let missing = report.map_or_else(Vec::new, |report| {
+        missing_names::lines(&report, &|_| true, &system)
+    });
+    for line in missing {
+        warn(&line);
+    }
     if let Some(error) = &outcome.write_error {
         let what = style.bad("the trace is not complete");
         let output = options.output.display();
@@ -129,16 +138,20 @@ fn text(options: &Options, outcome: &Outcome) -> String {
     out
 }
 
-/// What the trace says; `None` where it says nothing, cannot be read (again: it may have gone into a pipe) or is large.
-fn found(options: &Options, outcome: &Outcome) -> Option<String> {
+/// The trace's report; `None` where it says nothing, cannot be read (again: it may have gone into a pipe) or is large.
+fn again(options: &Options, outcome: &Outcome) -> Option<Report> {
     let factor = if options.compress { COMPRESSION } else { 1 };
     let is_quick = outcome.status.bytes.saturating_mul(factor) <= QUICK_BYTES;
     let is_quick = is_quick && options.output.is_file();
     if outcome.status.samples == 0 || !is_quick {
         return None;
     }
-    let report = load::load(&options.output, 0).ok()?;
-    verdict(&report, &|_| true)
+    load::load(&options.output, 0).ok()
+}
+
+/// What the trace says in a sentence.
+fn found(report: &Report) -> Option<String> {
+    verdict(report, &|_| true)
 }
 
 /// What recording cost the program, as far as it is known.

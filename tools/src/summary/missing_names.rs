@@ -1,0 +1,283 @@
+//! Which code has no names, and what would give it some: packages with debug files, servers, switches of runtimes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stackbeat_model::{GENERATED, ThreadIndex};
+
+use crate::summary::functions::functions;
+use crate::summary::labels::gap_cpu_ns;
+use crate::summary::load::Report;
+use crate::summary::sort_key::SortKey;
+use crate::terminal::clean;
+use crate::units::percent;
+
+/// Modules that are named.
+const MOST: usize = 3;
+/// Least part of the running time that is worth a word.
+const WORTH: f64 = 0.01;
+
+/// What is known of the system that shows the trace.
+#[derive(Debug)]
+pub(crate) struct System {
+    /// Of each package the list of its files: `/var/lib/dpkg/info`.
+    packages: PathBuf,
+    /// Servers were asked for debug files.
+    has_servers: bool,
+}
+
+impl System {
+    /// This one.
+    pub(crate) fn this() -> System {
+        System {
+            packages: "/var/lib/dpkg/info".into(),
+            has_servers: env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()),
+        }
+    }
+}
+
+/// Lines for people; none where names are not worth a word.
+pub(crate) fn lines(
+    report: &Report,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    system: &System,
+) -> Vec<String> {
+    let names = &report.metadata.functions;
+    let rows = functions(&report.profile, wanted, SortKey::SelfTime);
+    let running = rows.iter().map(|row| row.own.running_ns());
+    let whole = running.fold(0, u64::saturating_add) + gap_cpu_ns(&report.profile, wanted);
+    // By module's path; of generated code by the program's name.
+    let (mut stripped, mut generated) = (BTreeMap::new(), BTreeMap::new());
+    for row in &rows {
+        let Some(function) = names.get(row.function.0 as usize) else {
+            continue;
+        };
+        let sum = match function.name.strip_prefix(GENERATED) {
+            Some(program) => generated.entry(program.trim_end_matches(']')),
+            None if is_nameless(&function.name, &function.module) => {
+                stripped.entry(&*function.module)
+            }
+            None => continue,
+        };
+        *sum.or_insert(0) += row.own.running_ns();
+    }
+    let heaviest = |sums: BTreeMap<_, u64>| {
+        let mut sums: Vec<(&str, u64)> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        sums.retain(|(_, ns)| *ns > 0 && *ns as f64 >= WORTH * whole as f64);
+        sums.truncate(MOST);
+        sums
+    };
+    let mut lines = stripped_lines(&heaviest(stripped), whole, system);
+    let modules = || names.iter().map(|function| function.module.as_str());
+    for (program, ns) in heaviest(generated) {
+        lines.push(format!(
+            "{} of the running time is generated code without names in {}: {}",
+            percent(ns, whole),
+            clean(program),
+            switch(program, &mut modules())
+        ));
+    }
+    lines
+}
+
+/// `libfoo.so.1+0x1240`
+fn is_nameless(name: &str, module: &str) -> bool {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    let rest = name.strip_prefix(file).filter(|_| !file.is_empty());
+    rest.is_some_and(|rest| rest.starts_with("+0x"))
+}
+
+fn stripped_lines(modules: &[(&str, u64)], whole: u64, system: &System) -> Vec<String> {
+    if modules.is_empty() {
+        return Vec::new();
+    }
+    let file_name = |path: &str| clean(path.rsplit('/').next().unwrap_or(path)).into_owned();
+    let shares = modules
+        .iter()
+        .map(|(path, ns)| format!("{} ({})", file_name(path), percent(*ns, whole)));
+    let shares = shares.collect::<Vec<_>>().join(", ");
+    let paths: Vec<&str> = modules.iter().map(|(path, _)| *path).collect();
+    let owners = owners(&paths, &system.packages);
+    let mut packages: Vec<String> = Vec::new();
+    let mut own: Vec<String> = Vec::new();
+    for path in &paths {
+        match owners.get(path) {
+            Some(package) if !packages.contains(&debug_package(package)) => {
+                packages.push(debug_package(package));
+            }
+            Some(_) => {}
+            None => own.push(file_name(path)),
+        }
+    }
+    let mut wishes = Vec::new();
+    if !packages.is_empty() {
+        let servers = match system.has_servers {
+            true => "",
+            false => " or set DEBUGINFOD_URLS",
+        };
+        wishes.push(format!("install {}{servers}", packages.join(", ")));
+    }
+    if !own.is_empty() {
+        wishes.push(format!(
+            "build {} without stripping symbols",
+            own.join(", ")
+        ));
+    }
+    vec![format!(
+        "no function names in {shares}: {}",
+        wishes.join("; ")
+    )]
+}
+
+/// The packages that these files are of, as far as dpkg knows.
+fn owners<'a>(paths: &[&'a str], packages: &Path) -> HashMap<&'a str, String> {
+    let mut owners = HashMap::new();
+    let files = fs::read_dir(packages).into_iter().flatten().flatten();
+    for list in files.map(|file| file.path()) {
+        if owners.len() == paths.len() {
+            break;
+        }
+        let name = list.file_name().and_then(|name| name.to_str());
+        let Some(package) = name.and_then(|name| name.strip_suffix(".list")) else {
+            continue;
+        };
+        let Ok(text) = fs::read_to_string(&list) else {
+            continue;
+        };
+        for path in paths {
+            // Packages still call /usr/lib by the link /lib.
+            let linked = path.strip_prefix("/usr").unwrap_or(path);
+            if text.lines().any(|line| line == *path || line == linked) {
+                let plain = package.split(':').next().unwrap_or(package);
+                owners.insert(*path, plain.to_owned());
+            }
+        }
+    }
+    owners
+}
+
+/// The package with the debug files of another one: Debian makes `-dbgsym` for all but a few.
+fn debug_package(package: &str) -> String {
+    match package {
+        "libc6" => "libc6-dbg".to_owned(),
+        package => format!("{package}-dbgsym"),
+    }
+}
+
+/// How a runtime is told to name its code.
+fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>) -> String {
+    const BY_LIBRARY: [(&str, &str); 3] = [
+        ("libjvm.so", "java"),
+        ("libcoreclr.so", "dotnet"),
+        ("libruby", "ruby"),
+    ];
+    let known = ["java", "node", "ruby", "dotnet", "php"];
+    let by_name = known
+        .iter()
+        .find(|name| program.starts_with(**name))
+        .copied();
+    let runtime = by_name.or_else(|| {
+        let files: Vec<&str> = modules
+            .map(|path| path.rsplit('/').next().unwrap_or(path))
+            .collect();
+        let loaded = |library: &str| files.iter().any(|file| file.starts_with(library));
+        BY_LIBRARY
+            .iter()
+            .find(|(library, _)| loaded(library))
+            .map(|(_, runtime)| *runtime)
+    });
+    match runtime {
+        Some("java") => {
+            "run it with -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit (JDK 17), or load a perf-map agent"
+        }
+        Some("node") => "record it without --no-runtime-options, or run it with --perf-basic-prof",
+        Some("ruby") => "run it with --yjit-perf (Ruby 3.3)",
+        Some("dotnet") => "set DOTNET_PerfMapEnabled=1",
+        Some("php") => "run it with -d opcache.jit_debug=16",
+        _ => "its compiler has to write /tmp/perf-PID.map",
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(folder: &Path, has_servers: bool) -> System {
+        let list = |package: &str, files: &str| {
+            fs::write(folder.join(format!("{package}.list")), files).expect("writes");
+        };
+        list("coreutils", "/.\n/usr/bin\n/usr/bin/sort\n");
+        list("libc6:amd64", "/lib/x86_64-linux-gnu/libc.so.6\n");
+        System {
+            packages: folder.to_owned(),
+            has_servers,
+        }
+    }
+
+    #[test]
+    fn three_modules_are_named_with_what_would_name_their_functions() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let asked = system(folder.path(), false);
+        let modules = [
+            ("/usr/bin/sort", 600),
+            ("/usr/lib/x86_64-linux-gnu/libc.so.6", 200),
+            ("/srv/app", 100),
+        ];
+        assert_eq!(
+            stripped_lines(&modules, 1000, &asked),
+            [
+                "no function names in sort (60.0 %), libc.so.6 (20.0 %), app (10.0 %): install coreutils-dbgsym, libc6-dbg \
+              or set DEBUGINFOD_URLS; build app without stripping symbols"
+            ]
+        );
+        assert_eq!(
+            stripped_lines(&modules[..1], 1000, &system(folder.path(), true)),
+            ["no function names in sort (60.0 %): install coreutils-dbgsym"]
+        );
+        assert_eq!(
+            stripped_lines(&modules[2..], 1000, &system(folder.path(), true)),
+            ["no function names in app (10.0 %): build app without stripping symbols"]
+        );
+        assert!(stripped_lines(&[], 1000, &asked).is_empty());
+    }
+
+    #[test]
+    fn a_report_counts_what_ran_without_a_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut report = crate::testing::report();
+        let asked = system(folder.path(), false);
+        let said = lines(&report, &|_| true, &asked);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].starts_with("no function names in shop (16.5 %): build shop"),
+            "{said:?}"
+        );
+        for function in &mut report.metadata.functions {
+            if function.name.starts_with("shop+0x") {
+                function.name = "[JIT java]".into();
+            }
+        }
+        let said = lines(&report, &|_| true, &asked);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(
+            said[0].starts_with("16.5 % of the running time is generated code without names in java: run it with -XX:"),
+            "{said:?}"
+        );
+        assert!(lines(&report, &|_| false, &asked).is_empty());
+    }
+
+    #[test]
+    fn runtimes_are_known_by_name_or_library() {
+        let none: [&str; 0] = [];
+        let switch = |program, modules: &[&str]| switch(program, &mut modules.iter().copied());
+        assert!(switch("node", &none).contains("--perf-basic-prof"));
+        assert!(switch("ruby3.1", &none).contains("--yjit-perf"));
+        assert!(switch("php8.2", &none).contains("opcache.jit_debug"));
+        assert!(switch("shop-server", &["/srv/libcoreclr.so"]).contains("DOTNET_PerfMapEnabled=1"));
+        assert!(switch("luajit", &["/usr/lib/libc.so.6"]).contains("perf-PID.map"));
+    }
+}
