@@ -20,7 +20,8 @@ class Tables {
     const names = [...document.querySelectorAll("[data-name]")].filter((span) => span.offsetParent);
     if (names.length === 0) return;
     const cell = names[0].closest("td"), style = getComputedStyle(cell), c = document.createElement("canvas").getContext("2d");
-    c.font = style.font;
+    // `style.font` is empty where figures are of one width.
+    c.font = `${style.fontSize} ${style.fontFamily}`;
     const letter = c.measureText("abcdefghij_:ABCDEmnoil").width / 22;
     const room = cell.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     // All widths are read before the first text changes.

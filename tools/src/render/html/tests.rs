@@ -158,6 +158,28 @@ fn names_for_little_room_are_those_of_the_tables() {
         let expected: Vec<_> = rooms.map(|room| short_names::fit(name, room)).collect();
         assert_eq!(forms, json!(expected), "{name}");
     }
+    // The table of functions shows what fits, and cuts nothing that it shows.
+    let mut shown = Vec::new();
+    for room in (380..=620).step_by(20) {
+        let rows = b.evaluate(&format!(
+            "(() => {{ page.open('functions');
+              const names = [...document.querySelectorAll('[data-name]')].filter((s) => s.offsetParent);
+              const td = names[0].closest('td'), table = td.closest('table');
+              table.style.width = `${{table.offsetWidth - td.offsetWidth + {room}}}px`;
+              page.tables.fitNames();
+              return names.map((s) => [s.textContent, s.closest('td').scrollWidth > s.closest('td').clientWidth]); }})()"
+        ));
+        for row in rows.as_array().expect("rows") {
+            assert_eq!(row[1], json!(false), "{room}: {row}");
+            shown.push(row[0].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    for form in [
+        "std::map::operator[]",
+        "std::map<std::string, std::vector<int>>::operator[]",
+    ] {
+        assert!(shown.iter().any(|name| name == form), "{form}");
+    }
     assert_eq!(b.complaints, Vec::<String>::new());
 }
 
