@@ -11,7 +11,7 @@ pub use fit::fit;
 pub use simplify::simplify;
 
 /// Longer names, and those that nest deeper, stay as they are.
-const LONGEST: usize = 16 << 10;
+const LONGEST: usize = 8 << 10;
 const MOST_NESTING: usize = 64;
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ function shorterNames(name) {
   forms.qualified = 1;
   shorterNamesKnown.set(name, forms);
   const brackets = bracketsOf(name);
-  if (name.length > 16384 || brackets.depth > 64) return forms;
+  if (name.length > 8192 || brackets.depth > 64) return forms;
   const add = (form) => { if (form.length < forms[forms.length - 1].length) forms.push(form); };
   const stub = name.endsWith("@plt") ? "@plt" : "";
   const body = name.slice(0, beforeParameters(name.slice(0, name.length - stub.length), brackets));
