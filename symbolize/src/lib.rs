@@ -49,6 +49,9 @@ pub trait DebugSource: std::fmt::Debug + Send + Sync {
     /// asks all the while, says no.
     fn debug_file(&self, build_id: &[u8], goes_on: &mut dyn FnMut() -> bool) -> Option<PathBuf>;
 
+    /// What it fetches at this moment, for people.
+    fn under_way(&self) -> Option<String>;
+
     /// What went wrong so far, for people.
     fn complaints(&self) -> Vec<String>;
 }

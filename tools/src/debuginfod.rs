@@ -12,11 +12,13 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use stackbeat_symbolize::{DebugSource, is_file_of_build};
+
+use crate::units;
 
 /// Bytes that a server has to send within `DEBUGINFOD_TIMEOUT`.
 const LEAST_BYTES: u64 = 100 << 10;
@@ -38,6 +40,8 @@ pub(crate) struct Debuginfod {
     most_s: Option<u64>,
     most_bytes: u64,
     curl: PathBuf,
+    /// Servers that are sending, and where to.
+    under_way: Mutex<Vec<(String, PathBuf)>>,
 }
 
 #[derive(Debug)]
@@ -88,6 +92,7 @@ impl Debuginfod {
             most_s: number("DEBUGINFOD_MAXTIME"),
             most_bytes: number("DEBUGINFOD_MAXSIZE").unwrap_or(MOST_BYTES),
             curl: "curl".into(),
+            under_way: Mutex::default(),
         })
     }
 
@@ -188,7 +193,11 @@ impl DebugSource for Debuginfod {
                 .prefix("debuginfo.")
                 .tempfile_in(&folder)
                 .ok()?;
-            match self.fetch(&url, partial.path(), goes_on) {
+            let under_way = (server.url.clone(), partial.path().to_owned());
+            locked(&self.under_way).push(under_way);
+            let fetched = self.fetch(&url, partial.path(), goes_on);
+            locked(&self.under_way).retain(|(_, path)| path != partial.path());
+            match fetched {
                 Fetched::File if is_file_of_build(partial.path(), build_id) => {
                     return partial.persist(&kept).ok().map(|_| kept);
                 }
@@ -212,6 +221,16 @@ impl DebugSource for Debuginfod {
             let _ = fs::write(&kept, "");
         }
         None
+    }
+
+    fn under_way(&self) -> Option<String> {
+        let under_way = locked(&self.under_way);
+        let (url, path) = under_way.first()?;
+        let bytes = fs::metadata(path).map_or(0, |file| file.len());
+        Some(format!(
+            "{} of debug information from {url}",
+            units::bytes(bytes)
+        ))
     }
 
     fn complaints(&self) -> Vec<String> {
@@ -238,15 +257,16 @@ impl Debuginfod {
 
 impl Server {
     fn failure(&self) -> Option<String> {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        locked(&self.failure).clone()
     }
 
     fn fails(&self, why: String) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *locked(&self.failure) = Some(why);
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends a process of ours.
@@ -363,6 +383,7 @@ mod tests {
             most_s: None,
             most_bytes: 1 << 20,
             curl: "curl".into(),
+            under_way: Mutex::default(),
         }
     }
 
@@ -489,8 +510,11 @@ mod tests {
         let mut asked = 0;
         let file = patient.debug_file(&ID, &mut || {
             asked += 1;
+            let said = patient.under_way().expect("it fetches");
+            assert!(said.ends_with(&slow.url), "{said}");
             asked < 10
         });
+        assert_eq!(patient.under_way(), None);
         assert_eq!(file, None);
         assert!(began.elapsed() < Duration::from_secs(5));
         assert_eq!(patient.complaints(), Vec::<String>::new());

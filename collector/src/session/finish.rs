@@ -392,6 +392,7 @@ pub(crate) fn add_names(
         progress(&Progress::Symbolizing {
             done: p.addresses_done as u64,
             total: p.addresses as u64,
+            fetching: (debug_source.as_ref()).and_then(|source| source.under_way()),
         });
         !leave()
     };

@@ -332,6 +332,8 @@ pub enum Progress {
         done: u64,
         /// Of how many.
         total: u64,
+        /// What is fetched from a server at this moment.
+        fetching: Option<String>,
     },
 }
 

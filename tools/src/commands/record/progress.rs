@@ -72,8 +72,14 @@ impl Display {
             Progress::WaitingForChildren { processes } => {
                 self.draw(&format!("waiting for {processes} child processes"));
             }
-            Progress::Symbolizing { done, total } => {
-                self.draw(&format!("looking up names: {done} of {total}"));
+            Progress::Symbolizing {
+                done,
+                total,
+                fetching,
+            } => {
+                let fetching = fetching.as_ref().map(|what| format!("; {what}"));
+                let fetching = fetching.unwrap_or_default();
+                self.draw(&format!("looking up names: {done} of {total}{fetching}"));
             }
         }
     }
