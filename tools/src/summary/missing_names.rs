@@ -83,9 +83,11 @@ pub(crate) fn lines(
     lines
 }
 
-/// `libfoo.so.1+0x1240`
+/// `libfoo.so.1+0x1240`, in a file.
 fn is_nameless(name: &str, module: &str) -> bool {
-    let file = module.rsplit('/').next().unwrap_or(module);
+    let Some((_, file)) = module.rsplit_once('/') else {
+        return false;
+    };
     let rest = name.strip_prefix(file).filter(|_| !file.is_empty());
     rest.is_some_and(|rest| rest.starts_with("+0x"))
 }
@@ -104,12 +106,16 @@ fn stripped_lines(modules: &[(&str, u64)], whole: u64, system: &System) -> Vec<S
     let mut packages: Vec<String> = Vec::new();
     let mut own: Vec<String> = Vec::new();
     for path in &paths {
-        match owners.get(path) {
-            Some(package) if !packages.contains(&debug_package(package)) => {
-                packages.push(debug_package(package));
+        let package = match owners.get(path) {
+            Some(package) => debug_package(package),
+            None if is_of_system(path) => format!("the debug package of {}", file_name(path)),
+            None => {
+                own.push(file_name(path));
+                continue;
             }
-            Some(_) => {}
-            None => own.push(file_name(path)),
+        };
+        if !packages.contains(&package) {
+            packages.push(package);
         }
     }
     let mut wishes = Vec::new();
@@ -130,6 +136,12 @@ fn stripped_lines(modules: &[(&str, u64)], whole: u64, system: &System) -> Vec<S
         "no function names in {shares}: {}",
         wishes.join("; ")
     )]
+}
+
+/// Whether a package has brought a file, on whatever system it was recorded.
+fn is_of_system(path: &str) -> bool {
+    let folders = ["/usr/", "/lib", "/bin/", "/sbin/"];
+    folders.iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/usr/local/")
 }
 
 /// The packages that these files are of, as far as dpkg knows.
@@ -191,7 +203,8 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>) -> String {
     });
     match runtime {
         Some("java") => {
-            "run it with -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit (JDK 17), or load a perf-map agent"
+            "run it with -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, or say `jcmd PID Compiler.perfmap` \
+             before the recording ends (JDK 17)"
         }
         Some("node") => "record it without --no-runtime-options, or run it with --perf-basic-prof",
         Some("ruby") => "run it with --yjit-perf (Ruby 3.3)",
@@ -241,6 +254,12 @@ mod tests {
         assert_eq!(
             stripped_lines(&modules[2..], 1000, &system(folder.path(), true)),
             ["no function names in app (10.0 %): build app without stripping symbols"]
+        );
+        assert_eq!(
+            stripped_lines(&[("/usr/lib64/libx.so.1", 100)], 1000, &asked),
+            [
+                "no function names in libx.so.1 (10.0 %): install the debug package of libx.so.1 or set DEBUGINFOD_URLS"
+            ]
         );
         assert!(stripped_lines(&[], 1000, &asked).is_empty());
     }
