@@ -19,10 +19,10 @@ pub(crate) mod nodes;
 mod sample_rows;
 mod scan;
 pub(crate) mod seen_waits;
-pub(crate) mod system;
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::ids::{Upid, Utid};
@@ -35,6 +35,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::{self, SampleRow};
 use stackbeat_proto::v1::{self, packet};
 
+use crate::host::Host;
 use crate::writer::encode;
 pub(crate) use sample_rows::clock_packet;
 use stackbeat_symbolize::Wanted;
@@ -44,7 +45,6 @@ use decode_record::Record;
 use lifecycle::{Changed, Lifecycle};
 use methods::Methods;
 use nodes::Nodes;
-use system::System;
 
 /// Bytes of encoded samples after which a pass stores what it has: bounds the memory of a pass.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -119,7 +119,7 @@ struct Batch {
 /// The state of draining one mapping.
 #[derive(Debug)]
 pub(crate) struct Drainer {
-    system: Box<dyn System>,
+    host: Arc<dyn Host>,
     source: ClockSource,
     pub converter: Converter,
     newest_cycles: u64,
@@ -147,14 +147,14 @@ pub(crate) struct Drainer {
 impl Drainer {
     /// Begins with the first reading of the clocks.
     pub(crate) fn new(
-        system: Box<dyn System>,
+        host: Arc<dyn Host>,
         source: ClockSource,
         first: &Snapshot,
         unit_ns: u32,
         compress: bool,
     ) -> Drainer {
         let mut drainer = Drainer {
-            system,
+            host,
             source,
             converter: Converter::new(),
             newest_cycles: 0,
@@ -178,14 +178,14 @@ impl Drainer {
 
     /// A drainer that goes on after a partial trace, over a mapping that nobody writes to any more.
     pub(crate) fn after(
-        system: Box<dyn System>,
+        host: Arc<dyn Host>,
         source: ClockSource,
         converter: Converter,
         seed: lifecycle::Seed,
         unit_ns: u32,
     ) -> Drainer {
         Drainer {
-            system,
+            host,
             source,
             converter,
             // There is no later reading of the clocks to wait for.
@@ -248,7 +248,7 @@ impl Drainer {
     ) -> io::Result<()> {
         let snapshot = self.take_snapshot();
         self.lifecycle
-            .poll(mapping, &self.converter, &snapshot, changed, &*self.system);
+            .poll(mapping, &self.converter, &snapshot, changed, &*self.host);
         let waiting = self.waiting(mapping);
         if waiting
             .iter()
@@ -256,7 +256,7 @@ impl Drainer {
         {
             // A process that came after the poll and has records already: it goes into the file before them.
             self.lifecycle
-                .meet_newcomers(mapping, &self.converter, &snapshot, &*self.system);
+                .meet_newcomers(mapping, &self.converter, &snapshot, &*self.host);
         }
         let mut batch = Batch::default();
         if keep == Keep::Nothing {
@@ -282,7 +282,7 @@ impl Drainer {
         // Everything of the threads that had ended before the copying is stored.
         self.lifecycle.conclude(mapping, &self.converter);
         self.flush(mapping, sink, &mut batch)?;
-        self.lifecycle.release(mapping, keep, &*self.system);
+        self.lifecycle.release(mapping, keep, &*self.host);
         self.forget_the_ended(snapshot.monotonic_ns, keep);
         Ok(())
     }
@@ -326,7 +326,7 @@ impl Drainer {
     /// Queues the ends of those that live on. Follow with [`Drainer::flush_queue`].
     pub(crate) fn conclude_living(&mut self, mapping: &Mapping) {
         self.lifecycle
-            .conclude_living(mapping, &self.converter, &*self.system);
+            .conclude_living(mapping, &self.converter, &*self.host);
     }
 
     /// Stores what was queued.
@@ -383,7 +383,7 @@ impl Drainer {
                 .note_thread(mapping, &drained, &self.converter);
             let mut rest = &words[..];
             while let Ok(Some(record)) = decode_record::next(&mut rest) {
-                self.lifecycle.take(&drained, record, &*self.system);
+                self.lifecycle.take(&drained, record, &*self.host);
             }
         }
         self.words = words;
@@ -429,7 +429,7 @@ impl Drainer {
                     }
                     Record::Wait(wait) => events.push(self.wait(drained.utid, &wait)),
                     Record::Wake(wake) => events.push(self.wake(drained.utid, &wake)),
-                    other => self.lifecycle.take(&drained, other, &*self.system),
+                    other => self.lifecycle.take(&drained, other, &*self.host),
                 }
             }
             samples.push((drained.utid, rows));
@@ -496,7 +496,7 @@ impl Drainer {
                 }
                 Record::Wait(wait) => wakeups.push(self.wait(drained.utid, &wait)),
                 Record::Wake(wake) => wakeups.push(self.wake(drained.utid, &wake)),
-                other => self.lifecycle.take(&drained, other, &*self.system),
+                other => self.lifecycle.take(&drained, other, &*self.host),
             }
         }
         let end = drained

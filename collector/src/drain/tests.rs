@@ -13,7 +13,7 @@ use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thre
 use stackbeat_proto::stream::PacketReader;
 
 use super::*;
-use crate::linux::system::Linux;
+use crate::linux::host::Linux;
 
 /// What was stored; refuses as often as it is asked to.
 #[derive(Default)]
@@ -93,8 +93,8 @@ impl World {
 
     fn drainer(&self) -> Drainer {
         let first = Snapshot::take(ClockSource::Monotonic);
-        let system = Box::new(Linux::of_session(b"", Pid(0)));
-        Drainer::new(system, ClockSource::Monotonic, &first, 1, false)
+        let host = Arc::new(Linux::of_session(b"", Pid(0)));
+        Drainer::new(host, ClockSource::Monotonic, &first, 1, false)
     }
 
     fn thread(&self) -> Thread<'_> {
@@ -180,7 +180,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
         &drainer.converter,
         &snapshot,
         Changed::All,
-        &*drainer.system,
+        &*drainer.host,
     );
     assert!(drainer.waiting(&world.mapping).len() == 1);
     // Behind the back of a pass that has read the pool already.
@@ -190,7 +190,7 @@ fn a_thread_that_ends_while_newcomers_are_met_loses_nothing() {
         &world.mapping,
         &drainer.converter,
         &snapshot,
-        &*drainer.system,
+        &*drainer.host,
     );
     drainer
         .lifecycle

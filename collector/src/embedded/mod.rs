@@ -2,6 +2,7 @@
 //! be no process beside it. Nothing here knows how the library with it was loaded.
 //!
 //! - here: the session from its begin to its end
+//! - `host`: its surroundings
 //! - `threads`: threads that are none of the program's
 //! - `wanted`: what to record and how, as it is handed over
 //! - [`leftovers`]: what a killed one has left
@@ -13,6 +14,7 @@
 //! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
 //! them, and it allocates from memory of its own (the library's global allocator).
 
+mod host;
 pub mod leftovers;
 mod threads;
 mod wanted;
@@ -29,15 +31,15 @@ use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 
 use crate::linux::off_cpu;
-use crate::linux::sampler::{Sampler, kernel_clock};
-use crate::linux::system::Linux;
-use crate::linux::ticker;
+use crate::linux::thread_clock;
+use crate::sampler::{Sampler, ticker};
 use crate::session::clocks::{now_ns, own_cpu};
 use crate::session::error::RecordError;
 use crate::session::finish::{Ended, Finisher};
 use crate::session::open::{Opened, Opening};
 use crate::session::options::{ClockChoice, Outcome};
 use crate::session::shared::{Place, Shared};
+use host::Inside;
 use threads::Waiting;
 
 pub use wanted::Wanted;
@@ -157,12 +159,12 @@ fn run(
     if let Some(previous) = previous {
         leftovers::number_output(&mut options.output, previous);
     }
-    options.clock = match kernel_clock::probe_timers() {
+    options.clock = match thread_clock::probe_timers() {
         // Whoever does not compute costs nothing then.
         Ok(_) => ClockChoice::Timer,
         Err(_) => ClockChoice::Tick,
     };
-    let chosen = kernel_clock::choose(&options)?;
+    let chosen = thread_clock::choose(&options)?;
     let cpu_before = own_cpu();
     let own_pid = Pid(std::process::id());
     let mut warnings = Vec::new();
@@ -178,14 +180,15 @@ fn run(
         drain_thread,
         start,
         mapping_name,
+        host,
         ..
     } = opening.open(
         |_| None,
-        |mapping_name| Box::new(Linux::of_session(mapping_name, own_pid)),
+        |mapping_name| Arc::new(Inside::new(mapping_name, own_pid)),
         &mut warnings,
         &mut |_| {},
     )?;
-    let sampler = Sampler::new(true, &mapping_name);
+    let sampler = Sampler::new(true, host);
     let of_ticker = Arc::clone(&shared);
     let budget = options.budget();
     let ticker = ticker.run(move || ticker::run(&of_ticker, sampler, budget, false, cpu_before));

@@ -12,11 +12,12 @@ use stackbeat_core::shm::{registry, signal_gate};
 use stackbeat_core::sync::Ordering;
 
 use super::attach::{self, Target};
-use super::procfs::{self, Identity, Watch};
+use super::procfs::{self, Watch};
 use super::record::{Subject, Teller, begin};
 use super::sharing::{Place, give};
 use super::transfers::Transfers;
 use super::{descendants, find_program};
+use crate::host::Whose;
 use crate::session::attach_error::AttachError;
 use crate::session::clocks::now_ns;
 use crate::session::error::{RecordError, Warning};
@@ -240,7 +241,7 @@ fn leave(
     for (_, entry) in registry::processes(mapping) {
         let process = entry.pid();
         if entry.state.load(Ordering::Acquire) != entry_state::LIVE
-            || procfs::identify(process, name, Pid(0)) != Identity::Ours
+            || procfs::identify(process, name, Pid(0)) != Whose::Ours
         {
             continue;
         }

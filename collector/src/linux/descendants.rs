@@ -7,8 +7,9 @@ use std::path::Path;
 use stackbeat_core::ids::Pid;
 
 use super::attach::{self, Target};
-use super::procfs::{self, Identity};
+use super::procfs;
 use super::sharing::give;
+use crate::host::Whose;
 use crate::session::attach_error::AttachError;
 use crate::session::error::Warning;
 use crate::session::options::Descendants;
@@ -53,7 +54,7 @@ pub(super) fn attach(
         for pid in of(target.pid) {
             // Children of those that take part already take part from their fork on.
             if !met.insert(pid)
-                || procfs::identify(pid, name.as_encoded_bytes(), Pid(0)) == Identity::Ours
+                || procfs::identify(pid, name.as_encoded_bytes(), Pid(0)) == Whose::Ours
             {
                 continue;
             }

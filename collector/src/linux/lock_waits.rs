@@ -18,7 +18,8 @@ use stackbeat_core::shm::registry;
 use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_proto::v1::{self, packet};
 
-use super::procfs::{self, Identity};
+use super::procfs;
+use crate::host::Whose;
 use crate::linux::remote_unwind::{self, Place, Process, Walker};
 use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
@@ -151,7 +152,7 @@ impl LockWaits {
         let open = || {
             // Numbers of another pid namespace are somebody else's here.
             let who = procfs::identify(pid, name, Pid(std::process::id()));
-            (who == Identity::Ours)
+            (who == Whose::Ours)
                 .then(|| remote_unwind::memory(pid).ok())
                 .flatten()
         };

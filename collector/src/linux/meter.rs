@@ -22,8 +22,9 @@ use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::packet;
 
-use super::procfs::{self, Identity, process_clock};
+use super::procfs::{self, process_clock};
 use crate::drain::counters::Counters;
+use crate::host::Whose;
 use crate::session::activity::Part;
 use crate::session::clocks::now_ns;
 use crate::session::kept::Kept;
@@ -163,7 +164,7 @@ impl Reader {
                     if process.stat.is_none() && !process.is_foreign {
                         let name = &self.mapping_name;
                         let who = procfs::identify(pid, name, Pid(std::process::id()));
-                        process.is_foreign = who == Identity::Foreign;
+                        process.is_foreign = who == Whose::Foreign;
                     }
                     if process.is_foreign {
                         continue;

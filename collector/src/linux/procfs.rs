@@ -11,7 +11,7 @@ use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 use stackbeat_symbolize::paths;
 
-use crate::drain::system::name_of_file;
+use crate::host::{Scheduled, Whose, name_of_file};
 
 /// Notices the end of a process.
 #[derive(Debug)]
@@ -39,28 +39,17 @@ impl Watch {
     }
 }
 
-/// Who has a pid that an agent named. An agent in a pid namespace of its own (a sandbox) names a number
-/// that means somebody else here, or nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
-    /// A process that has the session's mapping mapped. Of one that does not let us look: that it descends from
-    /// such a process, or from `first_pid`, in our pid namespace.
-    Ours,
-    /// Another process: the agent's number is not ours.
-    Foreign,
-    /// Nobody, a process that has just ended, or one that may be anybody: it does not let us look.
-    Gone,
-}
-
-/// Who has this pid. `mapping` is the file name of the session's mapping; `first_pid` that of the
+/// Who has this pid. An agent in a pid namespace of its own (a sandbox) names a number that means somebody else here, or nobody. Ours is who
+/// has the session's mapping mapped; of those that do not let us look, who descends from such a process, or from `first_pid`, in our pid
+/// namespace. `mapping` is the file name of the session's mapping; `first_pid` that of the
 /// program: kernels count pids up, so that one of its descendants has a lower one only after the
 /// numbers have begun anew; and none has started before.
-pub(super) fn identify(pid: Pid, mapping: &[u8], first_pid: Pid) -> Identity {
+pub(super) fn identify(pid: Pid, mapping: &[u8], first_pid: Pid) -> Whose {
     let maps = match fs::read(format!("/proc/{pid}/maps")) {
         // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             if is_descendant(pid, mapping, first_pid) {
-                return Identity::Ours;
+                return Whose::Ours;
             }
             Vec::new()
         }
@@ -70,15 +59,15 @@ pub(super) fn identify(pid: Pid, mapping: &[u8], first_pid: Pid) -> Identity {
         let wrapped = last_pid().is_none_or(|last| last < first_pid);
         let is_older = (pid < first_pid && !wrapped) || has_started_before(pid, first_pid);
         return if is_kernel_thread(pid) || is_older {
-            Identity::Foreign
+            Whose::Foreign
         } else {
-            Identity::Gone
+            Whose::Gone
         };
     }
     if is_mapped(&maps, mapping) {
-        Identity::Ours
+        Whose::Ours
     } else {
-        Identity::Foreign
+        Whose::Foreign
     }
 }
 
@@ -447,16 +436,6 @@ pub(super) fn seccomp_filters(pid: Pid) -> u32 {
 }
 
 /// What the scheduler has counted of a thread (Documentation/scheduler/sched-stats.rst).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Scheduled {
-    /// Time on a processor and time ready for one, ns.
-    pub run_ns: u64,
-    pub ready_ns: u64,
-    /// How often it was put on a processor.
-    pub times: u64,
-}
-
-/// What the scheduler has counted of a thread.
 ///
 /// # Errors
 ///
@@ -532,13 +511,13 @@ mod tests {
         let own = Pid(std::process::id());
         let executable = std::env::current_exe().expect("own path");
         let name = executable.file_name().expect("a name").as_encoded_bytes();
-        assert_eq!(identify(own, name, own), Identity::Ours);
-        assert_eq!(identify(own, b"no such mapping", own), Identity::Foreign);
+        assert_eq!(identify(own, name, own), Whose::Ours);
+        assert_eq!(identify(own, b"no such mapping", own), Whose::Foreign);
         // The kernel's own threads map nothing, and were there long before the program.
-        assert_eq!(identify(Pid(2), name, own), Identity::Foreign);
+        assert_eq!(identify(Pid(2), name, own), Whose::Foreign);
         let mut child = std::process::Command::new("true").spawn().expect("started");
         child.wait().expect("waited");
-        assert_eq!(identify(Pid(child.id()), name, own), Identity::Gone);
+        assert_eq!(identify(Pid(child.id()), name, own), Whose::Gone);
     }
 
     #[test]

@@ -19,17 +19,17 @@ use stackbeat_core::sync::Ordering;
 
 use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
+use super::host::Linux;
 use super::lock_waits::LockWaits;
 use super::meter::Meter;
 use super::off_cpu::OffCpuSampler;
 use super::runtime_options::{self, Extension};
-use super::sampler::{Sampler, kernel_clock};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
-use super::system::Linux;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
-use super::{systrace, ticker};
+use super::{systrace, thread_clock};
+use crate::sampler::{Sampler, ticker};
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
 use crate::session::control::{self, Server, Session};
@@ -62,7 +62,7 @@ struct Exit {
 /// # Errors
 /// Why not, and what to do about it.
 pub fn probe_kernel_clock() -> Result<(), WhyNot> {
-    kernel_clock::probe()
+    thread_clock::probe()
 }
 
 /// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between two samples, ns.
@@ -70,7 +70,7 @@ pub fn probe_kernel_clock() -> Result<(), WhyNot> {
 /// # Errors
 /// Why not.
 pub fn probe_cpu_timers() -> Result<u64, WhyNot> {
-    kernel_clock::probe_timers()
+    thread_clock::probe_timers()
 }
 
 /// Records one run of a program. Returns when the program has ended and the trace is complete.
@@ -247,7 +247,7 @@ pub(super) fn begin(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Setup, RecordError> {
     let cpu_before = clocks::own_cpu();
-    let chosen = kernel_clock::choose(options)?;
+    let chosen = thread_clock::choose(options)?;
     let opening = Opening {
         options,
         chosen: &chosen,
@@ -262,9 +262,10 @@ pub(super) fn begin(
         start,
         session_id,
         mapping_name,
+        host,
     } = opening.open(
         |mapping| systrace::prepare(options, mapping),
-        |mapping_name| Box::new(Linux::of_session(mapping_name, subject.first_pid)),
+        |mapping_name| Arc::new(Linux::of_session(mapping_name, subject.first_pid)),
         warnings,
         progress,
     )?;
@@ -272,7 +273,7 @@ pub(super) fn begin(
 
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
-    let sampler = Sampler::new(options.interrupt_running, mapping_name);
+    let sampler = Sampler::new(options.interrupt_running, host);
     if options.count_calls {
         ticker::count_all_calls(&shared);
     }

@@ -27,8 +27,9 @@ use stackbeat_proto::v1;
 use stackbeat_proto::v1::unrecorded::Reason;
 
 use super::find_program::{self, Program};
-use super::procfs::{self, Identity};
+use super::procfs;
 use crate::drain::lifecycle::Since;
+use crate::host::Whose;
 use crate::session::clocks::now_ns;
 use crate::session::control::Session;
 use crate::session::error::Warning;
@@ -311,7 +312,7 @@ impl Tree {
                 let mapping = &self.session.mapping_name;
                 if self.members.contains_key(parent)
                     || (registered.contains_key(pid)
-                        && procfs::identify(*pid, mapping, program) == Identity::Ours)
+                        && procfs::identify(*pid, mapping, program) == Whose::Ours)
                     || orphans.contains(pid)
                 {
                     self.add(*pid, *parent, is_first);
@@ -384,12 +385,12 @@ impl Tree {
                 // One whose memory we may not read is not named.
                 match procfs::identify(pid, &self.session.mapping_name, program) {
                     _ if member.stretch.is_none() => true,
-                    Identity::Foreign => {
+                    Whose::Foreign => {
                         member.was_foreign = true;
                         false
                     }
-                    Identity::Ours => true,
-                    Identity::Gone => !member.was_foreign,
+                    Whose::Ours => true,
+                    Whose::Gone => !member.was_foreign,
                 }
             }
             None => false,

@@ -24,7 +24,7 @@ use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
 use crate::drain::{Drainer, Keep};
-use crate::linux::system::Linux;
+use crate::linux::host::Linux;
 use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
@@ -384,7 +384,7 @@ fn join(
     });
     let seed = std::mem::take(&mut partial.seed);
     let mut drainer = Drainer::after(
-        Box::new(Linux::of_the_dead()),
+        Arc::new(Linux::of_the_dead()),
         source,
         converter,
         seed,

@@ -16,7 +16,7 @@ use super::shared::{Place, Shared};
 use super::storage::{self, Storage};
 use super::trace_header;
 use crate::drain::Drainer;
-use crate::drain::system::System;
+use crate::host::Host;
 use crate::writer::Writer;
 
 /// A session before its threads.
@@ -29,6 +29,7 @@ pub(crate) struct Opened {
     pub session_id: [u8; 16],
     /// File name of the mapping.
     pub mapping_name: Vec<u8>,
+    pub host: Arc<dyn Host>,
 }
 
 /// What a session is opened with.
@@ -41,11 +42,11 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// `prepare` is given the mapping before anybody knows of it, `system` its file's name.
+    /// `prepare` is given the mapping before anybody knows of it, `host` its file's name.
     pub(crate) fn open(
         &self,
         prepare: impl FnOnce(&Mapping) -> Option<Warning>,
-        system: impl FnOnce(&[u8]) -> Box<dyn System>,
+        host: impl FnOnce(&[u8]) -> Arc<dyn Host>,
         warnings: &mut Vec<Warning>,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Opened, RecordError> {
@@ -92,8 +93,9 @@ impl Opening<'_> {
         let shared = Arc::new(Shared::new(mapping, self.place));
         let mapping_name = storage.path.file_name().unwrap_or_default();
         let mapping_name = mapping_name.as_encoded_bytes().to_vec();
+        let host = host(&mapping_name);
         let mut drainer = Drainer::new(
-            system(&mapping_name),
+            Arc::clone(&host),
             source,
             &start,
             time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
@@ -112,6 +114,7 @@ impl Opening<'_> {
             start,
             session_id,
             mapping_name,
+            host,
         })
     }
 }

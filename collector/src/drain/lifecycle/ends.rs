@@ -96,14 +96,14 @@ impl Lifecycle {
         &mut self,
         mapping: &Mapping,
         converter: &Converter,
-        system: &dyn System,
+        host: &dyn Host,
     ) {
         let threads = std::mem::take(&mut self.threads);
         self.now = (0, 0);
         for mut thread in threads.into_values() {
             let process = self.processes.get(&thread.upid());
             if !self.dead_world && !process.is_some_and(|p| p.is_foreign) {
-                self.bring_up_to_date(mapping, &mut thread, system);
+                self.bring_up_to_date(mapping, &mut thread, host);
             }
             self.end_thread(mapping, converter, &thread, false);
         }
@@ -111,7 +111,7 @@ impl Lifecycle {
 
     /// Reads what the kernel has counted of a thread that lives on: whether it ran, waited or was kept waiting
     /// after its last record.
-    fn bring_up_to_date(&self, mapping: &Mapping, thread: &mut Thread, system: &dyn System) {
+    fn bring_up_to_date(&self, mapping: &Mapping, thread: &mut Thread, host: &dyn Host) {
         let process = mapping.thread(thread.entry).and_then(|entry| {
             let index = entry.process.load(Ordering::Relaxed);
             mapping.process(index)
@@ -120,7 +120,7 @@ impl Lifecycle {
             return;
         };
         let (pid, tid) = (process.pid(), thread.tid());
-        let Some(usage) = system.usage(pid, tid) else {
+        let Some(usage) = host.usage(pid, tid) else {
             return;
         };
         // In another pid namespace these are somebody else's.
@@ -257,9 +257,9 @@ impl Lifecycle {
 
     /// What was concluded is stored: its entries may be used again. Where records are kept, some of
     /// these threads may come later: their ends stay known.
-    pub(crate) fn release(&mut self, mapping: &Mapping, keep: Keep, system: &dyn System) {
+    pub(crate) fn release(&mut self, mapping: &Mapping, keep: Keep, host: &dyn Host) {
         for thread in std::mem::take(&mut self.free_threads) {
-            if self.is_leaving(&thread, system) {
+            if self.is_leaving(&thread, host) {
                 self.free_threads.push(thread);
                 continue;
             }
@@ -282,12 +282,11 @@ impl Lifecycle {
 
     /// Whether the kernel still has a thread whose end is written. Without its entry the sampler would take it for one
     /// that no hook has registered.
-    fn is_leaving(&self, thread: &Concluded, system: &dyn System) -> bool {
+    fn is_leaving(&self, thread: &Concluded, host: &dyn Host) -> bool {
         let process = self.processes.get(&thread.upid);
         !self.dead_world
-            && process.is_some_and(|p| {
-                !p.ended && !p.is_foreign && system.has_thread(p.pid(), thread.tid)
-            })
+            && process
+                .is_some_and(|p| !p.ended && !p.is_foreign && host.has_thread(p.pid(), thread.tid))
     }
 
     /// The next process that ended long enough ago to be forgotten at this time, ns.

@@ -31,18 +31,18 @@ impl Lifecycle {
         converter: &Converter,
         now: &Snapshot,
         changed: Changed,
-        system: &dyn System,
+        host: &dyn Host,
     ) {
         self.polls += 1;
         self.now_ns = now.monotonic_ns;
-        let images = self.meet_processes(mapping, converter, now, system);
-        self.notice_ends_of_processes(mapping, converter, now, &images, system);
+        let images = self.meet_processes(mapping, converter, now, host);
+        self.notice_ends_of_processes(mapping, converter, now, &images, host);
         let changed = match std::mem::take(&mut self.ends_threads) {
             true => Changed::All,
             false => changed,
         };
         self.poll_threads(mapping, converter, now, changed, true);
-        self.read_names(system);
+        self.read_names(host);
         self.live_processes = self.processes.values().filter(|p| !p.ended).count() as u32;
     }
 
@@ -53,9 +53,9 @@ impl Lifecycle {
         mapping: &Mapping,
         converter: &Converter,
         now: &Snapshot,
-        system: &dyn System,
+        host: &dyn Host,
     ) {
-        self.meet_processes(mapping, converter, now, system);
+        self.meet_processes(mapping, converter, now, host);
         self.poll_threads(mapping, converter, now, Changed::All, false);
     }
 
@@ -65,7 +65,7 @@ impl Lifecycle {
         mapping: &Mapping,
         converter: &Converter,
         now: &Snapshot,
-        system: &dyn System,
+        host: &dyn Host,
     ) -> HashMap<Pid, Upid> {
         let mut images: HashMap<Pid, Upid> = HashMap::new();
         for (i, entry) in registry::processes(mapping) {
@@ -104,7 +104,7 @@ impl Lifecycle {
                 let start_ns = converter.to_ns(entry.start_cycles.load(Ordering::Relaxed));
                 self.pids.insert(upid, (pid, start_ns));
                 let is_foreign = !self.dead_world
-                    && system.is_foreign(pid)
+                    && host.whose(pid) == Whose::Foreign
                     && entry.state.load(Ordering::Acquire) == entry_state::LIVE;
                 if is_foreign {
                     return Process {
@@ -126,7 +126,7 @@ impl Lifecycle {
                     command_line,
                     executable,
                     started_as,
-                } = system.image(pid);
+                } = host.image(pid);
                 Process {
                     entry: i,
                     packet: v1::Process {
@@ -141,7 +141,7 @@ impl Lifecycle {
                         origin: origin.into(),
                         ..Default::default()
                     },
-                    watch: system.watch(pid),
+                    watch: host.watch(pid),
                     dirty: true,
                     ..Default::default()
                 }
@@ -181,7 +181,7 @@ impl Lifecycle {
         converter: &Converter,
         now: &Snapshot,
         images: &HashMap<Pid, Upid>,
-        system: &dyn System,
+        host: &dyn Host,
     ) {
         let (now_ns, dead_world) = (self.now_ns, self.dead_world);
         let past_ns = |ns| past_ns(ns, now_ns, dead_world);
@@ -194,7 +194,7 @@ impl Lifecycle {
                             && now.monotonic_ns - process.said_ended_ns > FOREIGN_END_NS
                     }
                     Some(watch) => watch.has_ended(),
-                    None => !system.exists(process.pid()),
+                    None => !host.exists(process.pid()),
                 };
             // An image that exec replaced is over when the next one has reported; one that is no
             // program of ours never does, and the end of the process ends both.
@@ -388,7 +388,7 @@ impl Lifecycle {
 
     /// Looks for the names that threads have given themselves, at first sight and at growing distances. What a
     /// thread says itself comes with its records.
-    fn read_names(&mut self, system: &dyn System) {
+    fn read_names(&mut self, host: &dyn Host) {
         for _ in 0..NAMES_PER_POLL {
             let Some(Reverse((poll, utid))) = self.names.peek().copied() else {
                 return;
@@ -414,7 +414,7 @@ impl Lifecycle {
             let Some(pid) = pid else {
                 continue;
             };
-            if let Some(name) = system.thread_name(pid, thread.tid())
+            if let Some(name) = host.thread_name(pid, thread.tid())
                 && name != thread.packet.name
             {
                 thread.packet.name = name;

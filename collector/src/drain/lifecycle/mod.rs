@@ -30,7 +30,7 @@ pub(crate) use seed::{Seed, SeedThread};
 use super::Keep;
 use super::crash::Crash;
 use super::decode_record::Record;
-use super::system::{Image, System, Watch, name_of_file};
+use crate::host::{Host, Image, Watch, Whose, name_of_file};
 use crate::writer::encode;
 use stackbeat_symbolize::Modules;
 

@@ -25,13 +25,13 @@ impl Lifecycle {
 
     /// A module's path as the program gave it to the dynamic linker may be relative to where the program
     /// was then; the kernel knows the whole.
-    fn absolute(&self, upid: Upid, path: String, start: u64, system: &dyn System) -> String {
+    fn absolute(&self, upid: Upid, path: String, start: u64, host: &dyn Host) -> String {
         if path.starts_with(['/', '[']) || path.is_empty() {
             return path;
         }
         self.processes
             .get(&upid)
-            .and_then(|process| system.mapped_file(process.pid(), start))
+            .and_then(|process| host.mapped_file(process.pid(), start))
             // By now something else may lie there.
             .filter(|found| found.rsplit('/').next() == path.rsplit('/').next())
             .or_else(|| {
@@ -68,7 +68,7 @@ impl Lifecycle {
     }
 
     /// A record that says something about a thread or its process. Saying it again changes nothing.
-    pub(crate) fn take(&mut self, drained: &Drained, record: Record, system: &dyn System) {
+    pub(crate) fn take(&mut self, drained: &Drained, record: Record, host: &dyn Host) {
         match record {
             Record::Module {
                 start,
@@ -83,7 +83,7 @@ impl Lifecycle {
                 if self.ended_processes.contains(&drained.upid) && !self.dead_world {
                     return;
                 }
-                let path = self.absolute(drained.upid, path, start, system);
+                let path = self.absolute(drained.upid, path, start, host);
                 let module = v1::Module {
                     upid: drained.upid.0,
                     epoch,

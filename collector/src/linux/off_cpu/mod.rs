@@ -24,8 +24,9 @@ use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
 use super::lock_waits::{self, LockWaits};
-use super::procfs::{self, Identity, InCall};
+use super::procfs::{self, InCall};
 use crate::drain::seen_waits::{Begin, SeenWait, Stack};
+use crate::host::Whose;
 use crate::linux::remote_unwind::{Place, Process, Walker};
 use crate::session::activity::Part;
 use crate::session::clocks::now_ns;
@@ -564,7 +565,7 @@ impl Known {
             image: None,
             is_closed: false,
             // Numbers of another pid namespace are somebody else's here.
-            is_ours: who == Identity::Ours,
+            is_ours: who == Whose::Ours,
         }
     }
 }

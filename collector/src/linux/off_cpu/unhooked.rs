@@ -13,9 +13,10 @@ use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::ThreadEntry;
 use stackbeat_core::sync::Ordering;
 
-use super::super::procfs::{self, InCall, Scheduled};
+use super::super::procfs::{self, InCall};
 use super::{Now, OffCpu};
 use crate::drain::seen_waits::{Begin, SeenWait, Stack};
+use crate::host::Scheduled;
 use crate::linux::remote_unwind::Place;
 use crate::session::shared::count;
 

@@ -2,6 +2,7 @@
 //! handler registers them. Those that wait get an entry without that (`adopt`).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stackbeat_core::ids::{Pid, Tid};
@@ -13,12 +14,10 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_core::{clock, platform};
 
 use super::adopt::{self, Wanted};
-use super::kernel::{Kernel, open_state};
-use super::signal_choice::Signals;
+use super::signal_choice::Handled;
 use super::unregistered::{Unregistered, Waits};
 use super::{Process, Sampler};
-use crate::linux::procfs;
-use crate::session::own_threads;
+use crate::host::{Host, Interruption, Signals, State};
 use crate::session::shared::{Shared, count};
 
 /// Distance between two searches for threads without an entry, ns, and while some of them are about to be met. A
@@ -78,16 +77,17 @@ impl Sampler {
         let mut ours = self.processes.iter().filter(|(_, p)| p.is_ours);
         ours.any(|(index, process)| {
             let entry = shared.mapping.process(*index);
-            procfs::thread_count(process.pid)
-                != Some(process.threads + own_threads::count(process.pid))
+            self.host.thread_count(process.pid) != Some(process.threads)
                 || entry.is_some_and(|e| signal_gate::is_announced(&e.unregistered))
         })
     }
 
     fn meet_unregistered(&mut self, shared: &Shared, poll: &mut Poll) {
+        let host = Arc::clone(&self.host);
         if !self.may_have_unregistered(shared) {
-            self.unregistered_threads
-                .retain(|(_, tid), unregistered| unregistered.is_adopted(shared, *tid, poll.now));
+            self.unregistered_threads.retain(|(_, tid), unregistered| {
+                unregistered.is_adopted(&*host, shared, *tid, poll.now)
+            });
             return;
         }
         let cpu_ns = self.program_cpu_ns();
@@ -119,12 +119,11 @@ impl Sampler {
             let Some(entry) = shared.mapping.process(*index) else {
                 continue;
             };
-            poll.lose(process, entry);
-            let tids = procfs::threads(process.pid).into_iter();
-            let is_own = |tid| own_threads::count(process.pid) > 0 && own_threads::has(tid);
-            let tids = tids
-                .filter(|tid| !registered.contains(&(process.pid, *tid)))
-                .filter(|tid| !is_own(*tid));
+            if let Some(Interruption::BySignal(signals)) = &self.interruption {
+                poll.lose(&**signals, process, entry);
+            }
+            let tids = host.threads(process.pid).into_iter();
+            let tids = tids.filter(|tid| !registered.contains(&(process.pid, *tid)));
             let (upid, pid) = (process.upid, process.pid);
             let was_there = !std::mem::replace(&mut process.is_searched, true);
             let earliest = adopt::earliest(shared, entry, was_there, poll.now);
@@ -139,7 +138,7 @@ impl Sampler {
             found.sort_unstable_by_key(|(_, unregistered)| unregistered.sent);
             for (tid, unregistered) in &mut found {
                 unregistered.polls += 1;
-                match poll.watch(unregistered, *tid, earliest) {
+                match poll.watch(&*host, unregistered, *tid, earliest) {
                     Some(wait) => wanted.push(Wanted {
                         upid,
                         new: NewThread {
@@ -151,7 +150,13 @@ impl Sampler {
                         },
                         cpu_ns: wait.cpu_ns,
                     }),
-                    None => poll.meet(shared, (*index, &mut *process), *tid, unregistered),
+                    None => {
+                        if let Some(Interruption::BySignal(signals)) = &self.interruption {
+                            let by = (&*host, &**signals);
+                            let process = (*index, &mut *process);
+                            poll.meet(shared, by, process, *tid, unregistered);
+                        }
+                    }
                 }
             }
             let found = found.into_iter();
@@ -163,7 +168,7 @@ impl Sampler {
         // A list of threads that change while it is read may lack one, which must not get another entry with the next.
         for (key, unregistered) in before {
             if !self.unregistered_threads.contains_key(&key)
-                && unregistered.is_adopted(shared, key.1, poll.now)
+                && unregistered.is_adopted(&*host, shared, key.1, poll.now)
             {
                 self.unregistered_threads.insert(key, unregistered);
             }
@@ -189,7 +194,7 @@ struct Poll {
 impl Poll {
     /// Gives up a signal that has been on its way for long, unless its thread has blocked it since: then it would
     /// arrive in any later call, and the thread has to know of it when it registers. The others wait for that.
-    fn lose(&mut self, process: &Process, entry: &ProcessEntry) {
+    fn lose(&mut self, signals: &dyn Signals, process: &Process, entry: &ProcessEntry) {
         let tid = Tid(signal_gate::announced_to(&entry.unregistered));
         if tid == Tid(0) {
             return;
@@ -198,22 +203,28 @@ impl Poll {
             self.goes_on = true;
             return;
         }
-        let pending = procfs::pending_signals(process.pid, tid).unwrap_or(0);
-        if pending & Signals::of(entry).set() == 0 {
+        let pending = signals.pending(process.pid, tid).unwrap_or(0);
+        if pending & Handled::of(entry).set() == 0 {
             signal_gate::cancel_meeting(&entry.unregistered);
         }
     }
 
     /// Whether an unregistered thread without an entry waits: see [`Unregistered::watch`].
-    fn watch(&mut self, unregistered: &mut Unregistered, tid: Tid, since: u64) -> Option<Waits> {
+    fn watch(
+        &mut self,
+        host: &dyn Host,
+        unregistered: &mut Unregistered,
+        tid: Tid,
+        since: u64,
+    ) -> Option<Waits> {
         if unregistered.entry.is_some() {
             return None;
         }
         if !unregistered.is_undecided() {
-            return unregistered.watch(tid, since, self.now);
+            return unregistered.watch(host, tid, since, self.now);
         }
         let began_ns = platform::thread_cpu_ns();
-        let waits = unregistered.watch(tid, since, self.now);
+        let waits = unregistered.watch(host, tid, since, self.now);
         self.newcomers_ns += platform::thread_cpu_ns() - began_ns;
         waits
     }
@@ -222,6 +233,7 @@ impl Poll {
     fn meet(
         &mut self,
         shared: &Shared,
+        (host, by): (&dyn Host, &dyn Signals),
         (index, process): (u32, &mut Process),
         tid: Tid,
         unregistered: &mut Unregistered,
@@ -230,22 +242,22 @@ impl Poll {
             return;
         };
         let pid = process.pid;
-        let signals = Signals::of(entry);
+        let signals = Handled::of(entry);
         if signals.first == 0 {
             return;
         }
-        let is_running = || open_state(pid, tid).is_ok_and(|(_, kernel)| kernel == Kernel::Running);
+        let is_running = || host.state(pid, tid) == State::Running;
         if !is_running() {
             unregistered.awake_ns = None;
             return;
         }
         // Seen twice: not one that is just about to register by itself.
-        let has_left_call = match procfs::scheduled(pid, tid) {
-            Ok(now) => {
+        let has_left_call = match host.scheduled(pid, tid) {
+            Some(now) => {
                 now.run_ns >= *unregistered.awake_ns.get_or_insert(now.run_ns) + OUT_OF_CALL_NS
             }
-            // The kernel does not count.
-            Err(_) => unregistered.polls > 1,
+            // The system does not count.
+            None => unregistered.polls > 1,
         };
         if !has_left_call {
             self.goes_on = true;
@@ -256,7 +268,7 @@ impl Poll {
             return;
         }
         // Where it is blocked it would pend, and be in the way of the others.
-        let open = || signals.open_to(procfs::blocked_signals(pid, tid).ok()?);
+        let open = || signals.open_to(by.blocked(pid, tid)?);
         let Some(signal) = is_running().then(open).flatten() else {
             return;
         };
@@ -269,7 +281,7 @@ impl Poll {
         if !signal_gate::commit_meeting(&entry.unregistered, tid.0) {
             return;
         }
-        if platform::signal_thread(pid, tid, signal as i32).is_err() {
+        if by.send(pid, tid, signal).is_err() {
             signal_gate::cancel_meeting(&entry.unregistered);
             return;
         }

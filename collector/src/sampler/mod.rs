@@ -4,8 +4,7 @@
 //! With each tick the threads that are due fall into two kinds. Those that pass hooks all the time are left
 //! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
 //! are polled before the tick advances. Threads inside a published wait are left alone; of the others the
-//! kernel is asked (`/proc/PID/task/TID/syscall` says "running" for a thread that is on a processor or waits
-//! for one). To a running one a signal is announced, if its gate is open, and then sent. One that waits in a
+//! host is asked. To a running one a signal is announced, if its gate is open, and then sent. One that waits in a
 //! hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked outside
 //! hooks is polled at growing distances.
 
@@ -13,31 +12,30 @@ mod adopt;
 mod busy;
 mod contention;
 mod idle;
-mod kernel;
-pub(crate) mod kernel_clock;
+mod kernel_clock;
 mod signal_choice;
+pub(crate) mod ticker;
 mod unregistered;
 mod unregistered_threads;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::fs::File;
+use std::sync::Arc;
 
+use stackbeat_core::clock;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::shm::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::{registry, signal_gate, throttle};
 use stackbeat_core::sync::Ordering;
-use stackbeat_core::{clock, platform};
 use stackbeat_proto::v1::{self, packet};
 
-use super::procfs::{self, process_clock};
+use crate::host::{Followed, Host, Interruption, State};
 use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 use contention::Contention;
-use kernel::Kernel;
-use signal_choice::{Mask, Signals};
+use signal_choice::{Handled, Mask, open_signal};
 use unregistered::Unregistered;
 
 /// Longest distance between two polls of a thread that was found blocked outside hooks, ns: this, or so much for
@@ -84,7 +82,8 @@ struct Thread {
     sent_ns: u64,
     /// What its count of waits was then.
     blocking_section_sent: u32,
-    state_file: Option<File>,
+    /// `None`: nobody has asked about it.
+    followed: Option<Box<dyn Followed>>,
     /// When it is polled next, ns, if it is idle and blocked outside hooks; 0: it is not.
     due_ns: u64,
     /// It was to start a timer and did not.
@@ -112,7 +111,7 @@ struct Running {
     entry: u32,
     pid: Pid,
     tid: Tid,
-    signals: Signals,
+    signals: Handled,
 }
 
 /// A live process of the program.
@@ -137,8 +136,11 @@ struct Process {
 }
 
 /// The sampler's state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sampler {
+    host: Arc<dyn Host>,
+    /// `None`: nobody is interrupted.
+    interruption: Option<Interruption>,
     /// By class and phase: threads that were active of late.
     active: [[Vec<Thread>; PHASES]; CLASSES],
     /// Those that the kernel's clock is to sample, and that it does not know yet.
@@ -175,24 +177,49 @@ pub(crate) struct Sampler {
     has_timers: bool,
     /// `Control::announced` when the registry was read.
     announced: u32,
-    files: usize,
-    interrupt: bool,
-    /// The kernel runs barriers for us, so that gates may use asymmetric ones.
+    /// The system runs barriers for us, so that gates may use asymmetric ones.
     has_barriers: bool,
-    mapping_name: Vec<u8>,
     /// CPU time of the program when unregistered threads were last looked for.
     unregistered_cpu_ns: u64,
 }
 
 impl Sampler {
-    /// `interrupt` false: only keeps the books that ticking needs. `mapping_name` is the file name of
-    /// the session's mapping.
-    pub(crate) fn new(interrupt: bool, mapping_name: &[u8]) -> Sampler {
+    /// `interrupt` false: only keeps the books that ticking needs.
+    pub(crate) fn new(interrupt: bool, host: Arc<dyn Host>) -> Sampler {
+        let interruption = interrupt.then(|| host.interruption());
+        let has_barriers = match &interruption {
+            Some(Interruption::BySignal(signals)) => signals.barrier(),
+            None => false,
+        };
         Sampler {
-            interrupt,
-            has_barriers: platform::barrier_everywhere(),
-            mapping_name: mapping_name.to_vec(),
-            ..Default::default()
+            host,
+            interruption,
+            active: Default::default(),
+            unclocked: Vec::new(),
+            idle: HashMap::new(),
+            blocked_outside_hooks: BinaryHeap::new(),
+            blocked_count: 0,
+            activity: Vec::new(),
+            unmet: Vec::new(),
+            known: HashSet::new(),
+            processes: HashMap::new(),
+            unregistered_threads: HashMap::new(),
+            awaits_unregistered: false,
+            running: Vec::new(),
+            masks: HashMap::new(),
+            unreachable: HashSet::new(),
+            next_idle_poll_ns: 0,
+            next_activity_poll_ns: 0,
+            next_poll_of_all_ns: 0,
+            next_refresh_ns: 0,
+            next_unregistered_poll_ns: 0,
+            next_busy_poll_ns: 0,
+            untimed: Vec::new(),
+            next_untimed_poll_ns: 0,
+            has_timers: false,
+            announced: 0,
+            has_barriers,
+            unregistered_cpu_ns: 0,
         }
     }
 
@@ -209,7 +236,7 @@ impl Sampler {
         self.blocked_count -= usize::from(std::mem::take(&mut thread.due_ns) != 0);
         if entry.has_kernel_clock() {
             // Nobody asks for its state any more.
-            self.files -= usize::from(thread.state_file.take().is_some());
+            thread.followed = None;
             self.unclocked.push(thread);
             return;
         }
@@ -300,10 +327,12 @@ impl Sampler {
     /// Tells the threads that were found running that a signal is on its way. Those that are in front of a
     /// call that it would disturb get none.
     pub(super) fn announce(&mut self, shared: &Shared) {
+        let Some(Interruption::BySignal(signals)) = &self.interruption else {
+            return;
+        };
         self.running.retain(|thread| {
             let entry = shared.mapping.thread(thread.entry);
-            let may_send =
-                entry.is_some_and(|e| signal_gate::try_send(e, platform::barrier_everywhere));
+            let may_send = entry.is_some_and(|e| signal_gate::try_send(e, || signals.barrier()));
             count(&shared.figures.signals_held_back, u64::from(!may_send));
             may_send
         });
@@ -311,19 +340,21 @@ impl Sampler {
 
     /// Sends the signals that were announced, to those who still wait for them.
     pub(super) fn send(&mut self, shared: &Shared) {
-        let mut running = std::mem::take(&mut self.running);
-        for thread in running.drain(..) {
+        let Some(Interruption::BySignal(signals)) = &self.interruption else {
+            return;
+        };
+        for thread in self.running.drain(..) {
             let Some(entry) = shared.mapping.thread(thread.entry) else {
                 continue;
             };
             // While it is announced the thread does not change what it blocks by a call that has a hook.
-            let signal = self.open_signal(entry, &thread, now_ns());
+            let signal = open_signal(&mut self.masks, &**signals, entry, &thread, now_ns());
             if !signal_gate::commit(entry) {
                 continue;
             }
             let now = clock::now(shared.clock_source());
             entry.sent_cycles.store(now, Ordering::Relaxed);
-            match platform::signal_thread(thread.pid, thread.tid, signal as i32) {
+            match signals.send(thread.pid, thread.tid, signal) {
                 Ok(()) => {
                     signal_gate::sent(entry);
                     count(&shared.figures.signals_sent, 1);
@@ -336,7 +367,6 @@ impl Sampler {
                 }
             }
         }
-        self.running = running;
     }
 
     /// The tick word of this class and phase advanced a moment ago: interrupts those that took no
@@ -449,8 +479,10 @@ impl Sampler {
     ) -> bool {
         // Odd: inside a call that says itself when it ends.
         let process = entry.process.load(Ordering::Relaxed);
-        if !self.interrupt
-            || entry.capturing.load(Ordering::Relaxed) != 0
+        let Some(Interruption::BySignal(by)) = &self.interruption else {
+            return false;
+        };
+        if entry.capturing.load(Ordering::Relaxed) != 0
             || !self.processes.get(&process).is_some_and(|p| p.is_ours)
             || entry.blocking_section.load(Ordering::Relaxed) % 2 == 1
             || now_ns < thread.next_poll_ns
@@ -459,7 +491,7 @@ impl Sampler {
         }
         let signals = || {
             let process = shared.mapping.process(process);
-            process.map_or_else(Signals::default, Signals::of)
+            process.map_or_else(Handled::default, Handled::of)
         };
         if entry.in_flight.load(Ordering::Relaxed) != 0 {
             // It was running when the signal was sent and has not gone on since.
@@ -467,7 +499,7 @@ impl Sampler {
                 return true;
             }
             // A thread that blocks it has it still, and waits for it before its next call that it could disturb.
-            let pending = procfs::pending_signals(thread.pid, thread.tid).unwrap_or(0);
+            let pending = by.pending(thread.pid, thread.tid).unwrap_or(0);
             if pending & signals().set() != 0 {
                 thread.sent_ns = now_ns;
                 return false;
@@ -475,20 +507,23 @@ impl Sampler {
             signal_gate::cancel(entry);
         }
         count(&shared.figures.state_reads, 1);
-        match self.ask_kernel(thread) {
-            Kernel::Gone => {
+        let host = &self.host;
+        let (pid, tid) = (thread.pid, thread.tid);
+        let followed = thread.followed.get_or_insert_with(|| host.follow(pid, tid));
+        match followed.state() {
+            State::Gone => {
                 // It ended without its agent's notice (a bare exit system call).
                 registry::end_thread(entry, clock::now(shared.clock_source()));
                 registry::show_activity(&shared.mapping, thread.entry, entry);
                 false
             }
-            Kernel::Blocked => {
+            State::Blocked => {
                 let longest_ns = MAX_BACKOFF_NS.max(BACKOFF_EACH_NS * self.blocked_count as u64);
                 thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, longest_ns);
                 thread.next_poll_ns = now_ns + thread.backoff_ns;
                 false
             }
-            Kernel::Running => {
+            State::Running => {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
                 thread.blocking_section_sent = entry.blocking_section.load(Ordering::Relaxed);
@@ -515,7 +550,7 @@ impl Sampler {
     /// CPU time of each by its upid, ns: a clock is read when its process is asked for.
     pub(super) fn cpu_by_process(&self) -> impl Iterator<Item = (Upid, u64)> {
         self.processes()
-            .map(|(upid, pid)| (upid, platform::clock_ns(process_clock(pid))))
+            .map(|(upid, pid)| (upid, self.host.process_cpu_ns(pid)))
     }
 
     /// CPU time of the program's live processes, ns. Lags by a scheduler tick.
@@ -531,7 +566,7 @@ impl Sampler {
         let single = active
             .chain(blocked_outside_hooks)
             .filter(|thread| is_clocked(&thread.process));
-        let of_single = single.map(|thread| procfs::scheduled(thread.pid, thread.tid));
+        let of_single = single.map(|thread| self.host.scheduled(thread.pid, thread.tid));
         let single_ns: u64 = of_single.flatten().map(|scheduled| scheduled.run_ns).sum();
         single_ns + self.cpu_ns_of(|process| !process.is_clocked || process.threads == 0)
     }
@@ -540,7 +575,7 @@ impl Sampler {
         self.processes
             .values()
             .filter(|p| p.is_ours && is_one(p))
-            .map(|p| platform::clock_ns(process_clock(p.pid)))
+            .map(|p| self.host.process_cpu_ns(p.pid))
             .sum()
     }
 
@@ -552,7 +587,6 @@ impl Sampler {
         if let Some(process) = process.filter(|p| p.upid == thread.upid) {
             process.threads = process.threads.saturating_sub(1);
         }
-        self.files -= usize::from(thread.state_file.is_some());
     }
 }
 

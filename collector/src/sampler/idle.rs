@@ -4,8 +4,6 @@
 
 use std::cmp::Reverse;
 
-use stackbeat_core::ids::Pid;
-use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state, on_ticks};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
@@ -14,7 +12,7 @@ use stackbeat_proto::v1::process::Origin;
 
 use super::contention::Contention;
 use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry};
-use crate::linux::procfs::{self, Identity, process_clock};
+use crate::host::Whose;
 use crate::session::activity::Part;
 use crate::session::shared::Shared;
 
@@ -51,9 +49,7 @@ impl Sampler {
                     let upid = entry.upid();
                     if self.processes.get(&i).is_none_or(|p| p.upid != upid) {
                         // Numbers of another pid namespace are somebody else's here.
-                        let who =
-                            procfs::identify(pid, &self.mapping_name, Pid(std::process::id()));
-                        let is_ours = who == Identity::Ours;
+                        let is_ours = self.host.whose(pid) == Whose::Ours;
                         let process = Process {
                             upid,
                             pid,
@@ -61,7 +57,7 @@ impl Sampler {
                             meeting_ns: 0,
                             is_searched: false,
                             threads: 0,
-                            cpu_before_ns: platform::clock_ns(process_clock(pid)),
+                            cpu_before_ns: self.host.process_cpu_ns(pid),
                             next_cpu_poll_ns: 0,
                             is_clocked: mapping.control().has_kernel_clock()
                                 && entry.on_ticks.load(Ordering::Relaxed) == on_ticks::NO,
@@ -130,7 +126,7 @@ impl Sampler {
             is_announced: false,
             sent_ns: 0,
             blocking_section_sent: entry.blocking_section.load(Ordering::Relaxed),
-            state_file: None,
+            followed: None,
             due_ns: 0,
             stays_on_ticks: false,
         };
@@ -219,7 +215,7 @@ impl Sampler {
             return self.await_timer(thread);
         }
         let waits = entry.blocking_section.load(Ordering::Relaxed);
-        let is_blocked_outside_hooks = self.interrupt && waits.is_multiple_of(2);
+        let is_blocked_outside_hooks = self.interruption.is_some() && waits.is_multiple_of(2);
         let was_blocked_outside_hooks = thread.due_ns != 0;
         self.blocked_count = self.blocked_count + usize::from(is_blocked_outside_hooks)
             - usize::from(was_blocked_outside_hooks);
@@ -251,7 +247,7 @@ impl Sampler {
     /// we may ask about.
     pub(crate) fn blocked_outside_hooks_cpu_ns(&mut self) -> Option<u64> {
         let active = || self.active.iter().flatten().flatten();
-        if !self.interrupt || self.blocked_count + active().count() > FEW {
+        if self.interruption.is_none() || self.blocked_count + active().count() > FEW {
             return None;
         }
         let idle = &self.idle;
@@ -266,7 +262,7 @@ impl Sampler {
         });
         threads
             .chain(active())
-            .map(|t| procfs::scheduled(t.pid, t.tid).ok().map(|s| s.run_ns))
+            .map(|t| self.host.scheduled(t.pid, t.tid).map(|s| s.run_ns))
             .sum()
     }
 

@@ -7,6 +7,7 @@
 //! which their hooks then leave the capture. Only threads that pass hooks all the time (they come within
 //! [`HOOK_TIME_NS`], nearly always) capture by themselves, which is cheaper.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,9 +15,9 @@ use stackbeat_core::shm::layout::{CLASSES, PHASES, buffer_state};
 use stackbeat_core::shm::throttle::{self, Ticker};
 use stackbeat_core::{clock, platform};
 
-use super::sampler::kernel_clock::KernelClock;
-use super::sampler::{HOOK_TRIAL, Sampler};
-use super::unix_peers::UnixPeers;
+use super::kernel_clock::KernelClock;
+use super::{HOOK_TRIAL, Sampler};
+use crate::host::Peers;
 use crate::session::budget::Keeper;
 use crate::session::clocks::now_ns;
 use crate::session::jit_maps::JitMaps;
@@ -45,9 +46,6 @@ const PARKED_POLL_NS: (u64, u64) = (10_000_000, 50_000_000);
 /// are asked about one by one.
 const CLOCK_SHARE: u64 = 500;
 const CLOCK_LONGEST_NS: u64 = 500_000_000;
-/// How long the ticker asks to run at a time, ns: the least that the kernel grants (kernel/sched/syscalls.c,
-/// `__setparam_fair`).
-const SLICE_NS: u64 = 100_000;
 /// Parts of an interval in which the first tick after a pause may fall.
 const PARTS: u64 = 1024;
 /// While switched off: distance between two polls of whether threads need entries, ns.
@@ -75,17 +73,15 @@ pub(crate) fn run(
     has_counters: bool,
     cpu_before: Duration,
 ) {
-    // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
-    // SAFETY: sets a number of the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
-    ask_for_short_slices();
+    let host = Arc::clone(&sampler.host);
+    host.begin_ticking();
     let control = shared.mapping.control();
     let mut ticker = Ticker::default();
     if shared.mapping.layout().capacity.call_rows > 0 {
         return keep_counting(shared);
     }
     let mut random = Random(clock::cycles() | 1);
-    let mut upkeep = Upkeep::new();
+    let mut upkeep = Upkeep::new(host.peers());
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
     let asked = asked_ns(&schedules);
@@ -121,7 +117,12 @@ pub(crate) fn run(
                 ticker.advance_ticks(control);
             }
             if !sampler.has_ticks() {
-                let next_ns = next_ns.min(upkeep.unix_peers.next_ns());
+                let next_ns = next_ns.min(
+                    upkeep
+                        .peers
+                        .as_ref()
+                        .map_or(u64::MAX, |peers| peers.next_ns()),
+                );
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
                 // Inside the program the drain calls when there was something, and agents when entries get scarce.
                 let is_called = shared.place == Place::Inside && !sampler.awaits_timers();
@@ -133,7 +134,7 @@ pub(crate) fn run(
             last_activity_ns = now_ns();
             continue;
         }
-        sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
+        host.sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
         let now = now_ns();
         count(&shared.figures.ticks, 1);
         let ticks = shared.figures.ticks.load(Ordering::Relaxed);
@@ -263,7 +264,7 @@ pub(crate) fn run(
 
 /// A session that counts calls, before its program starts: the words hold a value that sends every hook to
 /// its slow path, where it is counted, and captures are an endless time apart.
-pub(super) fn count_all_calls(shared: &Shared) {
+pub(crate) fn count_all_calls(shared: &Shared) {
     let control = shared.mapping.control();
     for (class, interval) in control.interval_cycles.iter().enumerate() {
         interval.store(u64::MAX, stackbeat_core::sync::Ordering::Relaxed);
@@ -307,16 +308,16 @@ fn poll_kernel_clock(
 struct Upkeep {
     pool_polls: u16,
     random: Random,
-    unix_peers: UnixPeers,
+    peers: Option<Box<dyn Peers>>,
     jit_maps: JitMaps,
 }
 
 impl Upkeep {
-    fn new() -> Upkeep {
+    fn new(peers: Option<Box<dyn Peers>>) -> Upkeep {
         Upkeep {
             pool_polls: 0,
             random: Random(clock::cycles() | 1),
-            unix_peers: UnixPeers::new(),
+            peers,
             jit_maps: JitMaps::default(),
         }
     }
@@ -326,26 +327,11 @@ impl Upkeep {
             storage::reserve_threads(&shared.mapping);
         }
         watch_pool(shared, &mut self.pool_polls, &mut self.random);
-        self.unix_peers.step(&shared.mapping, now_ns);
+        if let Some(peers) = &mut self.peers {
+            peers.step(&shared.mapping, now_ns);
+        }
         self.jit_maps.step(shared, sampler.processes(), now_ns);
     }
-}
-
-/// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that computes
-/// for less than a slice. One that asks for short slices itself is let in before (Linux 6.12; older ones take no notice).
-fn ask_for_short_slices() {
-    // SAFETY: all fields are numbers.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    let size = size_of_val(&attributes);
-    // SAFETY: the kernel writes `size` bytes at most.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    if got != 0 || attributes.sched_policy != libc::SCHED_OTHER as u32 {
-        return;
-    }
-    attributes.sched_runtime = SLICE_NS;
-    // SAFETY: changes the calling thread only, whose other attributes are those that it has. Where it is refused,
-    // all stays as it was.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// Classes without threads are no reason to wake up: their ticks advance along with the others'.
@@ -492,22 +478,6 @@ fn watch_pool(shared: &Shared, polls: &mut u16, random: &mut Random) {
     if polls.count_ones() > u16::BITS / 2 {
         shared.want_drain();
     }
-}
-
-fn sleep_until(ns: u64) {
-    let time = libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
-    };
-    // SAFETY: the pointer is to a valid object, no remainder is wanted.
-    unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &raw const time,
-            std::ptr::null_mut(),
-        )
-    };
 }
 
 /// xorshift64* (Vigna 2016): good enough to spread ticks.

@@ -5,7 +5,7 @@ use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::registry::adopted;
 use stackbeat_core::sync::Ordering;
 
-use crate::linux::procfs::{self, Scheduled};
+use crate::host::{Host, Scheduled};
 use crate::session::shared::Shared;
 
 /// Polls that are made soon after one another, to find out whether an unregistered thread waits.
@@ -65,10 +65,16 @@ impl Unregistered {
 
     /// Polls whether it waits; gives the wait if it did with the poll before, too. `since` is the earliest
     /// that it may have begun, for the first poll; `now` is this poll; both in cycles.
-    pub(super) fn watch(&mut self, tid: Tid, since: u64, now: u64) -> Option<Waits> {
+    pub(super) fn watch(
+        &mut self,
+        host: &dyn Host,
+        tid: Tid,
+        since: u64,
+        now: u64,
+    ) -> Option<Waits> {
         let before = self.seen;
-        let scheduled = procfs::scheduled(self.pid, tid).unwrap_or_default();
-        let waits = procfs::is_waiting(self.pid, tid).unwrap_or(false);
+        let scheduled = host.scheduled(self.pid, tid).unwrap_or_default();
+        let waits = host.is_waiting(self.pid, tid);
         let goes_on = before.waits && before.scheduled.times == scheduled.times;
         self.seen = Seen {
             waits,
@@ -87,7 +93,7 @@ impl Unregistered {
 
     /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
     /// its end.
-    pub(super) fn is_adopted(&self, shared: &Shared, tid: Tid, now: u64) -> bool {
+    pub(super) fn is_adopted(&self, host: &dyn Host, shared: &Shared, tid: Tid, now: u64) -> bool {
         let Some(Entry(i, utid)) = self.entry else {
             return false;
         };
@@ -95,7 +101,7 @@ impl Unregistered {
         let is_adopted = entry.is_some_and(|entry| {
             entry.state.load(Ordering::Acquire) == entry_state::ADOPTED && entry.utid() == utid
         });
-        if is_adopted && !procfs::has_thread(self.pid, tid) {
+        if is_adopted && !host.has_thread(self.pid, tid) {
             adopted::end(&shared.mapping, i, now);
             return false;
         }

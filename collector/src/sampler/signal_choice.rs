@@ -1,11 +1,14 @@
 //! Which signal interrupts a thread: the first, or where the thread blocks that, the second, if its process has one.
 
+use std::collections::HashMap;
+
+use stackbeat_core::ids::Utid;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{ProcessEntry, ThreadEntry};
 use stackbeat_core::sync::Ordering;
 
-use super::{Running, Sampler};
-use crate::linux::procfs;
+use super::Running;
+use crate::host::Signals;
 
 /// So long what a thread blocks is taken to be what it was, ns, unless it calls something to change that. Handlers
 /// and siglongjmp change it without.
@@ -13,14 +16,14 @@ const KNOWN_NS: u64 = 100_000_000;
 
 /// The signals that a process has our handler for; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Signals {
+pub(super) struct Handled {
     pub first: u32,
     pub second: u32,
 }
 
-impl Signals {
-    pub(super) fn of(process: &ProcessEntry) -> Signals {
-        Signals {
+impl Handled {
+    pub(super) fn of(process: &ProcessEntry) -> Handled {
+        Handled {
             first: process.signal.load(Ordering::Acquire),
             second: process.second_signal.load(Ordering::Relaxed),
         }
@@ -47,37 +50,35 @@ pub(super) struct Mask {
     calls: u32,
 }
 
-impl Sampler {
-    /// The signal for a thread to which one is announced. Where it blocks all: the first, which waits until the
-    /// thread fetches it.
-    pub(super) fn open_signal(
-        &mut self,
-        entry: &ThreadEntry,
-        thread: &Running,
-        now_ns: u64,
-    ) -> u32 {
-        let signals = thread.signals;
-        if signals.second == 0 {
-            return signals.first;
-        }
-        let calls = entry.mask_calls.load(Ordering::Acquire);
-        let utid = entry.utid();
-        let known = self
-            .masks
-            .get(&utid)
-            .filter(|mask| mask.calls == calls && now_ns.saturating_sub(mask.read_ns) < KNOWN_NS);
-        let mask = match known {
-            Some(mask) => *mask,
-            None => {
-                let mask = Mask {
-                    blocked: procfs::blocked_signals(thread.pid, thread.tid).unwrap_or(0),
-                    read_ns: now_ns,
-                    calls,
-                };
-                self.masks.insert(utid, mask);
-                mask
-            }
-        };
-        signals.open_to(mask.blocked).unwrap_or(signals.first)
+/// The signal for a thread to which one is announced. Where it blocks all: the first, which waits until the thread fetches
+/// it. `masks`: what is known of all of them.
+pub(super) fn open_signal(
+    masks: &mut HashMap<Utid, Mask>,
+    by: &dyn Signals,
+    entry: &ThreadEntry,
+    thread: &Running,
+    now_ns: u64,
+) -> u32 {
+    let signals = thread.signals;
+    if signals.second == 0 {
+        return signals.first;
     }
+    let calls = entry.mask_calls.load(Ordering::Acquire);
+    let utid = entry.utid();
+    let is_known =
+        |mask: &&Mask| mask.calls == calls && now_ns.saturating_sub(mask.read_ns) < KNOWN_NS;
+    let blocked = match masks.get(&utid).filter(is_known) {
+        Some(mask) => mask.blocked,
+        None => {
+            let blocked = by.blocked(thread.pid, thread.tid).unwrap_or(0);
+            let mask = Mask {
+                blocked,
+                read_ns: now_ns,
+                calls,
+            };
+            masks.insert(utid, mask);
+            blocked
+        }
+    };
+    signals.open_to(blocked).unwrap_or(signals.first)
 }

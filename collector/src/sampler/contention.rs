@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use stackbeat_core::ids::{Pid, Tid};
 
-use crate::linux::procfs::{self, Scheduled};
+use crate::host::{Host, Scheduled};
 
 /// Threads of a process that are asked about at a time: each is one or two small files.
 pub(super) const MOST_THREADS: usize = 16;
@@ -25,13 +25,19 @@ pub(super) struct Contention {
 impl Contention {
     /// Whether timers that go off each `tick_ns` would meet these threads of a process at moments that their waits choose, as far as
     /// that is known since the last poll; the first looks at their whole life.
-    pub(super) fn poll(&mut self, pid: Pid, threads: &[Tid], tick_ns: u64) -> bool {
+    pub(super) fn poll(
+        &mut self,
+        host: &dyn Host,
+        pid: Pid,
+        threads: &[Tid],
+        tick_ns: u64,
+    ) -> bool {
         let is_first = self.before.is_empty();
         let before = std::mem::take(&mut self.before);
         let mut all_ns = 0;
         let mut chosen_ns = 0;
         for tid in threads.iter().take(MOST_THREADS) {
-            let Ok(now) = procfs::scheduled(pid, *tid) else {
+            let Some(now) = host.scheduled(pid, *tid) else {
                 continue;
             };
             self.before.insert(*tid, now);
@@ -43,7 +49,7 @@ impl Contention {
             let run_ns = now.run_ns.saturating_sub(since.run_ns);
             let ready_ns = now.ready_ns.saturating_sub(since.ready_ns);
             all_ns += run_ns;
-            if ready_ns > run_ns / PART && has_short_bursts(pid, *tid, now.run_ns, tick_ns) {
+            if ready_ns > run_ns / PART && has_short_bursts(host, pid, *tid, now.run_ns, tick_ns) {
                 chosen_ns += run_ns;
             }
         }
@@ -52,8 +58,9 @@ impl Contention {
 }
 
 /// Whether a thread that has run for so long mostly computes for a few ticks only between two waits.
-fn has_short_bursts(pid: Pid, tid: Tid, run_ns: u64, tick_ns: u64) -> bool {
-    let waits = procfs::switches(pid, tid).map_or(0, |(voluntary, _)| voluntary);
+fn has_short_bursts(host: &dyn Host, pid: Pid, tid: Tid, run_ns: u64, tick_ns: u64) -> bool {
+    let usage = host.usage(pid, tid);
+    let waits = usage.map_or(0, |usage| usage.voluntary_switches);
     run_ns < waits.saturating_mul(LONG_TICKS * tick_ns)
 }
 
@@ -63,6 +70,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use stackbeat_core::platform;
+
+    use crate::linux::host::Linux;
 
     const TICK_NS: u64 = 4_000_000;
 
@@ -92,7 +101,7 @@ mod tests {
                         std::thread::sleep(pause);
                     }
                 }
-                found.push(contention.poll(own.0, &[own.1], TICK_NS));
+                found.push(contention.poll(&Linux::of_the_dead(), own.0, &[own.1], TICK_NS));
             }
             found
         })
@@ -114,7 +123,8 @@ mod tests {
     #[test]
     fn a_thread_that_is_gone_says_nothing() {
         let mut contention = Contention::default();
-        assert!(!contention.poll(Pid(u32::MAX >> 1), &[Tid(1)], TICK_NS));
-        assert!(!contention.poll(Pid(std::process::id()), &[], TICK_NS));
+        let host = Linux::of_the_dead();
+        assert!(!contention.poll(&host, Pid(u32::MAX >> 1), &[Tid(1)], TICK_NS));
+        assert!(!contention.poll(&host, Pid(std::process::id()), &[], TICK_NS));
     }
 }

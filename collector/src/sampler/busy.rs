@@ -5,15 +5,13 @@
 use std::collections::HashMap;
 
 use stackbeat_core::ids::{Tid, Upid};
-use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
 use super::contention::MOST_THREADS;
-use super::signal_choice::Signals;
+use super::signal_choice::Handled;
 use super::{Sampler, Thread, live_entry};
-use crate::linux::procfs::process_clock;
 use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::Shared;
@@ -76,13 +74,13 @@ impl Sampler {
                 continue;
             }
             let threads = threads.get(i).map_or(&[][..], |tids| tids);
-            let cpu_ns = platform::clock_ns(process_clock(process.pid));
+            let cpu_ns = self.host.process_cpu_ns(process.pid);
             if on_ticks == on_ticks::NO {
                 process.next_cpu_poll_ns = now_ns + CONTENTION_POLL_NS;
                 if begins == on_ticks::AT_FIRST
                     && process
                         .contention
-                        .poll(process.pid, threads, timer_ns.into())
+                        .poll(&*self.host, process.pid, threads, timer_ns.into())
                 {
                     entry.on_ticks.store(on_ticks::AT_FIRST, Ordering::SeqCst);
                     process.is_clocked = false;
@@ -99,7 +97,7 @@ impl Sampler {
             }
             if process
                 .contention
-                .poll(process.pid, threads, timer_ns.into())
+                .poll(&*self.host, process.pid, threads, timer_ns.into())
             {
                 process.cpu_before_ns = cpu_ns;
                 continue;
@@ -192,7 +190,7 @@ impl Sampler {
 
 /// Whether timers may send their signal to the process.
 fn has_signal(process: &ProcessEntry) -> bool {
-    Signals::of(process).first == libc::SIGURG as u32
+    Handled::of(process).first == libc::SIGURG as u32
         && process.handles_signal.load(Ordering::Relaxed) == 0
 }
 

@@ -1,0 +1,205 @@
+//! What a session needs of its surroundings: the system that it runs on, and its place there. Drain, ticker and sampler ask
+//! nobody else.
+//!
+//! One contract for each place: `crate::linux` beside the program, `crate::embedded` inside it. What is a system's own stays
+//! behind it: files of /proc, masks of signals, clocks by pid.
+//!
+//! Pids and tids are those of agents, which may be somebody else's here, or nobody's.
+
+use std::fmt;
+use std::io;
+
+use stackbeat_core::ids::{Pid, Tid};
+use stackbeat_core::platform::Errno;
+use stackbeat_core::shm::mapping::Mapping;
+
+/// The surroundings of one session.
+pub(crate) trait Host: fmt::Debug + Send + Sync {
+    /// Whose process this is.
+    fn whose(&self, pid: Pid) -> Whose;
+
+    /// Whether there is a process with this pid.
+    fn exists(&self, pid: Pid) -> bool;
+
+    /// Watches a process. `None` when there is no such process (any more), or the system cannot.
+    fn watch(&self, pid: Pid) -> Option<Box<dyn Watch>>;
+
+    /// What a process runs.
+    fn image(&self, pid: Pid) -> Image;
+
+    /// The path of the file that is mapped at an address, while it is.
+    fn mapped_file(&self, pid: Pid, address: u64) -> Option<String>;
+
+    /// CPU time of a process so far, ns; 0 when that is not known. May lag by a scheduler tick.
+    fn process_cpu_ns(&self, pid: Pid) -> u64;
+
+    /// Threads of a process, those of the session left out; `None` when it is gone. Cheap: asked before [`Host::threads`].
+    fn thread_count(&self, pid: Pid) -> Option<u64>;
+
+    /// The threads of a process, those of the session left out; none when it is gone.
+    fn threads(&self, pid: Pid) -> Vec<Tid>;
+
+    /// Whether a process has a thread with this tid; true when that is not known.
+    fn has_thread(&self, pid: Pid, tid: Tid) -> bool;
+
+    /// The name that a thread has given itself.
+    fn thread_name(&self, pid: Pid, tid: Tid) -> Option<String>;
+
+    /// What was counted of a thread so far. `None`: it is gone, or nothing is counted.
+    fn usage(&self, pid: Pid, tid: Tid) -> Option<Usage>;
+
+    /// The part of [`Host::usage`] that is cheap. `None`: the thread is gone, or nothing is counted.
+    fn scheduled(&self, pid: Pid, tid: Tid) -> Option<Scheduled>;
+
+    /// CPU time of a thread in user mode, ns, as exact as the system's own tick. `None`: the thread is gone.
+    fn user_ns(&self, pid: Pid, tid: Tid) -> Option<u64>;
+
+    /// Whether a thread runs, asked once.
+    fn state(&self, pid: Pid, tid: Tid) -> State;
+
+    /// The same for a thread that is asked about again and again. The answers allocate nothing.
+    fn follow(&self, pid: Pid, tid: Tid) -> Box<dyn Followed>;
+
+    /// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the system's own that stand
+    /// among a process' threads.
+    fn is_waiting(&self, pid: Pid, tid: Tid) -> bool;
+
+    /// How running threads are interrupted here.
+    fn interruption(&self) -> Interruption;
+
+    /// A clock of a thread's CPU time that the system keeps, which does not run yet.
+    ///
+    /// # Errors
+    /// The system has none, does not let us have one, or the thread has ended ([`io::ErrorKind::NotFound`]).
+    fn thread_clock(&self, tid: Tid, period_ns: u64) -> io::Result<Box<dyn ThreadClock>>;
+
+    /// The calling thread is the ticker's: it is to be woken on time, and soon where processors are taken.
+    fn begin_ticking(&self);
+
+    /// Sleeps until this moment of the monotonic clock, ns.
+    fn sleep_until(&self, ns: u64);
+
+    /// What answers agents' questions about sockets. `None`: nobody does here.
+    fn peers(&self) -> Option<Box<dyn Peers>>;
+}
+
+/// Who has a pid that an agent named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A process that takes part in the session.
+    Ours,
+    /// Another process: the agent's number is not ours.
+    Foreign,
+    /// Nobody, a process that has just ended, or one that may be anybody: it does not let us look.
+    Gone,
+}
+
+/// Notices the end of a process.
+pub(crate) trait Watch: fmt::Debug + Send {
+    /// Whether all its threads have ended.
+    fn has_ended(&self) -> bool;
+}
+
+/// What a process runs; what cannot be read is empty.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    pub command_line: Vec<String>,
+    pub executable: String,
+    /// The path that was given to exec.
+    pub started_as: String,
+}
+
+/// What was counted of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub cpu_ns: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+}
+
+/// What the scheduler has counted of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scheduled {
+    /// Time on a processor and time ready for one, ns.
+    pub run_ns: u64,
+    pub ready_ns: u64,
+    /// How often it was put on a processor. Where that is not counted: any number that changes when the thread runs.
+    pub times: u64,
+}
+
+/// Whether a thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// On a processor, or ready for one.
+    Running,
+    /// It waits; or its host cannot say what it does.
+    Blocked,
+    /// It has ended for certain.
+    Gone,
+}
+
+/// A thread that is asked about again and again.
+pub(crate) trait Followed: fmt::Debug + Send {
+    /// Whether it runs.
+    fn state(&mut self) -> State;
+}
+
+/// How running threads are interrupted.
+#[derive(Debug)]
+pub(crate) enum Interruption {
+    /// By a signal, whose handler captures.
+    BySignal(Box<dyn Signals>),
+}
+
+/// Signals to threads, and what threads do with them. Sets of signals have signal 1 at bit 0.
+pub(crate) trait Signals: fmt::Debug + Send {
+    /// Sends one to a thread.
+    ///
+    /// # Errors
+    /// The thread is gone, or we may not.
+    fn send(&self, pid: Pid, tid: Tid, signal: u32) -> Result<(), Errno>;
+
+    /// Those that were sent to this thread alone and that it has not taken. `None`: it is gone.
+    fn pending(&self, pid: Pid, tid: Tid) -> Option<u64>;
+
+    /// Those that it blocks. `None`: it is gone.
+    fn blocked(&self, pid: Pid, tid: Tid) -> Option<u64>;
+
+    /// Runs a full barrier on each processor that runs the program. False: the system does not.
+    fn barrier(&self) -> bool;
+}
+
+/// A clock of a thread's CPU time, which sends it a signal after each period. Ends when dropped.
+pub(crate) trait ThreadClock: fmt::Debug + Send {
+    /// The number by which the thread knows the clock; not 0.
+    fn number(&self) -> u32;
+
+    /// Has it run, and send this signal.
+    ///
+    /// # Errors
+    /// As [`Host::thread_clock`].
+    fn start(&self, tid: Tid, signal: i32) -> io::Result<()>;
+
+    /// Another period, ns, from the one under way on.
+    fn set_period(&mut self, period_ns: u64);
+
+    /// CPU time that it has counted, ns.
+    fn counted_ns(&self) -> u64;
+}
+
+/// Answers what agents ask of other ends of sockets (`stackbeat_core::shm::watches`).
+pub(crate) trait Peers: fmt::Debug {
+    /// Answers what is open; one load when nothing is.
+    fn step(&mut self, mapping: &Mapping, now_ns: u64);
+
+    /// When to ask again if nobody asks before, ns.
+    fn next_ns(&self) -> u64;
+}
+
+/// A path as it is, unless it names a descriptor or another link of the kernel's: their names say nothing.
+pub(crate) fn name_of_file(path: String) -> String {
+    match path.starts_with("/proc/") || path.starts_with("/dev/fd/") {
+        true => String::new(),
+        false => path,
+    }
+}

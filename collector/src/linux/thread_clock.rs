@@ -1,0 +1,272 @@
+//! The kernel's clock: an event of each thread counts the CPU time that it computes, and sends it a signal after each interval
+//! of that (perf_event_open(2), `PERF_COUNT_SW_TASK_CLOCK`). So nobody needs to look who runs, and no process beside the
+//! program wakes up for each sample.
+//!
+//! The signal is the session's first, by way of the descriptor (fcntl(2), `F_SETSIG`, `F_SETOWN_EX`), and not the SIGTRAP that
+//! events can raise by themselves since Linux 5.13: where a program installs a handler by a bare system call, as Go's runtime
+//! does for every signal, an unknown SIGTRAP ends it, and SIGURG does nothing. The kernel sends the signal from an interrupt
+//! that it raises for itself while the one of the clock lasts, so it arrives before the program's next instruction. Time in
+//! the kernel must not be counted then (`exclude_kernel`): a signal that is sent in the middle of a system call would end it.
+//! The calls that hooks know are recorded with the time that they took (`stackbeat_core::shm::throttle::has_moment`).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
+};
+use perf_event_open_sys::{ioctls, perf_event_open};
+use stackbeat_core::ids::Tid;
+use stackbeat_core::shm::layout::SamplingClock;
+
+use crate::host::ThreadClock;
+use crate::session::error::{RecordError, WhyNot};
+use crate::session::options::{Chosen, ClockChoice, Options};
+
+/// A thread's event. Ends with its descriptor.
+#[derive(Debug)]
+pub(super) struct Event {
+    file: OwnedFd,
+    period_ns: u64,
+}
+
+impl Event {
+    /// An event of the thread with this tid, which does not count yet. Makes room for its descriptor where there is none.
+    pub(super) fn open(tid: Tid, period_ns: u64) -> io::Result<Event> {
+        let opened = Event::open_once(tid, period_ns);
+        let is_full = |error: &io::Error| error.raw_os_error() == Some(libc::EMFILE);
+        if !opened.as_ref().is_err_and(is_full) {
+            return opened;
+        }
+        make_room();
+        Event::open_once(tid, period_ns)
+    }
+
+    fn open_once(tid: Tid, period_ns: u64) -> io::Result<Event> {
+        let mut attributes = perf_event_attr {
+            type_: PERF_TYPE_SOFTWARE,
+            config: PERF_COUNT_SW_TASK_CLOCK.into(),
+            ..perf_event_attr::default()
+        };
+        attributes.__bindgen_anon_1.sample_period = period_ns;
+        attributes.set_disabled(1);
+        attributes.set_exclude_kernel(1);
+        attributes.set_exclude_hv(1);
+        // Linux 5.13. Where it is missing and this clock is wanted all the same, the signal is ignored from the exec to when
+        // we see it.
+        attributes.set_remove_on_exec(1);
+        let mut opened = open(&mut attributes, tid);
+        if opened.as_ref().is_err_and(is_too_new) {
+            attributes.set_remove_on_exec(0);
+            opened = open(&mut attributes, tid);
+        }
+        let file = opened?;
+        Ok(Event { file, period_ns })
+    }
+}
+
+impl ThreadClock for Event {
+    fn number(&self) -> u32 {
+        self.file.as_raw_fd() as u32 + 1
+    }
+
+    fn start(&self, tid: Tid, signal: i32) -> io::Result<()> {
+        /// fcntl(2); `libc` lacks them.
+        const F_SETSIG: libc::c_int = 10;
+        const F_SETOWN_EX: libc::c_int = 15;
+        const F_OWNER_TID: libc::c_int = 0;
+        #[repr(C)]
+        struct Owner {
+            kind: libc::c_int,
+            pid: libc::pid_t,
+        }
+        let file = self.file.as_raw_fd();
+        let owner = Owner {
+            kind: F_OWNER_TID,
+            pid: tid.0 as libc::pid_t,
+        };
+        // SAFETY: the structure is what the kernel reads there, and lives during the call; the others take numbers.
+        let results = unsafe {
+            [
+                libc::fcntl(file, F_SETOWN_EX, &raw const owner),
+                libc::fcntl(file, F_SETSIG, signal),
+                libc::fcntl(file, libc::F_SETFL, libc::O_ASYNC),
+                ioctls::ENABLE(file, 0),
+            ]
+        };
+        match results.iter().all(|result| *result >= 0) {
+            true => Ok(()),
+            false => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn set_period(&mut self, period_ns: u64) {
+        if period_ns != self.period_ns {
+            let mut period = period_ns;
+            // SAFETY: reads the number at this address (the bindings take it for the number), which lives during the call.
+            unsafe {
+                ioctls::PERIOD(
+                    self.file.as_raw_fd(),
+                    (&raw mut period).expose_provenance() as u64,
+                )
+            };
+            self.period_ns = period_ns;
+        }
+    }
+
+    fn counted_ns(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.file, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
+}
+
+fn open(attributes: &mut perf_event_attr, tid: Tid) -> io::Result<OwnedFd> {
+    attributes.size = size_of::<perf_event_attr>() as u32;
+    // SAFETY: the kernel reads `size` bytes, and writes its own size there if that is smaller.
+    let file = unsafe {
+        let flags = PERF_FLAG_FD_CLOEXEC.into();
+        perf_event_open(attributes, tid.0 as libc::pid_t, -1, -1, flags)
+    };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// An older kernel does not know something that was asked for.
+fn is_too_new(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::E2BIG))
+}
+
+/// Follows what was asked for, as far as the kernel lets us.
+///
+/// # Errors
+/// The kernel's clock was asked for and cannot be had.
+pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
+    let of = |clock| Chosen {
+        clock,
+        begins_on_ticks: false,
+        timer_ns: 0,
+        why_not: String::new(),
+    };
+    // Where nobody is interrupted and where calls are only counted, nothing is sampled.
+    let is_sampled = options.interrupt_running && !options.count_calls;
+    match options.clock {
+        _ if !is_sampled => Ok(of(SamplingClock::Tick)),
+        ClockChoice::Tick => Ok(of(SamplingClock::Tick)),
+        ClockChoice::Timer => {
+            let timer_ns = probe_timers().map_err(RecordError::NoTimers)?;
+            Ok(Chosen {
+                timer_ns,
+                ..of(SamplingClock::Timer)
+            })
+        }
+        ClockChoice::Kernel => {
+            probe().map_err(RecordError::NoKernelClock)?;
+            Ok(of(SamplingClock::Kernel))
+        }
+        ClockChoice::Auto => Ok(match probe_timers() {
+            Ok(timer_ns) => Chosen {
+                begins_on_ticks: true,
+                timer_ns,
+                ..of(SamplingClock::Timer)
+            },
+            Err(why_not) => Chosen {
+                why_not: why_not.to_string(),
+                ..of(SamplingClock::Tick)
+            },
+        }),
+    }
+}
+
+/// Whether this process may have events, and the kernel is known to send their signals in time.
+pub(crate) fn probe() -> Result<(), WhyNot> {
+    let opened = Event::open(Tid(0), 1_000_000);
+    opened.map_err(|source| WhyNot::Refused {
+        advice: advice(&source),
+        source,
+    })?;
+    let release = release();
+    if is_older(&release, (5, 13)) {
+        return Err(WhyNot::Old(release));
+    }
+    // There, and 1, on such kernels only (kernel/ksysfs.c).
+    let realtime = std::fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
+    match realtime.trim() {
+        "1" => Err(WhyNot::RealTime),
+        _ => Ok(()),
+    }
+}
+
+/// The tick of the kernel, ns, where it sends the signals of CPU timers when a thread leaves the kernel.
+///
+/// # Errors
+/// It may send them in the middle of a system call: where it has no `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`. x86 has it since Linux
+/// 5.9 (arch/x86/Kconfig); of others that is not known here.
+pub(crate) fn probe_timers() -> Result<u64, WhyNot> {
+    let release = release();
+    match cfg!(target_arch = "x86_64") && !is_older(&release, (5, 9)) {
+        true => Ok(tick_ns()),
+        false => Err(WhyNot::EndsCalls(release)),
+    }
+}
+
+/// Distance between two ticks of the kernel, ns: no CPU timer goes off more often.
+fn tick_ns() -> u64 {
+    let mut resolution = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills in a local structure. The coarse clock advances with the tick (clock_getres(2)).
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    u64::try_from(resolution.tv_nsec).unwrap_or(0)
+}
+
+/// The kernel's release, such as 6.18.1.
+fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
+/// Whether a kernel of this release is older than this version.
+fn is_older(release: &str, first: (u32, u32)) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next(), numbers.next());
+    matches!(version, (Some(major), Some(minor)) if (major, minor) < first)
+}
+
+/// What to do about an error of `perf_event_open`.
+fn advice(error: &io::Error) -> String {
+    const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+    let paranoid = std::fs::read_to_string(PARANOID).unwrap_or_default();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "kernel.perf_event_paranoid is {}, and must be 2 or less without CAP_PERFMON; containers need a seccomp profile \
+             that allows the call",
+            paranoid.trim()
+        ),
+        Some(libc::ENOSYS) => "this kernel has no perf events (CONFIG_PERF_EVENTS)".to_owned(),
+        _ => "see perf_event_open(2)".to_owned(),
+    }
+}
+
+/// Each event is a descriptor: raises this process' limit of them as far as it may. The program has been started before.
+fn make_room() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads and writes a local structure.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
