@@ -249,7 +249,12 @@ impl Visit<'_> {
             return;
         };
         if decoded {
-            state.stored += self.rows.len() as u64 + u64::from(batch.other_records);
+            if batch.by_suspension {
+                // No records: none is missing between the one before and them.
+                (self.rows.iter_mut()).for_each(|row| row.record = batch.first_record);
+            } else {
+                state.stored += self.rows.len() as u64 + u64::from(batch.other_records);
+            }
             let stored = state.stored;
             let ThreadState {
                 segmenter,

@@ -25,6 +25,7 @@ mod python;
 mod recording;
 mod runtimes;
 mod servers;
+mod suspension;
 mod system_calls;
 mod threads;
 mod unrecorded;

@@ -63,7 +63,7 @@ pub(crate) const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";
 /// What the file is called.
 pub(crate) const FILE_NAME: &str = "stackbeat.toml";
 /// Variables that are no settings: name and what it is.
-pub(crate) const OTHER_VARIABLES: [(&str, &str); 6] = [
+pub(crate) const OTHER_VARIABLES: [(&str, &str); 7] = [
     (
         "STACKBEAT_CONFIG",
         "the file to read settings from; empty for none",
@@ -87,6 +87,10 @@ pub(crate) const OTHER_VARIABLES: [(&str, &str); 6] = [
     (
         "STACKBEAT_CHECK_UNWIND",
         "1: the agent repeats each reused stack as a full walk and counts differences (docs/architecture.md)",
+    ),
+    (
+        "STACKBEAT_SUSPEND",
+        "1: the recorder suspends threads in place of signals, for tests (docs/internals/clocks.md)",
     ),
 ];
 

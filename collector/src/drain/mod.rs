@@ -19,6 +19,7 @@ pub(crate) mod nodes;
 mod sample_rows;
 mod scan;
 pub(crate) mod seen_waits;
+pub(crate) mod suspended;
 
 use std::collections::HashMap;
 use std::io;
@@ -32,7 +33,7 @@ use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record_format::event_kind::COUNTER;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
-use stackbeat_proto::columns::{self, SampleRow};
+use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1::{self, packet};
 
 use crate::host::Host;
@@ -135,6 +136,7 @@ pub(crate) struct Drainer {
     compress: bool,
     words: Vec<u64>,
     rows: Vec<SampleRow>,
+    suspended: suspended::Waiting,
     /// Bytes of encoded samples after which a pass stores what it has: few after a failure, because
     /// what fits on a disk that is nearly full shall get there.
     flush_bytes: usize,
@@ -168,6 +170,7 @@ impl Drainer {
             compress,
             words: Vec::new(),
             rows: Vec::new(),
+            suspended: suspended::Waiting::default(),
             flush_bytes: FLUSH_BYTES,
             peeked: HashMap::new(),
             held: Vec::new(),
@@ -200,6 +203,7 @@ impl Drainer {
             compress: false,
             words: Vec::new(),
             rows: Vec::new(),
+            suspended: suspended::Waiting::default(),
             flush_bytes: FLUSH_BYTES,
             peeked: HashMap::new(),
             held: Vec::new(),
@@ -246,6 +250,7 @@ impl Drainer {
         keep: Keep,
         changed: Changed,
     ) -> io::Result<()> {
+        self.suspended.take_back();
         let snapshot = self.take_snapshot();
         self.lifecycle
             .poll(mapping, &self.converter, &snapshot, changed, &*self.host);
@@ -271,6 +276,7 @@ impl Drainer {
                 self.peek(mapping, i);
             }
         }
+        self.encode_all_suspended(&mut batch);
         if snapshot.monotonic_ns - self.last_clock_packet_ns >= CLOCK_PACKET_NS
             && !batch.claims.is_empty()
         {
@@ -519,15 +525,9 @@ impl Drainer {
                 ..Default::default()
             });
         }
-        if !self.rows.is_empty() {
-            let mut columns = columns::encode(drained.utid.0, &self.rows, self.unit_ns);
-            columns.other_records = (claim.stored - claim.samples) as u32;
-            encode(packet::Body::Samples(columns), &mut batch.samples);
-            batch.packets += 1;
-            if let Some(last) = self.rows.last() {
-                self.lifecycle.note_sample(drained.utid, last);
-            }
-        }
+        let rows = std::mem::take(&mut self.rows);
+        self.encode_rows(drained.utid, &rows, claim.stored - claim.samples, batch);
+        self.rows = rows;
         for counter in counters.finish() {
             encode(packet::Body::Counters(counter), &mut batch.samples);
             batch.packets += 1;
@@ -578,6 +578,7 @@ impl Drainer {
             stored?;
         }
         self.lifecycle.heard();
+        self.suspended.stored();
         self.nodes.commit(step);
         self.methods.commit(methods);
         self.totals.flushes += 1;

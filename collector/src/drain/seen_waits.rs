@@ -11,6 +11,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet, waits};
 
 use super::Drainer;
+use crate::host::Stack;
 
 /// When a wait began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +19,6 @@ pub(crate) enum Begin {
     /// As its hook wrote it down.
     Cycles(u64),
     Ns(u64),
-}
-
-/// A stack as it was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Stack {
-    /// Address fields and kinds of the frames' nodes, root first.
-    pub frames: Vec<(u64, u32)>,
-    /// It reaches the root.
-    pub is_whole: bool,
 }
 
 /// A wait that was seen from outside.
@@ -71,7 +63,7 @@ impl Drainer {
                 Begin::Ns(ns) => ns,
             };
             let key = (
-                node_of(mapping, wait),
+                node_of(mapping, (wait.upid, wait.epoch), &wait.stack),
                 u32::from(wait.probe),
                 wait.system_call,
             );
@@ -96,15 +88,14 @@ impl Drainer {
 
 /// The id of a stack's node, made if there is none. 0: no stack, or no room. Only the drain may call this,
 /// because it is the one that begins new generations.
-fn node_of(mapping: &Mapping, wait: &SeenWait) -> u32 {
+pub(super) fn node_of(mapping: &Mapping, (upid, epoch): (Upid, u32), stack: &Stack) -> u32 {
     let generation = mapping.control().generation.load(Ordering::Acquire);
-    let Some(table) = Table::of(mapping, generation).filter(|_| !wait.stack.frames.is_empty())
-    else {
+    let Some(table) = Table::of(mapping, generation).filter(|_| !stack.frames.is_empty()) else {
         return 0;
     };
-    let root = (root_address(wait.upid, wait.epoch), node_kind::ROOT);
-    let cut = (!wait.stack.is_whole).then_some((0, node_kind::TRUNCATED));
-    let frames = wait.stack.frames.iter().copied();
+    let root = (root_address(upid, epoch), node_kind::ROOT);
+    let cut = (!stack.is_whole).then_some((0, node_kind::TRUNCATED));
+    let frames = stack.frames.iter().copied();
     let mut node = 0;
     for (address, kind) in std::iter::once(root).chain(cut).chain(frames) {
         let value = NodeValue {

@@ -10,6 +10,7 @@ use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
 use stackbeat_core::shm::record_format::{RecordKind, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread, end_thread};
+use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 
 use super::*;
@@ -267,6 +268,55 @@ fn what_the_sink_refuses_comes_again_and_nothing_twice() {
             .filter(|b| matches!(b, packet::Body::Process(_)))
             .count();
         assert_eq!(announced, 1);
+    }
+}
+
+#[test]
+fn samples_by_suspension_stand_among_the_threads_own() {
+    for refuse in [0, 1, 2] {
+        let world = World::new(8, Mode::Endless);
+        let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+        let thread = world.thread();
+        let suspended = |record, cpu_ns| suspended::SuspendedSample {
+            utid: thread.utid(),
+            upid: Upid(1),
+            epoch: 0,
+            record,
+            cycles: stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC),
+            cpu_ns,
+            allocations: 0,
+            allocated_bytes: 0,
+            frees: 0,
+            stack: crate::host::Stack::default(),
+        };
+        let mut taken = Vec::new();
+        assert!(thread.sample(0));
+        taken.extend([suspended(0, 1), suspended(0, 2)]);
+        assert!(thread.sample(0));
+        taken.push(suspended(1, 3));
+        for sample in &taken {
+            drainer.take_suspended(&world.mapping, Vec::new(), sample);
+        }
+        memory.refuse = refuse;
+        while drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .is_err()
+        {}
+        drainer
+            .pass(&world.mapping, &mut memory, Keep::Nothing)
+            .expect("stored");
+        let batches = memory.bodies().into_iter().filter_map(|body| match body {
+            packet::Body::Samples(batch) => {
+                let rows = columns::decode(&batch).expect("sound").len();
+                Some((batch.by_suspension, batch.first_record, rows))
+            }
+            _ => None,
+        });
+        let expected = [(false, 0, 1), (true, 0, 2), (false, 1, 1), (true, 1, 1)];
+        assert_eq!(batches.collect::<Vec<_>>(), expected, "{refuse} refused");
+        // They are no records.
+        let sums = drainer.lifecycle.sums(&world.mapping);
+        assert_eq!((sums.written, sums.stored), (2, 2));
     }
 }
 

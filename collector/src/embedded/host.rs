@@ -100,7 +100,7 @@ impl Host for Inside {
         self.system.is_waiting(pid, tid)
     }
 
-    fn interruption(&self) -> Interruption {
+    fn interruption(&self) -> io::Result<Interruption> {
         self.system.interruption()
     }
 

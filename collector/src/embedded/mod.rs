@@ -188,7 +188,7 @@ fn run(
         &mut warnings,
         &mut |_| {},
     )?;
-    let sampler = Sampler::new(true, host);
+    let sampler = Sampler::new(true, host).map_err(RecordError::Thread)?;
     let of_ticker = Arc::clone(&shared);
     let budget = options.budget();
     let ticker = ticker.run(move || ticker::run(&of_ticker, sampler, budget, false, cpu_before));

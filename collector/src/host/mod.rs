@@ -9,9 +9,11 @@
 use std::fmt;
 use std::io;
 
-use stackbeat_core::ids::{Pid, Tid};
+use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::platform::Errno;
 use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_core::unwind::Registers;
+use stackbeat_proto::v1;
 
 /// The surroundings of one session.
 pub(crate) trait Host: fmt::Debug + Send + Sync {
@@ -64,8 +66,11 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// among a process' threads.
     fn is_waiting(&self, pid: Pid, tid: Tid) -> bool;
 
-    /// How running threads are interrupted here.
-    fn interruption(&self) -> Interruption;
+    /// How running threads are interrupted here. Asked once.
+    ///
+    /// # Errors
+    /// What it takes cannot be started.
+    fn interruption(&self) -> io::Result<Interruption>;
 
     /// A clock of a thread's CPU time that the system keeps, which does not run yet.
     ///
@@ -149,6 +154,74 @@ pub(crate) trait Followed: fmt::Debug + Send {
 pub(crate) enum Interruption {
     /// By a signal, whose handler captures.
     BySignal(Box<dyn Signals>),
+    /// By suspending the thread, and taking from outside what a capture needs.
+    BySuspension(Box<dyn Suspension>),
+}
+
+/// Suspends threads, one at a time.
+///
+/// From `suspend` to `resume` is the *window*. Inside the program the suspended thread may hold any lock. So these two and
+/// `read_stack` allocate nothing, take no lock that a thread of the program may hold, log nothing, and wait for nobody but the system.
+pub(crate) trait Suspension: fmt::Debug + Send {
+    /// Suspends a thread. Only after [`Suspended::Yes`] it has to be resumed.
+    fn suspend(&mut self, pid: Pid, tid: Tid) -> Suspended;
+
+    /// Reads words of the suspended thread's stack, from an address upward. Gives how many.
+    fn read_stack(&mut self, pid: Pid, from: u64, into: &mut [u64]) -> usize;
+
+    /// Lets the suspended thread go on where it was: no call that it is in fails for that.
+    fn resume(&mut self);
+
+    /// Walks a stack in what was taken of it; outside of the window.
+    fn walk(&mut self, taken: &ToWalk<'_>) -> Walked;
+}
+
+/// What came of an attempt to suspend a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Suspended {
+    /// It stands still.
+    Yes {
+        registers: Registers,
+        /// CPU time that it has used, ns.
+        cpu_ns: u64,
+    },
+    /// The system cannot stop it at this moment, or does not let us.
+    NotNow,
+    /// It has ended.
+    Gone,
+}
+
+/// A stack that was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToWalk<'a> {
+    pub pid: Pid,
+    pub upid: Upid,
+    /// The process' module epoch.
+    pub epoch: u32,
+    pub registers: &'a Registers,
+    /// From the stack pointer (a multiple of 8) upward.
+    pub words: &'a [u64],
+    /// Upper end of the thread's stack; 0: not known.
+    pub high: u64,
+    /// Most frames.
+    pub depth: usize,
+}
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    pub stack: Stack,
+    /// Modules that no walk had met before.
+    pub modules: Vec<v1::Module>,
+}
+
+/// A stack as it was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Stack {
+    /// Address fields and kinds of the frames' nodes, root first.
+    pub frames: Vec<(u64, u32)>,
+    /// It reaches the root.
+    pub is_whole: bool,
 }
 
 /// Signals to threads, and what threads do with them. Sets of signals have signal 1 at bit 0.

@@ -23,6 +23,8 @@ pub(crate) struct Linux {
     mapping_name: Vec<u8>,
     first_pid: Pid,
     kept: KeptFiles,
+    /// Threads are suspended, not sent signals.
+    suspends: bool,
 }
 
 impl Linux {
@@ -32,6 +34,15 @@ impl Linux {
             mapping_name: mapping_name.to_vec(),
             first_pid,
             kept: KeptFiles::default(),
+            suspends: false,
+        }
+    }
+
+    /// One that behaves like a system without signals to threads.
+    pub(crate) fn suspending(self) -> Linux {
+        Linux {
+            suspends: true,
+            ..self
         }
     }
 
@@ -116,11 +127,17 @@ impl Host for Linux {
         procfs::is_waiting(pid, tid).unwrap_or(false)
     }
 
-    fn interruption(&self) -> Interruption {
-        Interruption::BySignal(Box::new(ThreadSignals))
+    fn interruption(&self) -> io::Result<Interruption> {
+        match self.suspends {
+            true => suspension(),
+            false => Ok(Interruption::BySignal(Box::new(ThreadSignals))),
+        }
     }
 
     fn thread_clock(&self, tid: Tid, period_ns: u64) -> io::Result<Box<dyn ThreadClock>> {
+        if self.suspends {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Box::new(Event::open(tid, period_ns)?))
     }
 
@@ -135,6 +152,17 @@ impl Host for Linux {
     fn peers(&self) -> Option<Box<dyn Peers>> {
         Some(Box::new(UnixPeers::new()))
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn suspension() -> io::Result<Interruption> {
+    let by = super::suspension::ByTracing::start()?;
+    Ok(Interruption::BySuspension(Box::new(by)))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn suspension() -> io::Result<Interruption> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// `tgkill`, and the masks of /proc/PID/task/TID/status.

@@ -5,7 +5,7 @@
 //! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `descendants`: the agent in processes that
 //!   run already;
 //! - `thread_state`, `thread_clock`, `ticking`: whether a thread runs, clocks of single threads, and waking on time; `host`: all
-//!   that a session asks; `off_cpu`, `lock_waits`: threads that wait; `meter`:
+//!   that a session asks; `suspension`: interrupting as systems without signals to threads do it; `off_cpu`, `lock_waits`: threads that wait; `meter`:
 //!   counters; `unrecorded`: processes without an agent;
 //! - `record`, `attached`: a recording from its begin to its end.
 
@@ -26,6 +26,8 @@ pub(crate) mod runtime_options;
 mod sharing;
 pub(crate) mod spawn;
 pub(crate) mod supervise;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod suspension;
 mod systrace;
 pub(crate) mod thread_clock;
 mod thread_state;

@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::ids::Pid;
-use stackbeat_core::shm::layout::SESSION_VARIABLE;
+use stackbeat_core::shm::layout::{SESSION_VARIABLE, SamplingClock};
 use stackbeat_core::sync::Ordering;
 
 use super::find_program::{self, Program};
@@ -37,7 +37,7 @@ use crate::session::drainer::DrainThread;
 use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
 use crate::session::open::{Opened, Opening};
-use crate::session::options::{Options, Outcome, Progress};
+use crate::session::options::{Chosen, Options, Outcome, Progress};
 use crate::session::shared::{Place, Shared};
 use crate::session::storage;
 use crate::session::trace_header;
@@ -239,6 +239,11 @@ impl Setup {
     }
 }
 
+/// Whether to behave like a system without signals to threads, CPU timers, and looks at other processes' calls. For tests.
+fn suspends() -> bool {
+    cfg!(target_arch = "x86_64") && std::env::var_os("STACKBEAT_SUSPEND").is_some_and(|v| v == "1")
+}
+
 /// Makes the mapping and the output, and starts the session's threads.
 pub(super) fn begin(
     options: &Options,
@@ -247,7 +252,14 @@ pub(super) fn begin(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Setup, RecordError> {
     let cpu_before = clocks::own_cpu();
-    let chosen = thread_clock::choose(options)?;
+    let suspends = suspends();
+    let chosen = match suspends {
+        true => Chosen {
+            by_suspension: true,
+            ..Chosen::of(SamplingClock::Tick)
+        },
+        false => thread_clock::choose(options)?,
+    };
     let opening = Opening {
         options,
         chosen: &chosen,
@@ -265,7 +277,10 @@ pub(super) fn begin(
         host,
     } = opening.open(
         |mapping| systrace::prepare(options, mapping),
-        |mapping_name| Arc::new(Linux::of_session(mapping_name, subject.first_pid)),
+        |mapping_name| {
+            let host = Linux::of_session(mapping_name, subject.first_pid);
+            Arc::new(if suspends { host.suspending() } else { host })
+        },
         warnings,
         progress,
     )?;
@@ -273,7 +288,7 @@ pub(super) fn begin(
 
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
-    let sampler = Sampler::new(options.interrupt_running, host);
+    let sampler = Sampler::new(options.interrupt_running, host).map_err(RecordError::Thread)?;
     if options.count_calls {
         ticker::count_all_calls(&shared);
     }
@@ -310,7 +325,7 @@ pub(super) fn begin(
         .map(Duration::from_nanos)
         .and_then(|period| Meter::start(Arc::clone(&shared), mapping_name, period).ok());
     // Without its thread, waits are seen when they have ended.
-    let off_cpu_sampler = (!options.count_calls)
+    let off_cpu_sampler = (!options.count_calls && !suspends)
         .then(|| OffCpuSampler::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
         .flatten();
     // Without its thread, what runs without an agent has no name.

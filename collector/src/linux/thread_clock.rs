@@ -147,37 +147,31 @@ fn is_too_new(error: &io::Error) -> bool {
 /// # Errors
 /// The kernel's clock was asked for and cannot be had.
 pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
-    let of = |clock| Chosen {
-        clock,
-        begins_on_ticks: false,
-        timer_ns: 0,
-        why_not: String::new(),
-    };
     // Where nobody is interrupted and where calls are only counted, nothing is sampled.
     let is_sampled = options.interrupt_running && !options.count_calls;
     match options.clock {
-        _ if !is_sampled => Ok(of(SamplingClock::Tick)),
-        ClockChoice::Tick => Ok(of(SamplingClock::Tick)),
+        _ if !is_sampled => Ok(Chosen::of(SamplingClock::Tick)),
+        ClockChoice::Tick => Ok(Chosen::of(SamplingClock::Tick)),
         ClockChoice::Timer => {
             let timer_ns = probe_timers().map_err(RecordError::NoTimers)?;
             Ok(Chosen {
                 timer_ns,
-                ..of(SamplingClock::Timer)
+                ..Chosen::of(SamplingClock::Timer)
             })
         }
         ClockChoice::Kernel => {
             probe().map_err(RecordError::NoKernelClock)?;
-            Ok(of(SamplingClock::Kernel))
+            Ok(Chosen::of(SamplingClock::Kernel))
         }
         ClockChoice::Auto => Ok(match probe_timers() {
             Ok(timer_ns) => Chosen {
                 begins_on_ticks: true,
                 timer_ns,
-                ..of(SamplingClock::Timer)
+                ..Chosen::of(SamplingClock::Timer)
             },
             Err(why_not) => Chosen {
                 why_not: why_not.to_string(),
-                ..of(SamplingClock::Tick)
+                ..Chosen::of(SamplingClock::Tick)
             },
         }),
     }

@@ -134,8 +134,11 @@ impl Partial {
             // Says that records which were no samples are in the trace up to here.
             None => batch.first_record,
         };
-        thread.next_record = thread.next_record.max(next);
-        thread.stored += rows.len() as u64 + u64::from(batch.other_records);
+        // Samples by suspension are no records.
+        if !batch.by_suspension {
+            thread.next_record = thread.next_record.max(next);
+            thread.stored += rows.len() as u64 + u64::from(batch.other_records);
+        }
         self.samples += rows.len() as u64;
     }
 

@@ -11,8 +11,8 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::process::Origin;
 
 use super::contention::Contention;
-use super::{HOOK_SHARE_WORTH, Process, Sampler, Thread, live_entry};
-use crate::host::Whose;
+use super::{HOOK_SHARE_WORTH, Means, Process, Sampler, Thread, live_entry};
+use crate::host::{State, Whose};
 use crate::session::activity::Part;
 use crate::session::shared::Shared;
 
@@ -240,6 +240,28 @@ impl Sampler {
             let is_one = |due_ns, entry| idle.get(&entry).is_some_and(|t| t.due_ns == due_ns);
             self.blocked_outside_hooks
                 .retain(|Reverse((due_ns, entry))| is_one(*due_ns, *entry));
+        }
+    }
+
+    /// Looks at idle threads that wait outside of hooks, for a host where nobody else does.
+    pub(crate) fn find_waits(&mut self, shared: &Shared, now_ns: u64) {
+        let Some(Means::Suspender(suspender)) = &mut self.interruption else {
+            return;
+        };
+        let host = &self.host;
+        let count = self.blocked_count;
+        for thread in self.idle.values_mut().filter(|t| t.due_ns != 0) {
+            if !suspender.is_due(thread, count, now_ns) {
+                continue;
+            }
+            let Some(entry) = live_entry(&shared.mapping, thread) else {
+                continue;
+            };
+            let (pid, tid) = (thread.pid, thread.tid);
+            let followed = thread.followed.get_or_insert_with(|| host.follow(pid, tid));
+            if followed.state() == State::Blocked {
+                suspender.waits(&**host, shared, thread, entry, now_ns);
+            }
         }
     }
 

@@ -14,12 +14,19 @@ mod contention;
 mod idle;
 mod kernel_clock;
 mod signal_choice;
+mod suspended;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
 pub(crate) mod ticker;
+#[cfg(test)]
+mod tripwire;
 mod unregistered;
 mod unregistered_threads;
+mod window;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
 use stackbeat_core::clock;
@@ -30,12 +37,13 @@ use stackbeat_core::shm::{registry, signal_gate, throttle};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet};
 
-use crate::host::{Followed, Host, Interruption, State};
+use crate::host::{Followed, Host, Interruption, Signals, State};
 use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 use contention::Contention;
 use signal_choice::{Handled, Mask, open_signal};
+use suspended::Suspender;
 use unregistered::Unregistered;
 
 /// Longest distance between two polls of a thread that was found blocked outside hooks, ns: this, or so much for
@@ -135,12 +143,19 @@ struct Process {
     contention: Contention,
 }
 
+/// What threads are interrupted by.
+#[derive(Debug)]
+enum Means {
+    Signals(Box<dyn Signals>),
+    Suspender(Box<Suspender>),
+}
+
 /// The sampler's state.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     host: Arc<dyn Host>,
     /// `None`: nobody is interrupted.
-    interruption: Option<Interruption>,
+    interruption: Option<Means>,
     /// By class and phase: threads that were active of late.
     active: [[Vec<Thread>; PHASES]; CLASSES],
     /// Those that the kernel's clock is to sample, and that it does not know yet.
@@ -185,13 +200,22 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// `interrupt` false: only keeps the books that ticking needs.
-    pub(crate) fn new(interrupt: bool, host: Arc<dyn Host>) -> Sampler {
-        let interruption = interrupt.then(|| host.interruption());
-        let has_barriers = match &interruption {
-            Some(Interruption::BySignal(signals)) => signals.barrier(),
-            None => false,
+    ///
+    /// # Errors
+    /// Those of [`Host::interruption`].
+    pub(crate) fn new(interrupt: bool, host: Arc<dyn Host>) -> io::Result<Sampler> {
+        let interruption = match interrupt.then(|| host.interruption()).transpose()? {
+            Some(Interruption::BySignal(signals)) => Some(Means::Signals(signals)),
+            Some(Interruption::BySuspension(by)) => {
+                Some(Means::Suspender(Box::new(Suspender::new(by))))
+            }
+            None => None,
         };
-        Sampler {
+        let has_barriers = match &interruption {
+            Some(Means::Signals(signals)) => signals.barrier(),
+            Some(Means::Suspender(_)) | None => false,
+        };
+        Ok(Sampler {
             host,
             interruption,
             active: Default::default(),
@@ -220,7 +244,7 @@ impl Sampler {
             announced: 0,
             has_barriers,
             unregistered_cpu_ns: 0,
-        }
+        })
     }
 
     /// Bit set of the phases of a class that have threads.
@@ -316,8 +340,9 @@ impl Sampler {
             let entry = live_entry(&shared.mapping, thread);
             if let Some(entry) = entry.filter(|e| e.is_due(tick) && !e.has_kernel_clock()) {
                 let before = self.running.len();
-                self.attend(shared, thread, entry, now_ns);
-                thread.is_announced = self.running.len() > before;
+                let runs = self.attend(shared, thread, entry, true, now_ns);
+                let is_suspended = matches!(self.interruption, Some(Means::Suspender(_)));
+                thread.is_announced = self.running.len() > before || is_suspended && runs;
             }
         }
         threads.append(&mut self.active[class][phase]);
@@ -327,7 +352,7 @@ impl Sampler {
     /// Tells the threads that were found running that a signal is on its way. Those that are in front of a
     /// call that it would disturb get none.
     pub(super) fn announce(&mut self, shared: &Shared) {
-        let Some(Interruption::BySignal(signals)) = &self.interruption else {
+        let Some(Means::Signals(signals)) = &self.interruption else {
             return;
         };
         self.running.retain(|thread| {
@@ -340,7 +365,7 @@ impl Sampler {
 
     /// Sends the signals that were announced, to those who still wait for them.
     pub(super) fn send(&mut self, shared: &Shared) {
-        let Some(Interruption::BySignal(signals)) = &self.interruption else {
+        let Some(Means::Signals(signals)) = &self.interruption else {
             return;
         };
         for thread in self.running.drain(..) {
@@ -463,23 +488,25 @@ impl Sampler {
         entry: &ThreadEntry,
         now_ns: u64,
     ) -> bool {
-        let runs = self.attend(shared, thread, entry, now_ns);
+        let runs = self.attend(shared, thread, entry, false, now_ns);
         self.announce(shared);
         self.send(shared);
         runs
     }
 
-    /// Asks the kernel about an overdue thread, and notes it if it runs. True when it runs.
+    /// Asks the host about an overdue thread. One that runs is noted, to be sent a signal, or is suspended and sampled. True when it
+    /// runs. `before_tick`: its tick word is about to advance.
     fn attend(
         &mut self,
         shared: &Shared,
         thread: &mut Thread,
         entry: &ThreadEntry,
+        before_tick: bool,
         now_ns: u64,
     ) -> bool {
         // Odd: inside a call that says itself when it ends.
         let process = entry.process.load(Ordering::Relaxed);
-        let Some(Interruption::BySignal(by)) = &self.interruption else {
+        let Some(means) = &mut self.interruption else {
             return false;
         };
         if entry.capturing.load(Ordering::Relaxed) != 0
@@ -493,7 +520,9 @@ impl Sampler {
             let process = shared.mapping.process(process);
             process.map_or_else(Handled::default, Handled::of)
         };
-        if entry.in_flight.load(Ordering::Relaxed) != 0 {
+        if let Means::Signals(by) = means
+            && entry.in_flight.load(Ordering::Relaxed) != 0
+        {
             // It was running when the signal was sent and has not gone on since.
             if now_ns.saturating_sub(thread.sent_ns) < SIGNAL_LOST_NS {
                 return true;
@@ -521,12 +550,20 @@ impl Sampler {
                 let longest_ns = MAX_BACKOFF_NS.max(BACKOFF_EACH_NS * self.blocked_count as u64);
                 thread.backoff_ns = (thread.backoff_ns * 2).clamp(1_000_000, longest_ns);
                 thread.next_poll_ns = now_ns + thread.backoff_ns;
+                if let Means::Suspender(suspender) = means {
+                    suspender.waits(&**host, shared, thread, entry, now_ns);
+                }
                 false
             }
             State::Running => {
                 thread.backoff_ns = 0;
                 thread.sent_ns = now_ns;
                 thread.blocking_section_sent = entry.blocking_section.load(Ordering::Relaxed);
+                if let Means::Suspender(suspender) = means {
+                    // One that is gone is noticed with the next question.
+                    suspender.sample(shared, thread, entry, before_tick);
+                    return true;
+                }
                 let signals = signals();
                 if signals.first != 0 {
                     self.running.push(Running {
@@ -582,6 +619,9 @@ impl Sampler {
     fn forget(&mut self, thread: Thread) {
         self.known.remove(&thread.utid);
         self.masks.remove(&thread.utid);
+        if let Some(Means::Suspender(suspender)) = &mut self.interruption {
+            suspender.forget(thread.utid);
+        }
         self.blocked_count -= usize::from(thread.due_ns != 0);
         let process = self.processes.get_mut(&thread.process);
         if let Some(process) = process.filter(|p| p.upid == thread.upid) {

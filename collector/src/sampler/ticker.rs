@@ -413,6 +413,7 @@ fn park(
         }
         platform::wait(&control.parked, 1, Some(poll_ns));
         sampler.refresh(shared, now_ns());
+        sampler.find_waits(shared, now_ns());
         if control.has_kernel_clock() {
             // Of processes that nobody on ticks belongs to.
             sampler.poll_unregistered_in_time(shared, now_ns());

@@ -16,8 +16,8 @@ use stackbeat_core::{clock, platform};
 use super::adopt::{self, Wanted};
 use super::signal_choice::Handled;
 use super::unregistered::{Unregistered, Waits};
-use super::{Process, Sampler};
-use crate::host::{Host, Interruption, Signals, State};
+use super::{Means, Process, Sampler};
+use crate::host::{Host, Signals, State};
 use crate::session::shared::{Shared, count};
 
 /// Distance between two searches for threads without an entry, ns, and while some of them are about to be met. A
@@ -119,7 +119,7 @@ impl Sampler {
             let Some(entry) = shared.mapping.process(*index) else {
                 continue;
             };
-            if let Some(Interruption::BySignal(signals)) = &self.interruption {
+            if let Some(Means::Signals(signals)) = &self.interruption {
                 poll.lose(&**signals, process, entry);
             }
             let tids = host.threads(process.pid).into_iter();
@@ -151,7 +151,7 @@ impl Sampler {
                         cpu_ns: wait.cpu_ns,
                     }),
                     None => {
-                        if let Some(Interruption::BySignal(signals)) = &self.interruption {
+                        if let Some(Means::Signals(signals)) = &self.interruption {
                             let by = (&*host, &**signals);
                             let process = (*index, &mut *process);
                             poll.meet(shared, by, process, *tid, unregistered);

@@ -179,6 +179,10 @@ impl DrainThread {
                 Order::Waits { modules, waits } => {
                     self.drainer.take_waits(&shared.mapping, modules, &waits);
                 }
+                Order::Suspended { modules, sample } => {
+                    let mapping = &shared.mapping;
+                    self.drainer.take_suspended(mapping, modules, &sample);
+                }
                 Order::Unrecorded(seen, since) => unrecorded.push((*seen, since)),
                 Order::Freeze(reply) => waiting.push(reply),
             }

@@ -59,6 +59,21 @@ pub(crate) struct Chosen {
     pub timer_ns: u64,
     /// Why it is not the clock that was wanted; empty otherwise.
     pub why_not: String,
+    /// Threads that run are suspended, not sent signals.
+    pub by_suspension: bool,
+}
+
+impl Chosen {
+    /// One clock for all.
+    pub(crate) fn of(clock: SamplingClock) -> Chosen {
+        Chosen {
+            clock,
+            begins_on_ticks: false,
+            timer_ns: 0,
+            why_not: String::new(),
+            by_suspension: false,
+        }
+    }
 }
 
 /// What to record and how.

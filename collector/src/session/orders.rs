@@ -10,6 +10,7 @@ use super::dump::Frozen;
 use crate::drain::crash::Crash;
 use crate::drain::lifecycle::Since;
 use crate::drain::seen_waits::SeenWait;
+use crate::drain::suspended::SuspendedSample;
 
 /// What others want of the drain.
 #[derive(Debug)]
@@ -20,6 +21,11 @@ pub(crate) enum Order {
     Waits {
         modules: Vec<v1::Module>,
         waits: Vec<SeenWait>,
+    },
+    /// A running thread was suspended, with a stack in these modules.
+    Suspended {
+        modules: Vec<v1::Module>,
+        sample: Box<SuspendedSample>,
     },
     /// A program ran without an agent, unless one of its own time has registered.
     /// And since when the process may have been there.

@@ -53,6 +53,10 @@ figures! {
     parks,
     /// Threads interrupted.
     signals_sent,
+    /// Attempts to suspend a thread, where that takes the place of signals.
+    suspensions,
+    /// Those of running threads that gave no sample: the thread was where its hooks speak for it, or could not be stopped soon.
+    suspensions_without_sample,
     /// Threads that were inside a call that must not be interrupted.
     signals_held_back,
     /// Thread entries that parts of the recorder polled because something had happened there, and in polls of

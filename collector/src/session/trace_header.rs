@@ -76,6 +76,7 @@ pub(crate) fn header(
             .into(),
             no_kernel_clock: chosen.why_not.clone(),
             timer_ns: chosen.timer_ns,
+            by_suspension: chosen.by_suspension,
         }),
         start: Some(clock_packet(start)),
         // SAFETY: asks for a constant of the system.

@@ -77,6 +77,8 @@ pub struct Columns<'a> {
     /// Added to each difference of times but the first.
     pub(super) time_step: u64,
     pub(super) counter_units: u32,
+    /// The recorder has taken them: they are no records.
+    pub by_suspension: bool,
     bytes: Cow<'a, [u8]>,
     /// By field number, where in `bytes` the column stands.
     columns: [Range<usize>; FIELDS],
@@ -117,6 +119,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
     let mut cpu_is_off = false;
     let mut time_step = 0;
     let mut counter_units = 0;
+    let mut by_suspension = false;
     let mut columns = [const { 0..0 }; FIELDS];
     let mut at = 0;
     while at < bytes.len() {
@@ -134,6 +137,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
                     26 => other_records = value as u32,
                     27 => counter_units = value as u32,
                     31 => time_step = unzigzag(value),
+                    33 => by_suspension = value != 0,
                     field::TIME..=field::RECORD_SKIP | field::KINDS..=field::USAGE => {
                         return Some(None);
                     }
@@ -167,6 +171,7 @@ fn take_apart(bytes: Cow<'_, [u8]>) -> Option<Option<Columns<'_>>> {
         cpu_is_off,
         time_step,
         counter_units,
+        by_suspension,
         bytes,
         columns,
     }))

@@ -75,6 +75,9 @@ struct Config {
     clock: &'static str,
     /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
     no_kernel_clock: String,
+    /// Threads that run were suspended, not sent signals.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    by_suspension: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -180,6 +183,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 stackbeat_proto::v1::config::SamplingClock::Auto => "auto",
             },
             no_kernel_clock: config.no_kernel_clock.clone(),
+            by_suspension: config.by_suspension,
         },
         counts: Counts {
             processes: trace.process_count(),
@@ -450,6 +454,7 @@ impl Lines {
                 match info.config.clock {
                     "kernel" => "the kernel's clock",
                     "timer" => "timers of their CPU time",
+                    _ if info.config.by_suspension => "ticks, threads that run are suspended",
                     "auto" =>
                         "ticks, and timers of their CPU time in processes that computed for longer than a second",
                     _ => "ticks",

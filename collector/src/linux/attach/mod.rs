@@ -46,3 +46,5 @@ mod inject {
 pub(crate) use inject::{attach, detach};
 pub use target::Target;
 pub(crate) use target::seen_by;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tracee::registers_to_begin_again;

@@ -73,6 +73,16 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 pub(super) type Registers = libc::user_regs_struct;
 
+/// Registers by which a stopped thread begins a call again that the stop has ended with EINTR. `None`: those that it has do.
+pub(crate) fn registers_to_begin_again(registers: &Registers) -> Option<Registers> {
+    let has_ended = registers.rax as i64 == -i64::from(libc::EINTR)
+        && GIVES_EINTR.contains(&(registers.orig_rax as i64));
+    has_ended.then_some(Registers {
+        rax: ERESTARTNOHAND as u64,
+        ..*registers
+    })
+}
+
 /// Why a thread stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
@@ -139,14 +149,10 @@ impl Tracee {
     /// Some calls give EINTR also when no handler has run, because a stop is a signal to them: has the
     /// kernel begin them again, unless a handler runs before.
     fn mend_call(&self) -> io::Result<()> {
-        let mut registers = self.registers()?;
-        if registers.rax as i64 == -i64::from(libc::EINTR)
-            && GIVES_EINTR.contains(&(registers.orig_rax as i64))
-        {
-            registers.rax = ERESTARTNOHAND as u64;
-            self.set_registers(&registers)?;
+        match registers_to_begin_again(&self.registers()?) {
+            Some(registers) => self.set_registers(&registers),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Waits for the next stop. The session has blocked SIGCHLD, by which the kernel reports stops.

@@ -25,8 +25,8 @@ use stackbeat_core::{clock, platform};
 
 use super::lock_waits::{self, LockWaits};
 use super::procfs::{self, InCall};
-use crate::drain::seen_waits::{Begin, SeenWait, Stack};
-use crate::host::Whose;
+use crate::drain::seen_waits::{Begin, SeenWait};
+use crate::host::{Stack, Whose};
 use crate::linux::remote_unwind::{Place, Process, Walker};
 use crate::session::activity::Part;
 use crate::session::clocks::now_ns;

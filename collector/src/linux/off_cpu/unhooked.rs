@@ -15,8 +15,8 @@ use stackbeat_core::sync::Ordering;
 
 use super::super::procfs::{self, InCall};
 use super::{Now, OffCpu};
-use crate::drain::seen_waits::{Begin, SeenWait, Stack};
-use crate::host::Scheduled;
+use crate::drain::seen_waits::{Begin, SeenWait};
+use crate::host::{Scheduled, Stack};
 use crate::linux::remote_unwind::Place;
 use crate::session::shared::count;
 

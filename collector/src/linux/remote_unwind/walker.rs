@@ -23,7 +23,9 @@ use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
 use stackbeat_core::unwind::{Registers, WalkEnd};
 
 use super::{Module, first_mappings, lookup, memory};
-use crate::drain::seen_waits::Stack;
+use crate::host::Stack;
+#[cfg(target_arch = "x86_64")]
+use crate::host::ToWalk;
 
 /// Bytes of a stack that are copied at once; what lies further out is read word by word.
 const COPY_BYTES: usize = 8 << 10;
@@ -166,6 +168,15 @@ impl Process {
         }
     }
 
+    /// The range of the agent, if its code is at an address; nothing otherwise.
+    #[cfg(target_arch = "x86_64")]
+    fn agent_at(&self, address: u64) -> (u64, u64) {
+        let mut state = self.state.borrow_mut();
+        let module = state.module(&self.memory, address);
+        let agent = module.filter(|m| m.file_name().starts_with("libstackbeat"));
+        agent.map_or((0, 0), |m| (m.start, m.end))
+    }
+
     /// The range of the module at an address; nothing when there is none.
     fn range(&self, address: u64) -> (u64, u64) {
         let mut state = self.state.borrow_mut();
@@ -237,7 +248,8 @@ impl Memory for RemotePages<'_> {
 
 /// A copy of the upper part of a stack.
 struct Copy<'a> {
-    pid: Pid,
+    /// Whose memory is read beyond it; `None`: nothing is.
+    pid: Option<Pid>,
     low: u64,
     words: &'a [u64],
 }
@@ -246,7 +258,7 @@ struct Copy<'a> {
 unsafe impl ReadStack for Copy<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        match platform::read_memory(self.pid.0, address, &mut bytes) {
+        match platform::read_memory(self.pid?.0, address, &mut bytes) {
             Ok(8) => Some(u64::from_ne_bytes(bytes)),
             _ => None,
         }
@@ -342,7 +354,7 @@ impl Walker {
             skip,
         };
         let mut copy = Copy {
-            pid: process.pid,
+            pid: Some(process.pid),
             low,
             words: &self.words,
         };
@@ -352,7 +364,34 @@ impl Walker {
         if let Some(methods) = methods {
             process.find_managed(place, &self.stack, methods, &mut self.managed);
         }
-        let mut placing = Placing::new(Some(&self.managed.frames), place.high);
+        Ok(self.found(end, place.high))
+    }
+
+    /// Walks a stack in a copy that was taken while its thread stood still. Frames of runtimes are not found: their own records of
+    /// them have changed since.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn walk_taken(&mut self, process: &Process, taken: &ToWalk<'_>) -> Stack {
+        process.update(taken.epoch);
+        let start = Start {
+            registers: taken.registers,
+            exact: true,
+            high: taken.high,
+            skip: process.agent_at(taken.registers.pc),
+        };
+        let mut copy = Copy {
+            pid: None,
+            low: taken.registers.sp & !7,
+            words: taken.words,
+        };
+        self.stack.forget();
+        let end = self.stack.walk(&start, taken.depth, &process, &mut copy);
+        self.managed.frames.clear();
+        self.found(end, taken.high)
+    }
+
+    /// What the last walk found.
+    fn found(&self, end: WalkEnd, high: u64) -> Stack {
+        let mut placing = Placing::new(Some(&self.managed.frames), high);
         let mut frames = Vec::with_capacity(self.stack.frames().len());
         for frame in self.stack.frames() {
             let add = |managed: &managed::Frame| frames.push((managed.address(), managed.kind()));
@@ -364,9 +403,9 @@ impl Walker {
                 frames.push((frame.pc, kind));
             }
         }
-        Ok(Stack {
+        Stack {
             frames,
             is_whole: end == WalkEnd::Root,
-        })
+        }
     }
 }
