@@ -193,9 +193,10 @@ fn warm_6_frame_pointers(bencher: Bencher, depth: usize) {
         ..Registers::default()
     };
     let mut frames = Frames::new(256);
+    let mut walker = FramePointerWalker::new();
     bencher.bench_local(|| {
         frames.clear(256);
-        FramePointerWalker.walk(&registers, &bounds, true, &mut frames)
+        walker.walk(&registers, &bounds, true, &mut frames)
     });
 }
 

@@ -20,6 +20,11 @@ pub(crate) fn is_alone(test: &str) -> bool {
     let Ok(output) = output else {
         return true;
     };
+    // The C library reports that by shared memory, which emulation does not share: the child only ends with this.
+    const NOT_STARTED: Option<i32> = Some(127);
+    if output.status.code() == NOT_STARTED && output.stdout.is_empty() {
+        return true;
+    }
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{errors}");

@@ -5,7 +5,7 @@
 //! - `cfi`: from a module's unwind tables to a rule; `full`: a step that no rule can describe
 //! - `cache`: code address → rule, process-wide
 //! - `walk`: the walk itself, with verified reuse of the thread's last stack; `rare`: its rare steps
-//! - `frame_pointer`: the plain walk, where frame pointers are guaranteed
+//! - `frame_pointer`: the walk along saved frame pointers, where code keeps them
 //! - `elf`: what finding tables takes
 //!
 //! Runs on the slow path of a capture, in hooks and in signal handlers: may not allocate, lock, or
@@ -19,7 +19,7 @@ pub mod full;
 pub mod rule;
 pub mod walk;
 
-pub use frame_pointer::FramePointerWalker;
+pub use frame_pointer::{Aarch64, Architecture, CodeMask, FramePointerWalker, Native, X86_64};
 
 /// Deepest stack that a capture can hold, whatever the configured limit.
 pub const MAX_DEPTH: usize = 1024;
@@ -302,12 +302,8 @@ pub unsafe trait StackWalker {
     ) -> WalkEnd;
 }
 
-/// A code address without pointer authentication bits (48-bit addresses on aarch64 Linux).
+/// A code address without its signature (pointer authentication).
 #[inline(always)]
-const fn strip(address: u64) -> u64 {
-    if cfg!(target_arch = "aarch64") {
-        address & 0x0000_ffff_ffff_ffff
-    } else {
-        address
-    }
+fn strip(address: u64) -> u64 {
+    CodeMask::native().strip(address)
 }
