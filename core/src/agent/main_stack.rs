@@ -1,11 +1,13 @@
 //! Where stacks lie that nobody announced: the main thread's, read once, at the start, and in a process
 //! that was attached to, each thread's at its first capture.
 
+#[cfg(target_os = "linux")]
 use super::tls;
 use crate::platform;
 
 /// The main thread's stack: below its top the kernel keeps at least 128 MB free of other mappings
 /// (MIN_GAP in Linux `mm/util.c`), so what lies between the stack pointer and the top is stack.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn find() -> (u64, u64) {
     const RESERVED: u64 = 128 << 20;
     let is_stack = |line: &[u8]| line.ends_with(b"[stack]").then(|| parse_range(line))?;
@@ -18,6 +20,7 @@ pub(super) fn find() -> (u64, u64) {
 /// The calling thread's stack, when it is not the main thread: glibc puts the thread's own block, to which
 /// the thread pointer points, at the top of its stack, so what is walked lies between the start of that
 /// mapping (guards are mappings of their own) and the block. 0, 0: somewhere else.
+#[cfg(target_os = "linux")]
 pub(super) fn of_other_thread() -> (u64, u64) {
     /// Larger than any stack: a mapping that holds other things besides.
     const TOO_LARGE: u64 = 1 << 30;
@@ -33,6 +36,35 @@ pub(super) fn of_other_thread() -> (u64, u64) {
     }
 }
 
+/// The calling thread's stack, when it is not the main thread: bionic copies what it has noted when the thread began
+/// (libc/bionic/pthread_attr.cpp: `pthread_getattr_np`), without a lock and without memory.
+#[cfg(target_os = "android")]
+pub(super) fn of_other_thread() -> (u64, u64) {
+    let (mut low, mut bytes) = (core::ptr::null_mut(), 0);
+    let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::zeroed();
+    // SAFETY: plain queries about the calling thread.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0
+            || libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut bytes) != 0
+        {
+            return (0, 0);
+        }
+    }
+    (low.addr() as u64, low.addr() as u64 + bytes as u64)
+}
+
+/// The calling thread's stack, as libc has noted it.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn find() -> (u64, u64) {
+    platform::thread_stack()
+}
+
+/// The same.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn of_other_thread() -> (u64, u64) {
+    platform::thread_stack()
+}
+
 /// Calls `f` with the start of each mapping that holds code of a file.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn for_each_code_mapping(mut f: impl FnMut(u64)) {
@@ -46,6 +78,7 @@ pub(super) fn for_each_code_mapping(mut f: impl FnMut(u64)) {
 }
 
 /// The range of the first line of /proc/self/maps that is accepted; the file is read in pieces.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn find_in_maps(mut accept: impl FnMut(&[u8]) -> Option<(u64, u64)>) -> Option<(u64, u64)> {
     let fd = platform::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok()?;
     let mut line = [0u8; 512];
@@ -78,6 +111,7 @@ fn find_in_maps(mut accept: impl FnMut(&[u8]) -> Option<(u64, u64)>) -> Option<(
 }
 
 /// `7ffc00000000-7ffc00021000 …`
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn parse_range(line: &[u8]) -> Option<(u64, u64)> {
     let text = core::str::from_utf8(line).ok()?;
     let (range, _) = text.split_once(' ')?;
@@ -88,7 +122,7 @@ fn parse_range(line: &[u8]) -> Option<(u64, u64)> {
     ))
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 mod tests {
     use super::*;
 

@@ -51,6 +51,9 @@ pub(super) struct Scratch {
     pub line: [u8; LINE_BYTES],
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub frames: crate::unwind::Frames,
+    /// The nodes of the last walk's frames, the outermost first.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub frame_nodes: [u32; crate::unwind::MAX_DEPTH],
     pub walker: ThreadWalker,
     pub managed: crate::managed::Thread,
 }

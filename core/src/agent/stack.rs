@@ -224,7 +224,7 @@ fn first_managed(
     first.unwrap_or(usize::MAX)
 }
 
-/// Walks, and looks up all nodes.
+/// Walks, and looks up the nodes of what is not the same as in the last walk.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[expect(clippy::too_many_arguments, reason = "as the other one")]
 fn walk(
@@ -233,22 +233,37 @@ fn walk(
     registers: &Registers,
     exact: bool,
     limit: usize,
-    _nodes_are_good: bool,
+    nodes_are_good: bool,
     table: Option<&Table>,
     root: u64,
 ) -> (WalkEnd, Found) {
     use crate::unwind::StackWalker;
     let bounds = scratch.bounds();
-    scratch.frames.clear(limit);
-    let end = scratch
-        .walker
-        .walk(registers, &bounds, exact, &mut scratch.frames);
-    let Some(mut path) = table.and_then(|t| Path::begin(t, root, end)) else {
+    let frames = &mut scratch.frames;
+    frames.clear(limit);
+    let end = scratch.walker.walk(registers, &bounds, exact, frames);
+    let Some(table) = table else {
         return (end, Found::cut_at(0));
     };
-    let addresses = scratch.frames.addresses();
-    for (i, address) in addresses.iter().enumerate().rev() {
-        let kind = if exact && i == 0 {
+    let kept = if nodes_are_good {
+        frames.same_outermost
+    } else {
+        0
+    };
+    let last_kept = kept.checked_sub(1).and_then(|i| scratch.frame_nodes.get(i));
+    let begin = match last_kept {
+        Some(node) => Some(Path { table, node: *node }),
+        None => Path::begin(table, root, end),
+    };
+    let Some(mut path) = begin else {
+        return (end, Found::cut_at(0));
+    };
+    let addresses = frames.addresses().iter().rev();
+    let leaf = frames.len().wrapping_sub(1);
+    let places = scratch.frame_nodes.iter_mut().enumerate();
+    for (address, (i, place)) in addresses.zip(places).skip(kept) {
+        // Own code at the leaf end is left out.
+        let kind = if exact && i == leaf && *address == registers.pc {
             node_kind::LEAF_PC
         } else {
             node_kind::NATIVE
@@ -256,6 +271,7 @@ fn walk(
         if path.go(*address, kind).is_none() {
             return (end, Found::cut_at(path.node));
         }
+        *place = path.node;
     }
     let found = Found {
         node: path.node,

@@ -1,7 +1,7 @@
-//! The thread-local block: one initial-exec variable, zeroed at thread start, without destructor.
+//! The thread-local block: one variable, zeroed at thread start.
 //!
 //! Rust on stable makes general-dynamic accesses in a shared library (twice the cost, and a call
-//! that may allocate), so on Linux the variable is declared and reached in assembly.
+//! that may allocate), so on Linux the variable is declared and reached in assembly. Android and Apple: `by_key`.
 //!
 //! A thread pointer need not be libc's: a child that shares memory may be started on a dummy block, as Chromium's zygote
 //! does (`CLONE_VM`, `CLONE_SETTLS`), and a runtime may point it elsewhere for a while. Then the variable is not where the
@@ -89,8 +89,12 @@ const _: () = assert!(size_of::<Block>() <= 128);
 // `first_word` reads it.
 const _: () = assert!(core::mem::offset_of!(Block, entry) == 0);
 
-/// The block of threads whose thread pointer is not libc's.
-#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+/// The block of threads whose thread pointer is not libc's, or that have none.
+#[cfg(all(
+    any(target_os = "linux", target_os = "android", target_vendor = "apple"),
+    not(miri),
+    not(loom)
+))]
 static FOREIGN: Block = Block::with_flags(flag::FOREIGN);
 
 impl Block {
@@ -335,7 +339,57 @@ mod imp {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
+#[cfg(all(
+    any(
+        target_os = "android",
+        target_vendor = "apple",
+        all(test, target_os = "linux")
+    ),
+    not(miri),
+    not(loom)
+))]
+mod by_key;
+
+#[cfg(all(
+    any(target_os = "android", target_vendor = "apple"),
+    not(miri),
+    not(loom)
+))]
+mod imp {
+    use super::{Block, by_key};
+
+    #[inline(always)]
+    pub(super) fn address() -> *const Block {
+        by_key::address()
+    }
+
+    #[inline(always)]
+    pub(super) fn registered_address() -> *const Block {
+        by_key::address()
+    }
+
+    #[inline(always)]
+    pub(super) fn first_word() -> usize {
+        // SAFETY: the thread's own.
+        unsafe { (*address()).entry.load(super::Ordering::Relaxed) }.addr()
+    }
+
+    /// Not needed here.
+    pub(super) fn thread_pointer() -> usize {
+        0
+    }
+
+    pub(super) fn has_thread_pointer() -> bool {
+        true
+    }
+}
+
+/// For tools that check code by running it.
+#[cfg(any(
+    miri,
+    loom,
+    not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))
+))]
 mod imp {
     use super::Block;
 

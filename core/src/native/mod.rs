@@ -1,5 +1,7 @@
 //! The code of this process: its modules, their unwind rules, and walks of its threads.
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod frame_walk;
 pub mod generated_code;
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
@@ -18,4 +20,4 @@ pub mod unwind_memory;
 pub type ThreadWalker = own_walk::NativeWalker;
 /// The walker that captures use.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub type ThreadWalker = crate::unwind::FramePointerWalker;
+pub type ThreadWalker = frame_walk::FrameWalker;

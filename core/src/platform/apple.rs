@@ -1,10 +1,16 @@
 //! System calls elsewhere (Apple): through libc, which is not what is hooked there.
 
+mod address_wait;
+mod memory;
+
 use super::{Backing, Errno, Usage};
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 
 use crate::ids::{Pid, Tid};
+
+pub(crate) use memory::own_code;
+pub use memory::{is_readable, read_memory, thread_stack};
 
 fn last_error() -> Errno {
     Errno(
@@ -45,11 +51,11 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
     Ok(address.cast())
 }
 
-/// Bytes of a page.
+/// Bytes of a page: 16 KiB on arm64, 4 KiB on Intel.
 pub fn page_bytes() -> usize {
     // SAFETY: reads a number that does not change.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).unwrap_or(4096)
+    usize::try_from(bytes).unwrap_or(16_384)
 }
 
 /// Puts private zeros in the place of what [`map`] gave; pages that nobody writes to take no memory.
@@ -278,17 +284,20 @@ pub fn signal_handler(_signal: u32) -> u64 {
 /// No signals are sent here.
 pub fn absorb_signal(_set: u64, _sender: u32) {}
 
-/// Waiters poll here: [`wait`] sleeps in short steps.
-pub fn wake(_word: &AtomicU32, _count: u32) {}
+/// Wakes up to `count` waiters on a word in memory that may be shared: one, or all.
+pub fn wake(word: &AtomicU32, count: u32) {
+    address_wait::wake(word, count);
+}
 
 /// Sleeps while the word holds `value`, at most `timeout_ns`. Returns for any reason.
 pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
-    const STEP_NS: u64 = 1_000_000;
-    if word.load(core::sync::atomic::Ordering::SeqCst) == value {
-        std::thread::sleep(core::time::Duration::from_nanos(
-            timeout_ns.unwrap_or(STEP_NS).min(STEP_NS),
-        ));
-    }
+    address_wait::wait(word, value, timeout_ns);
+}
+
+/// Asks the dynamic linker for all that is needed later. It takes locks: not for hooks.
+pub fn prepare() {
+    address_wait::prepare();
+    memory::prepare();
 }
 
 /// A clock in nanoseconds; 0 when there is no such clock.
@@ -348,16 +357,6 @@ pub mod fault_guard {
     pub unsafe fn load(_address: u64) -> Option<u64> {
         None
     }
-}
-
-/// Nothing is taken to be readable as long as nobody asks `mach_vm_region`.
-pub fn is_readable(_address: u64) -> bool {
-    false
-}
-
-/// Another way to memory is needed here (`vm_read_overwrite`).
-pub fn read_memory(_process: u32, _address: u64, _buffer: &mut [u8]) -> Result<usize, Errno> {
-    Err(Errno(libc::ENOTSUP))
 }
 
 /// The calling thread's name, NUL padded.

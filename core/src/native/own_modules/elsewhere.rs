@@ -1,13 +1,22 @@
 //! Where the dynamic linker tells of images (Apple), the platform's hooks keep the list of modules: nothing is looked
 //! for here, and stacks have one epoch.
 
+use crate::platform;
+
 /// The epoch in force.
 pub fn epoch() -> u32 {
     0
 }
 
-/// There is no list.
-pub fn init() {}
+/// There is no list. What the platform needs to know from the dynamic linker is asked now, and never in a capture.
+pub fn init() {
+    platform::prepare();
+}
+
+/// Where this library's own code lies; 0, 0 before [`init`].
+pub(crate) fn own_code() -> (u64, u64) {
+    platform::own_code()
+}
 
 /// There is no lookup function.
 ///
