@@ -16,12 +16,13 @@ use super::session;
 use super::tls::{self, Block};
 use crate::crash_signals::CRASH_SIGNALS;
 use crate::platform::{self, Backing};
+use crate::shm::layout::LARGEST_PAGE;
 use crate::unwind::Registers;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-const GUARD_BYTES: usize = 4096;
+const GUARD_BYTES: usize = LARGEST_PAGE;
 /// Go's runtime adopts the alternate stack that it finds on a thread of C's, and gives its own handlers 32 KiB
 /// (`malg(32 * 1024)` in src/runtime/os_linux.go).
 ///
@@ -45,7 +46,7 @@ pub(super) fn provide(block: &Block) -> bool {
     let Ok(low) = platform::map(MAPPING_BYTES, Backing::Anonymous, 0) else {
         return false;
     };
-    // SAFETY: the first page of a mapping that nobody uses yet.
+    // SAFETY: the first pages of a mapping that nobody uses yet.
     unsafe { platform::forbid(low, GUARD_BYTES) };
     // SAFETY: inside the mapping.
     let scratch = unsafe { low.add(SCRATCH_OFFSET) };

@@ -95,14 +95,14 @@ fn silence_own_panics() {
 
 /// Maps the page that tells a forked child from its parent.
 pub(super) fn make_own_page() {
-    const PAGE: usize = 4096;
-    let Ok(page) = platform::map(PAGE, Backing::Anonymous, 0) else {
+    let bytes = platform::page_bytes();
+    let Ok(page) = platform::map(bytes, Backing::Anonymous, 0) else {
         return;
     };
     // SAFETY: the page is this module's own; `check_for_fork` expects it zeroed in children.
-    if unsafe { platform::wipe_on_fork(page, PAGE) }.is_err() {
+    if unsafe { platform::wipe_on_fork(page, bytes) }.is_err() {
         // SAFETY: nothing refers to it.
-        unsafe { platform::unmap(page, PAGE) };
+        unsafe { platform::unmap(page, bytes) };
         return;
     }
     let word = page.cast::<AtomicU32>();

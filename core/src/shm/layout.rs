@@ -169,8 +169,26 @@ pub const fn activity_words(threads: u32) -> usize {
     threads.div_ceil(u64::BITS) as usize
 }
 
+/// Regions that processes map by themselves begin at multiples of this: the largest page that a kernel for this processor
+/// has. x86-64: 4 KiB. arm64: 4 KiB, 16 KiB (Darwin; Android from 15 on), or 64 KiB (Linux, arch/arm64/Kconfig:
+/// `ARM64_64K_PAGES`).
+pub(crate) const LARGEST_PAGE: usize = if cfg!(target_arch = "aarch64") {
+    64 << 10
+} else {
+    4096
+};
+
+/// What two threads write to at the same time lies so far apart. Apple's arm64 processors have lines of 128 bytes
+/// (`sysctl hw.cachelinesize`), Arm's own have 64. On arm64 `repr(align(128))` stands where this is meant.
+#[cfg_attr(loom, allow(dead_code, reason = "sizes are others under loom"))]
+const LINE: usize = if cfg!(target_arch = "aarch64") {
+    128
+} else {
+    64
+};
+
 const fn pages(bytes: usize) -> usize {
-    (bytes + 4095) & !4095
+    bytes.next_multiple_of(LARGEST_PAGE)
 }
 
 impl Layout {
@@ -193,7 +211,7 @@ impl Layout {
         {
             return None;
         }
-        let processes = 8192;
+        let processes = pages(2 * 4096);
         let buffer_headers = processes + pages(c.processes as usize * size_of::<ProcessEntry>());
         let waiter_counts = buffer_headers + pages(c.buffers as usize * size_of::<BufferHeader>());
         let waiters = waiter_counts + pages(WAIT_BUCKETS * size_of::<AtomicU32>());
@@ -202,13 +220,13 @@ impl Layout {
         let activity = unix_peers + pages(UNIX_PEERS * size_of::<UnixPeer>());
         let filters = activity + pages(activity_words(c.threads) * 8);
         let call_rows = filters + pages(FILTER_WORDS * 8);
-        let methods = call_rows + c.call_rows as usize * size_of::<CallRow>();
+        let methods = call_rows + pages(c.call_rows as usize * size_of::<CallRow>());
         let head_end = methods + size_of::<MethodsHeader>();
-        let first = methods + METHOD_BYTES;
+        let first = methods + pages(METHOD_BYTES);
         let nodes = c.generation_nodes as usize;
         let index_in_generation = 4096;
         let nodes_in_generation = index_in_generation + pages(nodes * 2 * 4);
-        let generation = nodes_in_generation + pages(nodes * size_of::<Node>());
+        let generation = pages(nodes_in_generation + nodes * size_of::<Node>());
         let threads = first + 2 * generation;
         let buffers = threads + pages(c.threads as usize * size_of::<ThreadEntry>());
         Some(Layout {
@@ -469,7 +487,8 @@ impl Control {
 }
 
 /// A tick on a cache line of its own: hooks of all threads read it all the time.
-#[repr(C, align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug, Default)]
 pub struct Tick(pub AtomicU32);
 
@@ -502,7 +521,8 @@ pub mod on_ticks {
 }
 
 /// One program image in one process. The process writes it.
-#[repr(C, align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug)]
 pub struct ProcessEntry {
     /// An [`entry_state`].
@@ -630,7 +650,8 @@ pub mod buffer_state {
 }
 
 /// Head of one sub-buffer, apart from its words so that scanning for a free one stays in few lines.
-#[repr(C, align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug, Default)]
 pub struct BufferHeader {
     /// Owner entry << 32 | buffer_state.
@@ -729,11 +750,13 @@ const _: () = {
     assert!(size_of::<Control>() == 4096);
     assert!(size_of::<ProcessEntry>() == 192 || size_of::<ProcessEntry>() == 256);
     assert!(size_of::<ThreadEntry>() == 64 * 14);
-    assert!(size_of::<WaitBucket>() == 64);
+    assert!(size_of::<WaitBucket>() == LINE);
+    assert!(align_of::<ThreadEntry>() == LINE);
     assert!(size_of::<Watch>() == 32);
     assert!(size_of::<UnixPeer>() == 16);
     assert!(size_of::<CallRow>() == 4096);
-    assert!(size_of::<BufferHeader>() == 64);
+    assert!(size_of::<BufferHeader>() == LINE);
+    assert!(size_of::<Tick>() == LINE);
     assert!(size_of::<Node>() == 16);
 };
 
@@ -745,9 +768,9 @@ mod tests {
     fn regions_do_not_overlap() {
         let l = Layout::new(Capacity::default()).expect("the default capacity is valid");
         assert!(l.buffer_headers >= l.processes + 1024 * size_of::<ProcessEntry>());
-        assert!(l.waiter_counts >= l.buffer_headers + 2048 * 64);
+        assert!(l.waiter_counts >= l.buffer_headers + 2048 * size_of::<BufferHeader>());
         assert!(l.waiters >= l.waiter_counts + 4096 * 4);
-        assert!(l.watches >= l.waiters + 4096 * 64);
+        assert!(l.watches >= l.waiters + 4096 * size_of::<WaitBucket>());
         assert!(l.unix_peers >= l.watches + 8192 * 32);
         assert!(l.activity >= l.unix_peers + 2048 * 16);
         assert!(l.methods >= l.activity + 2048);
@@ -766,7 +789,6 @@ mod tests {
     fn words_of_the_hot_path_share_no_cache_line_with_what_others_write() {
         use crate::system_call::SYSTEM_CALLS;
         use core::mem::offset_of;
-        const LINE: usize = 64;
         let line = |offset: usize| offset / LINE;
         // All threads read their ticks: nothing else lies there.
         assert_eq!((size_of::<Tick>(), align_of::<Tick>()), (LINE, LINE));
@@ -810,10 +832,11 @@ mod tests {
             l.buffer_headers,
             l.methods,
             l.generations[0],
+            l.generations[1],
             l.threads,
             l.buffers,
         ] {
-            assert_eq!(region % 4096, 0);
+            assert_eq!(region % LARGEST_PAGE, 0);
         }
     }
 

@@ -33,7 +33,12 @@ const FIRST_NODES: u32 = 1 << 15;
 /// Thread entries and sub-buffers that are mapped together: whole pages.
 const THREADS_IN_PIECE: u32 = 1024;
 const BUFFERS_IN_PIECE: u32 = 512;
-const _: () = assert!((THREADS_IN_PIECE as usize * size_of::<ThreadEntry>()).is_multiple_of(4096));
+const _: () = {
+    let threads = THREADS_IN_PIECE as usize * size_of::<ThreadEntry>();
+    assert!(threads.is_multiple_of(layout::LARGEST_PAGE));
+    // Sub-buffers have 4096 bytes or a multiple.
+    assert!((BUFFERS_IN_PIECE as usize * 4096).is_multiple_of(layout::LARGEST_PAGE));
+};
 
 /// Why a mapping could not be made or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,8 @@ pub struct CallCount {
 }
 
 /// One thread. The owner writes lines 0–5 and 8–13, the collector line 6, whoever ends its waits a word of line 7.
-#[repr(C, align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug, Default)]
 pub struct ThreadEntry {
     // Line 0: what every hook touches.

@@ -8,7 +8,8 @@ pub const WAIT_BUCKETS: usize = 4096;
 pub const WAIT_PLACES: usize = 8;
 
 /// Threads that wait for objects with the same hash, a cache line. See `crate::shm::waiters`.
-#[repr(C, align(64))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug, Default)]
 pub struct WaitBucket {
     /// Index of a waiting thread's entry, plus 1; 0: free.

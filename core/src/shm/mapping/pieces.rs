@@ -4,12 +4,11 @@
 //! the next one, and that page is what the next one is mapped from, because no descriptor of the file stays open.
 
 use crate::platform::{self, Backing, Errno};
+use crate::shm::layout::LARGEST_PAGE as PAGE;
 use crate::sync::Ordering;
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use std::boxed::Box;
 use std::vec::Vec;
-
-const PAGE: usize = 4096;
 
 /// A table of items of equal size, of which the first ones are mapped.
 #[derive(Debug)]
