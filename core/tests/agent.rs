@@ -22,7 +22,7 @@ pub(super) struct Seen {
     utid: u32,
     probe: u8,
     flags: u8,
-    node: u32,
+    pub(super) node: u32,
     pub(super) words: Vec<u64>,
 }
 
@@ -299,9 +299,13 @@ fn a_session_in_this_process() {
     assert_eq!(seen[0].words[8] as i64, -4);
 
     // A poll that is not captured is still an event loop's iteration, told once by the next sample.
-    agent::begin_wait(Probe::EpollWait, 5).end(1);
-    agent::begin_wait(Probe::Read, 5).end(1);
-    assert_eq!(samples(&mapping).0.len(), 0);
+    let are_short = (0..50).any(|_| {
+        agent::begin_wait(Probe::EpollWait, 5).end(1);
+        agent::begin_wait(Probe::Read, 5).end(1);
+        // Long ones are captured, and on a busy machine any may be long.
+        samples(&mapping).0.is_empty()
+    });
+    assert!(are_short);
     let loop_iterations: Vec<bool> = (0..2)
         .map(|_| {
             ticker.advance_all(control);

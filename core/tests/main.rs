@@ -10,6 +10,8 @@ mod alone;
 #[cfg(not(any(loom, miri)))]
 mod attach_detach;
 #[cfg(not(any(loom, miri)))]
+mod emulated;
+#[cfg(not(any(loom, miri)))]
 mod frame_pointers;
 #[cfg(not(any(loom, miri)))]
 mod killed;

@@ -72,7 +72,9 @@ unsafe extern "C" fn syscall() {
         "lsr x17, x0, #6",
         "ldr x16, [x16, x17, lsl #3]",
         "lsr x16, x16, x0",
-        "tbnz x16, #0, {looked}",
+        // A conditional branch reaches 32 KiB only.
+        "tbz x16, #0, 2f",
+        "b {looked}",
         "2: adrp x16, {original}",
         "ldr x16, [x16, :lo12:{original}]",
         "br x16",

@@ -27,6 +27,12 @@ impl Random {
     }
 }
 
+/// Elsewhere an interpreter or an emulator runs this.
+const PROGRAMS: u64 = match () {
+    _ if cfg!(miri) => 3,
+    _ if cfg!(target_arch = "x86_64") => 400,
+    _ => 20,
+};
 const STACK_WORDS: usize = 4096;
 /// Inside of 39 bits.
 const STACK_LOW: u64 = 0x70_1234_0000;
@@ -136,7 +142,7 @@ impl Checked {
 #[test]
 fn each_instruction_of_arm64_programs() {
     let (mut reused, mut walks) = (0, 0);
-    for seed in 1..=if cfg!(miri) { 3 } else { 400 } {
+    for seed in 1..=PROGRAMS {
         let mut checked = Checked::new(seed);
         machine_aarch64::run(seed, |state, mask, op| {
             checked.check::<Aarch64>(state, mask, &op);
@@ -153,7 +159,7 @@ fn each_instruction_of_arm64_programs() {
 #[test]
 fn each_instruction_of_x86_64_programs() {
     let (mut reused, mut walks) = (0, 0);
-    for seed in 1..=if cfg!(miri) { 3 } else { 400 } {
+    for seed in 1..=PROGRAMS {
         let mut checked = Checked::new(seed);
         machine_x86_64::run(seed, |state, op| {
             checked.check::<X86_64>(state, CodeMask(u64::MAX), &op);
