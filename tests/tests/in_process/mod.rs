@@ -1,6 +1,8 @@
 //! A session inside the program: the same trace as from outside, however the program ends, and nothing of it that the program or its
 //! trace would show.
 
+mod bionic;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
