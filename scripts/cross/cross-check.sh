@@ -1,11 +1,12 @@
 #!/bin/bash
-# Type-checks what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, and runs core's
-# tests under arm64 emulation. Nothing but Debian's packages is needed (run as root to install them).
+# Type-checks what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, links it, and runs
+# core's tests under arm64 emulation. Nothing but Debian's packages is needed (run as root to install them).
 #
-#   scripts/cross/cross-check.sh [check|run|all]     default: all
+#   scripts/cross/cross-check.sh [check|link|run|all]     default: all
 #
 # check   cargo check of the portable packages for each target
-# run     core's tests on arm64 Linux under qemu-user
+# link    links core and api for Android and Apple, and compares what they ask of the platform with imports/
+# run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 #
 # The toolchain is Debian's, because its std comes as source that can be built for any target. Whoever has
 # the NDK or Xcode builds with the ordinary toolchain:
@@ -19,13 +20,16 @@ mkdir -p "$S"
 CROSS="aarch64-linux-android x86_64-linux-android aarch64-apple-ios aarch64-apple-darwin"
 ARM64_LINUX=aarch64-unknown-linux-gnu
 # What an app carries. The collector's recording and symbolizing parts come along where they compile.
-PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector"
+PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector -p stackbeat-api"
+
+# What of that runs on the program's own threads: what it may ask the platform for is on a list.
+ON_THREADS="-p stackbeat-core -p stackbeat-api"
 
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 
 install_packages() {
   local packages="cargo-web rustc-web rust-web-src libstd-rust-web-dev"
-  packages+=" gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+  packages+=" gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static lld-14 llvm-14"
   dpkg -s $packages >/dev/null 2>&1 && return
   apt-get -qq update
   DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $packages </dev/null >/dev/null
@@ -79,6 +83,8 @@ unpack_arm64_std() {
   ln -sfn "$S/arm64/usr/lib/rustlib/$ARM64_LINUX" /usr/lib/rustlib/$ARM64_LINUX
 }
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+# The agent has two lists of exports, which GNU's linker does not take.
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=-fuse-ld=lld -Clink-arg=-B/usr/lib/llvm-14/bin"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 
 unpack_arm64_std
@@ -86,11 +92,37 @@ if [[ $MODE = check || $MODE = all ]]; then
   step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
   step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
 fi
+if [[ $MODE = link || $MODE = all ]]; then
+  step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
+  for target in $CROSS; do
+    step scripts/cross/imports.sh "$target" "$CARGO_TARGET_DIR/$target/debug" "$SYSROOT"
+  done
+fi
 # Tests of system calls that user-mode emulation does not have: mremap that maps again, seccomp filters.
 NOT_EMULATED="mapping::pieces::tests::pieces_are_mapped_from_those_before sandbox::tests::the_kernel_says_the_same
   mapping::share::tests::a_process_maps_what_has_storage_and_more_when_threads_begin
   mapping::methods::tests::a_process_maps_the_table_when_it_needs_it methods::tests::processes_get_the_same_numbers"
+# Tests that become part of a session: emulation cannot start them again, so each has a process from the start.
+ALONE="agent::a_session_in_this_process attach_detach::sessions_come_and_go
+  posix::a_table_of_functions_tells_what_is_called"
+run_core() {
+  local name
+  cargo build -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
+  export STACKBEAT_AGENT=$CARGO_TARGET_DIR/$ARM64_LINUX/debug/libstackbeat.so
+  export EMULATOR=$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER
+  for name in $ALONE; do
+    cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- --exact "$name"
+  done
+  cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- $(printf -- '--skip %s ' $ALONE)
+  cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- --ignored emulated
+  # Signals come between any two instructions, not only where a block of code ends.
+  QEMU_SINGLESTEP=1 cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- frame_pointers
+  # The same code where signing does nothing.
+  QEMU_CPU=cortex-a57 cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- frame_pointers
+}
 if [[ $MODE = run || $MODE = all ]]; then
+  export QEMU_CPU=max
   step cargo test -q --locked -p stackbeat-core --lib --target $ARM64_LINUX -- $(printf -- '--skip %s ' $NOT_EMULATED)
+  step run_core
 fi
 echo "cross: $MODE passed"

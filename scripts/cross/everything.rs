@@ -1,0 +1,8 @@
+//! What runs on the program's threads, for a link that shows what it asks of the platform.
+extern crate stackbeat_api;
+extern crate stackbeat_core;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn stackbeat_everything() -> u32 {
+    stackbeat_core::platform::process_id()
+}

@@ -1,0 +1,46 @@
+#!/bin/bash
+# Links what an app would carry and compares what it asks of the platform with a list.
+#
+#   imports.sh TARGET FOLDER [SYSROOT]     FOLDER: where cargo has put the packages' libraries for the target
+#
+# The lists in imports/ say for each name where it is declared and since when it exists. A name that is not there fails.
+set -euo pipefail
+TARGET=$1 FOLDER=$2 SYSROOT=${3:-}
+HERE=$(cd "$(dirname "$0")" && pwd)
+case $TARGET in
+  *-android) list=$HERE/imports/android.txt ;;
+  *-apple-*) list=$HERE/imports/apple.txt ;;
+esac
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+newest() { ls -t "$FOLDER"/deps/lib"$1"-*.rlib | head -1; }
+externs=() libraries=()
+for name in api core; do
+  library=$(newest stackbeat_$name)
+  libraries+=("$library")
+  externs+=(--extern "stackbeat_$name=$library")
+done
+# Everything of ours is kept, whoever calls it.
+llvm-nm --defined-only --format=posix "${libraries[@]}" 2>/dev/null \
+  | awk '$2 ~ /^[TD]$/ && $1 !~ /^(rust_eh_|_?__rust|anon\.|l_anon)/ { print $1 }' | sort -u > "$work/roots"
+# rustc asks Xcode for a folder of libraries, unless it has one.
+export LINK_ROOTS=$work/roots SDKROOT=$work
+rustc --crate-type cdylib --edition 2024 --target "$TARGET" ${SYSROOT:+--sysroot "$SYSROOT"} \
+  -C panic=unwind -C linker="$HERE/lld-cc.sh" -L "$FOLDER/deps" "${externs[@]}" \
+  -o "$work/everything" "$HERE/everything.rs"
+llvm-nm --undefined-only --format=just-symbols $([[ $TARGET = *-android ]] && echo --dynamic) "$work/everything" \
+  | sed 's/@.*//' | sort -u > "$work/imports"
+awk '!/^#/ && NF { print $1 }' "$list" | sort -u > "$work/known"
+unknown=$(comm -23 "$work/imports" "$work/known")
+echo "$TARGET: $(wc -l < "$work/imports") imports"
+if [[ ${IMPORTS_PRINT:-} ]]; then cat "$work/imports"; fi
+late=$(awk '!/^#/ && $3 ~ /^[0-9]+$/ && $3 > 21 { print $1 }' "$list")
+if [[ $late ]]; then
+  echo "Older devices do not have: $late" >&2
+  exit 1
+fi
+if [[ $unknown ]]; then
+  echo "$TARGET asks the platform for what $list does not name:" >&2
+  echo "$unknown" >&2
+  exit 1
+fi
