@@ -14,6 +14,7 @@
 //! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
 //! them, and it allocates from memory of its own (the library's global allocator).
 
+mod begin_error;
 mod host;
 pub mod leftovers;
 mod threads;
@@ -42,6 +43,7 @@ use crate::session::shared::{Place, Shared};
 use host::Inside;
 use threads::Waiting;
 
+pub use begin_error::BeginError;
 pub use wanted::Wanted;
 
 /// How long the program's end waits for the trace, at most.
@@ -61,7 +63,8 @@ static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 /// The process that began the session: forked children inherit this memory, but none of its threads.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static SESSION: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
-static BEGUN: Mutex<Result<PathBuf, String>> = Mutex::new(Err(String::new()));
+/// What came of the last attempt, for who waits for it.
+static BEGUN: Mutex<Option<Result<PathBuf, BeginError>>> = Mutex::new(None);
 
 /// What the threads of the session call first.
 pub type OwnThread = extern "C" fn();
@@ -70,12 +73,12 @@ pub type OwnThread = extern "C" fn();
 /// session that the image before this one began.
 ///
 /// # Errors
-/// Why there is none, in words for the user.
+/// Why there is none.
 pub fn begin(
     wanted: Wanted,
     previous: Option<PathBuf>,
     own_thread: OwnThread,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, BeginError> {
     let may_begin = |from| {
         let to = state::BEGINNING;
         let changed = STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
@@ -85,7 +88,7 @@ pub fn begin(
         .into_iter()
         .any(may_begin)
     {
-        return Err("this process has a session already".to_owned());
+        return Err(BeginError::Present);
     }
     OWNER.store(std::process::id(), Ordering::Release);
     let helpers = ["stackbeat ticker", "stackbeat saver"].map(|n| Waiting::start(n, own_thread));
@@ -98,13 +101,13 @@ pub fn begin(
         let ran = std::panic::catch_unwind(ran);
         let refused = match ran {
             Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(text_of(&error)),
-            Err(_) => Some("the session's thread panicked".to_owned()),
+            Ok(Err(error)) => Some(BeginError::Record(error)),
+            Err(_) => Some(BeginError::Panicked),
         };
         *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let end = match refused {
-            Some(text) if STATE.load(Ordering::Acquire) == state::BEGINNING => {
-                *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Err(text);
+            Some(error) if STATE.load(Ordering::Acquire) == state::BEGINNING => {
+                *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
                 state::REFUSED
             }
             _ => state::ENDED,
@@ -113,12 +116,13 @@ pub fn begin(
     };
     if let Err(error) = threads::start("stackbeat drain", own_thread, run) {
         STATE.store(state::NONE, Ordering::Release);
-        return Err(format!("its thread cannot be started: {error}"));
+        return Err(BeginError::Thread(error));
     }
     while STATE.load(Ordering::Acquire) == state::BEGINNING {
         platform::wait(&STATE, state::BEGINNING, None);
     }
-    BEGUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner).take();
+    begun.unwrap_or(Err(BeginError::Panicked))
 }
 
 /// Ends the session of this process. Returns when its trace is complete, or cannot be completed in time; then `recover` can.
@@ -195,7 +199,7 @@ fn run(
     let program_began_at = SystemTime::now();
     shared.mapping.control().switch.store(1, Ordering::SeqCst);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shared));
-    *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Ok(storage.path.clone());
+    *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(storage.path.clone()));
     advance(state::RECORDING);
 
     let symbolize = wanted.symbolize;
@@ -234,15 +238,4 @@ fn command_line() -> Vec<OsString> {
     parts
         .map(|part| OsString::from_vec(part.to_vec()))
         .collect()
-}
-
-/// An error with what led to it.
-fn text_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stackbeat_symbolize::SymbolCache;
 
+use super::BeginError;
 use crate::session::error::RecordError;
 use crate::session::options::Options;
 
@@ -61,8 +62,8 @@ impl Wanted {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn from_text(text: &str) -> Result<Wanted, String> {
-        serde_json::from_str(text).map_err(|e| e.to_string())
+    pub fn from_text(text: &str) -> Result<Wanted, BeginError> {
+        serde_json::from_str(text).map_err(BeginError::Wanted)
     }
 
     /// For the environment of the program.

@@ -32,7 +32,7 @@ pub enum Due {
 /// Hook: true when nothing is due. One load from shared memory, one from the thread's own entry.
 #[inline(always)]
 pub fn is_quiet(tick: &Tick, entry: &ThreadEntry) -> bool {
-    // SAFETY: only the calling thread writes the last tick of its entry.
+    // SAFETY: only the calling thread writes the last tick of its entry, and a sampler that has suspended it: never meanwhile.
     tick.0.load(Ordering::Relaxed) == unsafe { read_own(&entry.last_tick) }
 }
 
