@@ -110,7 +110,17 @@ fn is_clone_mark(word: &str) -> bool {
     MARKS.contains(&word)
 }
 
-/// `{closure#3}` → `{closure}`, `{lambda(int)#2}` → `{lambda}`, `'lambda0'` → `'lambda'`, `$_4` → `$_`.
+/// What a Java machine names by itself, with a number or an address of this run.
+const OF_JAVA: [&str; 5] = [
+    "$$Lambda",
+    "$Proxy",
+    "LambdaForm$MH",
+    "MethodAccessor",
+    "ConstructorAccessor",
+];
+
+/// `{closure#3}` → `{closure}`, `{lambda(int)#2}` → `{lambda}`, `'lambda0'` → `'lambda'`, `$_4` → `$_`;
+/// `Shop$$Lambda$14/0x00007f0c0100.run` → `Shop$$Lambda.run`, `$Proxy12.call` → `$Proxy.call`.
 fn without_closure_numbers(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
@@ -134,10 +144,28 @@ fn without_closure_numbers(name: &str) -> String {
             rest = rest[mark.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
             continue;
         }
+        if let Some(mark) = OF_JAVA.iter().find(|mark| rest.starts_with(**mark)) {
+            out.push_str(mark);
+            rest = without_number_of_java(&rest[mark.len()..]);
+            continue;
+        }
         out.push(first);
         rest = &rest[first.len_utf8()..];
     }
     out
+}
+
+/// Drops `$14` or `12`, and `/0x00007f0c0100`, from the begin.
+fn without_number_of_java(text: &str) -> &str {
+    let number = text.strip_prefix('$').unwrap_or(text);
+    let mut rest = number.trim_start_matches(|c: char| c.is_ascii_digit());
+    if rest.len() == number.len() {
+        rest = text;
+    }
+    match rest.strip_prefix("/0x") {
+        Some(address) => address.trim_start_matches(|c: char| c.is_ascii_hexdigit()),
+        None => rest,
+    }
 }
 
 /// `a<b<c>>::d` → `a<>::d`. Operators and `<impl …>` of Rust keep what tells them apart.
@@ -325,6 +353,19 @@ mod tests {
             Form::Closures,
             &[
                 ("shop::serve::{closure#12}", "shop::serve::{closure}"),
+                ("Shop$$Lambda$14/0x00007f0c0100.run", "Shop$$Lambda.run"),
+                ("Shop$$Lambda/0x0000000008000c10.run", "Shop$$Lambda.run"),
+                ("Shop$$LambdaBox.run", "Shop$$LambdaBox.run"),
+                ("com.sun.proxy.$Proxy12.call", "com.sun.proxy.$Proxy.call"),
+                (
+                    "GeneratedMethodAccessor7.invoke",
+                    "GeneratedMethodAccessor.invoke",
+                ),
+                (
+                    "LambdaForm$MH/0x00007f0c0100.invoke",
+                    "LambdaForm$MH.invoke",
+                ),
+                ("Shop$Inner$1.run", "Shop$Inner$1.run"),
                 ("shop::serve::{{closure}}", "shop::serve::{{closure}}"),
                 (
                     "run()::{lambda(int)#2}::operator()",
