@@ -93,7 +93,10 @@ pub fn as_postgres_user(command: Command, folder: &Path) -> Command {
         .args(command.get_args())
         .current_dir(folder);
     for (name, value) in command.get_envs() {
-        as_user.env(name, value.expect("is set"));
+        match value {
+            Some(value) => as_user.env(name, value),
+            None => as_user.env_remove(name),
+        };
     }
     as_user
 }
