@@ -157,15 +157,20 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 /// Columns that a table on standard output may take: `COLUMNS`, the terminal's width, or `None` when
 /// nobody wraps lines (a file or a pipe).
 pub(crate) fn width() -> Option<usize> {
-    if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|v| v.parse().ok()) {
-        return Some(columns);
-    }
-    terminal_size::terminal_size_of(io::stdout()).map(|(w, _)| usize::from(w.0))
+    let of_terminal = || terminal_size::terminal_size_of(io::stdout());
+    columns().or_else(|| of_terminal().map(|(w, _)| usize::from(w.0)))
 }
 
-/// Columns of standard error, when it is a terminal.
+/// The same of standard error.
 pub(crate) fn stderr_width() -> Option<usize> {
-    terminal_size::terminal_size_of(io::stderr()).map(|(w, _)| usize::from(w.0))
+    let of_terminal = || terminal_size::terminal_size_of(io::stderr());
+    columns().or_else(|| of_terminal().map(|(w, _)| usize::from(w.0)))
+}
+
+/// What `COLUMNS` says, if it says something.
+fn columns() -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok()?.parse().ok()?;
+    (columns > 0).then_some(columns)
 }
 
 /// What is said when standard output fails.

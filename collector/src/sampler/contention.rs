@@ -32,6 +32,9 @@ impl Contention {
         threads: &[Tid],
         tick_ns: u64,
     ) -> bool {
+        if threads.is_empty() {
+            return false;
+        }
         let is_first = self.before.is_empty();
         let before = std::mem::take(&mut self.before);
         let mut all_ns = 0;

@@ -18,23 +18,26 @@ use crate::units;
 
 /// Pages that nobody has opened for so long are removed when another one is written.
 const OLD: Duration = Duration::from_secs(24 * 3600);
+/// Characters of a trace's name in that of its page: four bytes each, of 255 that a name may have.
+const LONGEST_STEM: usize = 48;
 /// A browser that has not failed by then shows the page. It may run until its window is closed.
 const STARTS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub(crate) fn run(args: &OpenArgs) -> Result<u8> {
-    open(&args.file)?;
+    open(&args.file, false)?;
     Ok(0)
 }
 
 /// Writes the page of a trace into a folder of this user's, and shows it. Says where it is, whether a browser came up or
-/// not.
-pub(crate) fn open(trace: &Path) -> Result<()> {
+/// not; `quiet`: only if none came up.
+pub(crate) fn open(trace: &Path, quiet: bool) -> Result<()> {
     let page = report::page(trace)?;
     let path = write(trace, page.as_bytes())?;
     let label = Style::stderr().bold("stackbeat");
     let (place, size) = (path.display(), units::bytes(page.len() as u64));
     terminal::say(&match show(&path) {
+        Ok(_) if quiet => return Ok(()),
         Ok(browser) => format!("{label}: opened {place} ({size}) with {browser}"),
         Err(reason) => format!(
             "{label}: wrote {place} ({size})\n  {reason}; open this file in a browser{}",
@@ -67,7 +70,12 @@ fn write(trace: &Path, page: &[u8]) -> Result<PathBuf> {
     let whole = trace.canonicalize().unwrap_or_else(|_| trace.to_owned());
     let mut hasher = DefaultHasher::new();
     whole.hash(&mut hasher);
+    // Of the name only what is harmless in an address and leaves room for the rest.
     let stem = trace.file_stem().unwrap_or_default().to_string_lossy();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    let stem: String = (stem.chars().take(LONGEST_STEM))
+        .map(|c| if is_plain(c) { c } else { '_' })
+        .collect();
     let name = format!("page-{stem}-{:08x}.html", hasher.finish() as u32);
     let mut refusals = Vec::new();
     for folder in folders() {

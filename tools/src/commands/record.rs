@@ -50,9 +50,15 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
 
 /// Opens the page where that was asked for. A page that cannot be made does not change how the program ended.
 pub(crate) fn show(options: &Options, how: &LogArgs) {
-    if how.open
-        && let Err(error) = open::open(&options.output)
-    {
+    if !how.open {
+        return;
+    }
+    // Who reads from a pipe has the trace already, and nobody writes it again.
+    let opened = match options.output.is_file() {
+        true => open::open(&options.output, how.quiet || how.json),
+        false => Err(anyhow!("{} is no file", options.output.display())),
+    };
+    if let Err(error) = opened {
         terminal::warn(&format!("--open: {error:#}"));
     }
 }

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::comparable_names;
-use stackbeat_model::{FunctionIndex, ProbeId, Spent, ThreadIndex, is_runtime};
+use stackbeat_model::{FunctionIndex, Metrics, ProbeId, Spent, ThreadIndex, is_runtime};
 
 use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ROOT, ThreadTime};
+use crate::summary::deadlocks::Member;
 use crate::summary::labels::{is_address, is_managed, is_plumbing};
 use crate::summary::load::Report;
 use crate::summary::metadata::{FunctionName, Metadata};
@@ -25,6 +26,8 @@ const WORTH: f64 = 0.05;
 const ALONE: f64 = 0.95;
 /// With fewer samples no function is named: they would say where the samples fell, not where the time went.
 const LEAST_SAMPLES: f64 = 10.0;
+/// Who held a lock in this part of the waits for it held it; in half of them, mostly.
+const NEARLY_ALL: f64 = 0.9;
 /// A function with this part of its caller's time is what the caller is about.
 const ABOVE_ALL: f64 = 0.3;
 /// Functions named where none has half of the time.
@@ -65,6 +68,11 @@ pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> 
 
 fn sum(times: impl Iterator<Item = u64>) -> u64 {
     times.fold(0, u64::saturating_add)
+}
+
+/// Time on a processor, of time running: without that in which others had it.
+fn computed(running_ns: u64, metrics: &Metrics) -> u64 {
+    running_ns.saturating_sub(metrics.runnable_ns)
 }
 
 /// Whether a part of a whole is worth a word.
@@ -171,7 +179,9 @@ impl<'a> View<'a> {
     }
 
     fn deadlock(&self) -> Option<String> {
-        let (_, members) = self.report.deadlocks.found.first()?;
+        let is_asked_for = |members: &[Member]| members.iter().any(|m| (self.wanted)(m.thread));
+        let mut found = self.report.deadlocks.found.iter();
+        let (_, members) = found.find(|(_, members)| is_asked_for(members))?;
         let threads = members.iter().map(|member| member.thread).collect();
         Some(format!("a deadlock of {}", self.names(&threads)))
     }
@@ -218,10 +228,15 @@ impl<'a> View<'a> {
             wanted: &|other| other == thread,
         };
         let mut parts: Vec<(u64, String)> = vec![(time.gap_ns, "without evidence".to_owned())];
-        if is_worth(time.running_ns, whole) {
+        let computed_ns = computed(time.running_ns, &time.metrics);
+        if is_worth(computed_ns, whole) {
             let place = of_thread.hot_spot(whole);
-            parts.push((time.running_ns, format!("computing{place}")));
+            parts.push((computed_ns, format!("computing{place}")));
         }
+        parts.push((
+            time.running_ns - computed_ns,
+            "waiting for a processor".to_owned(),
+        ));
         for cause in Cause::ALL {
             let ns = time.blocked_ns[cause as usize];
             if is_worth(ns, whole) {
@@ -244,42 +259,55 @@ impl<'a> View<'a> {
         let count = computing.map(|(i, _)| self.metadata().threads[i.0 as usize].merged.max(1));
         let count = u64::from(count.sum::<u32>());
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
-        let mains = threads
+        let computed_ns = sum(threads
             .iter()
-            .filter(|(i, _)| self.metadata().threads[i.0 as usize].is_main);
-        if !is_busy && let Some((main, time)) = mains.max_by_key(|(_, time)| time.wall_ns()) {
-            parts.push(format!(
-                "mostly idle: {}",
-                self.of_one(*main, time, threads)
-            ));
-        }
-        parts.push(format!(
-            "{} computed {}{}",
-            plural(count, "thread", "threads"),
-            duration(running_ns),
-            match is_busy {
-                true => self.hot_spot(running_ns),
-                false => String::new(),
-            }
-        ));
+            .map(|(_, t)| computed(t.running_ns, &t.metrics)));
         // Of threads that leave processors idle it is of interest what they wait for, work included.
         let is_slow = running_ns < self.metadata().recording.duration_ns / 2;
         let counts = |cause: &Cause| {
             !is_idle(*cause) || (is_busy && is_slow && matches!(cause, Cause::Wait | Cause::Sleep))
         };
-        let mut waits: Vec<(u64, Cause)> = (Cause::ALL.into_iter())
+        let mut waits: Vec<(u64, Option<Cause>)> = (Cause::ALL.into_iter())
             .filter(counts)
             .map(|cause| {
                 let times = threads.iter().map(|(_, t)| t.blocked_ns[cause as usize]);
-                (sum(times), cause)
+                (sum(times), Some(cause))
             })
+            .chain([(running_ns - computed_ns, None)])
             .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
             .collect();
         waits.sort_by_key(|(ns, _)| Reverse(*ns));
-        for (ns, cause) in waits.into_iter().take(2) {
-            let site = self.site(cause);
-            parts.push(format!("{} {}{site}", duration(ns), waiting(cause)));
+        let waits = waits.into_iter().take(2).map(|(ns, cause)| match cause {
+            Some(cause) => format!("{} {}{}", duration(ns), waiting(cause), self.site(cause)),
+            None => format!("{} waiting for a processor", duration(ns)),
+        });
+        let waits: Vec<String> = waits.collect();
+        let of_computing = format!(
+            "{} computed {}{}",
+            plural(count, "thread", "threads"),
+            duration(computed_ns),
+            match is_busy {
+                true => self.hot_spot(computed_ns),
+                false => String::new(),
+            }
+        );
+        if is_busy {
+            parts.push(of_computing);
+            parts.extend(waits);
+            return parts;
         }
+        // What they wait for says more than that the main thread waits for them.
+        let mains = threads
+            .iter()
+            .filter(|(i, _)| self.metadata().threads[i.0 as usize].is_main);
+        if waits.is_empty()
+            && let Some((main, time)) = mains.max_by_key(|(_, time)| time.wall_ns())
+        {
+            let of_main = self.of_one(*main, time, threads);
+            parts.push(format!("mostly idle: {of_main}"));
+        }
+        parts.extend(waits);
+        parts.push(of_computing);
         parts
     }
 
@@ -291,11 +319,11 @@ impl<'a> View<'a> {
         let mut spent = Spent::default();
         for ((thread, place), cell) in &self.profile().cells {
             if (self.wanted)(*thread) {
-                own[*place as usize] += cell.spent.running_ns();
+                own[*place as usize] += computed(cell.spent.running_ns(), &cell.spent.metrics);
                 spent.add(&cell.spent);
             }
         }
-        let running_ns = spent.running_ns();
+        let running_ns = sum(own.iter().copied());
         if running_ns == 0 || effective_samples(&spent) < LEAST_SAMPLES {
             return String::new();
         }
@@ -406,7 +434,11 @@ impl<'a> View<'a> {
             let mut callers = self.functions(place).skip(1).filter(|f| self.tells(*f));
             callers.find(|f| known(*f).is_some_and(test))
         };
-        find(&|f| is_another(f) && !is_library(f)).or_else(|| match is_runtime(&called.module) {
+        // The interpreter's own code is not the program's, wherever it is installed.
+        let is_program = |f: &FunctionName| {
+            !is_library(f) && (is_runtime(&f.module) || !is_runtime(&called.module))
+        };
+        find(&|f| is_another(f) && is_program(f)).or_else(|| match is_runtime(&called.module) {
             true => None,
             false => find(&is_another),
         })
@@ -451,10 +483,10 @@ impl<'a> View<'a> {
             Cause::Lock => self.owner(),
             _ => None,
         };
-        let mut text = owner.map_or_else(String::new, |owner| format!(" held by {owner}"));
+        let mut text = owner.unwrap_or_default();
         let heaviest = sums.into_iter().max_by_key(|(_, ns)| *ns);
-        if let Some(((probe, function), ns)) = heaviest.filter(|(_, ns)| *ns >= whole / 3) {
-            let most = match ns >= whole - whole / 10 {
+        if let Some(((probe, function), ns)) = heaviest.filter(|(_, ns)| *ns >= whole / 2) {
+            let most = match ns as f64 >= NEARLY_ALL * whole as f64 {
                 true => "",
                 false => "mostly ",
             };
@@ -475,7 +507,7 @@ impl<'a> View<'a> {
         managed.or_else(named).or_else(|| functions().next())
     }
 
-    /// Who held the lock in most of the long waits for one.
+    /// Who held the lock in most of the long waits for one: ` held by worker-3`. Nothing where all threads have one name.
     fn owner(&self) -> Option<String> {
         let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
         for wait in self.report.waits.sums() {
@@ -487,13 +519,17 @@ impl<'a> View<'a> {
                 *sum = sum.saturating_add(wait.total_ns);
             }
         }
-        let whole = sum(sums.values().copied());
-        let (most, ns) = sums.iter().max_by_key(|(_, ns)| **ns)?;
-        let owners = match *ns >= whole / 2 {
-            true => BTreeSet::from([*most]),
-            false => sums.into_keys().collect(),
-        };
-        Some(self.names(&owners)).filter(|names| !names.is_empty())
+        let whole = sum(sums.values().copied()) as f64;
+        let (owner, ns) = sums.into_iter().max_by_key(|(_, ns)| *ns)?;
+        let name = self.names(&BTreeSet::from([owner]));
+        let is_told_apart = self.metadata().threads.iter().any(|t| t.name != name);
+        if name.is_empty() || !is_told_apart || (ns as f64) < 0.5 * whole {
+            return None;
+        }
+        Some(match ns as f64 >= NEARLY_ALL * whole {
+            true => format!(" held by {name}"),
+            false => format!(" mostly held by {name}"),
+        })
     }
 
     /// `parse at json.py:12`, or `memcpy [libc.so.6]`.
@@ -692,6 +728,39 @@ mod tests {
         assert_eq!(
             said(&report),
             "mostly idle: 99 % waiting for events (epoll_wait in load at json.py:12); 2 threads computed 20.0 ms"
+        );
+        // Threads that all wait for one another are not.
+        let lock = SegmentKind::Blocked(Probe::MutexLock.into());
+        add(&mut report, 1, &[1], lock, 99);
+        assert_eq!(
+            said(&report),
+            "990 ms waiting for a lock (pthread_mutex_lock in load at json.py:12); 2 threads computed 20.0 ms"
+        );
+    }
+
+    #[test]
+    fn a_wait_for_a_processor_is_no_computing() {
+        let mut report = report(&["main", "worker-1"], &FUNCTIONS);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let path = report
+            .profile
+            .tree
+            .path(&[FunctionIndex(0), FunctionIndex(2)]);
+        for i in 0..200 {
+            let mut piece = segment(0, 10 * MS, SegmentKind::Running);
+            piece.thread = ThreadIndex(i % 2);
+            piece.metrics.cpu_ns = 4 * MS;
+            piece.metrics.runnable_ns = 6 * MS;
+            report.profile.add(&piece, path);
+        }
+        assert_eq!(
+            said(&report),
+            "2 threads computed 800 ms (100 % in parse at json.py:12); 1.20 s waiting for a processor"
+        );
+        let one = verdict(&report, &|thread| thread == ThreadIndex(0));
+        assert_eq!(
+            one.as_deref(),
+            Some("60 % waiting for a processor; 40 % computing (40 % in parse at json.py:12)")
         );
     }
 }

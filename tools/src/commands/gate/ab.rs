@@ -9,7 +9,7 @@ mod run_order;
 mod sides;
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use std::{fs, iter, mem};
 
@@ -29,7 +29,6 @@ use super::read_run::Reader;
 use super::view::Gate;
 use crate::cli::AbArgs;
 use crate::commands::record;
-use crate::terminal;
 use sides::{Failed, Program, record_pair};
 
 /// Runs the command.
@@ -458,8 +457,8 @@ const FEWEST_FRESH: usize = 5;
 
 /// Says where it stands, on a terminal only.
 fn progress(text: &str) {
-    if terminal::stderr_width().is_some() {
-        let mut err = std::io::stderr();
+    let mut err = std::io::stderr();
+    if err.is_terminal() {
         let _ = write!(err, "\r\x1b[K{text}");
         let _ = err.flush();
     }
