@@ -9,7 +9,7 @@ use std::thread;
 
 use stackbeat_proto::v1;
 
-use super::module::{self, Address, ModuleError};
+use super::module::{self, Address, Doing, ModuleError};
 use super::wanted::AddressSet;
 use super::{ModuleFile, Options, Packet, Progress, Report};
 
@@ -38,6 +38,30 @@ struct Outcome {
     failure: Option<ModuleError>,
 }
 
+/// What is still wanted of a search.
+struct StillWanted {
+    names: AtomicBool,
+    /// Debug files from elsewhere.
+    fetches: AtomicBool,
+}
+
+impl StillWanted {
+    fn names(&self) -> bool {
+        self.names.load(Ordering::Relaxed)
+    }
+
+    fn fetches(&self) -> bool {
+        self.names() && self.fetches.load(Ordering::Relaxed)
+    }
+
+    /// Somebody wants no more. Whoever sees a fetch that takes long means that: what is here is still looked up.
+    fn lessen(&self, is_fetching: bool) {
+        if !(is_fetching && self.fetches.swap(false, Ordering::Relaxed)) {
+            self.names.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Names the addresses in these files, and says in `report` how many. `progress` is called as in
 /// [`super::Symbolizer::symbolize`]. False: it wants no more.
 pub(super) fn symbolize(
@@ -49,19 +73,27 @@ pub(super) fn symbolize(
 ) -> bool {
     let jobs = largest_first(files);
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let goes_on = &AtomicBool::new(true);
+    let wanted = &StillWanted {
+        names: AtomicBool::new(true),
+        fetches: AtomicBool::new(true),
+    };
+    let source = options.debug_source.as_deref();
+    let is_fetching = || source.is_some_and(|source| source.under_way().is_some());
     let (sender, news) = channel();
     let sender = &sender;
     // Done of each job, and their sum.
     let (mut done_of, mut done) = (vec![0; jobs.len()], 0);
     let total = report.addresses;
     let mut ask = |job: &Job, addresses_done| {
-        let progress = progress(Progress {
+        let goes_on = progress(Progress {
             addresses_done,
             addresses: total,
             module: &job.file.path,
         });
-        goes_on.fetch_and(progress, Ordering::Relaxed) && progress
+        if !goes_on {
+            wanted.lessen(is_fetching());
+        }
+        wanted.names()
     };
     let (hand_out, numbers) = channel();
     let numbers = Mutex::new(numbers);
@@ -81,7 +113,7 @@ pub(super) fn symbolize(
         };
         let look_up_all = || {
             while let Ok::<usize, _>(number) = next() {
-                look_up(number, &jobs[number], options, goes_on, sender);
+                look_up(number, &jobs[number], options, wanted, sender);
             }
         };
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, look_up_all);
@@ -89,13 +121,13 @@ pub(super) fn symbolize(
         let (mut started, mut running) = (0, 0);
         loop {
             while running < threads.max(1)
-                && goes_on.load(Ordering::Relaxed)
+                && wanted.names()
                 && let Some(job) = jobs.get(started)
                 && ask(job, done)
             {
                 match threads {
                     // There can be no more of them.
-                    0 => look_up(started, job, options, goes_on, sender),
+                    0 => look_up(started, job, options, wanted, sender),
                     _ => drop(hand_out.send(started)),
                 }
                 started += 1;
@@ -109,7 +141,7 @@ pub(super) fn symbolize(
                 Ok(News::Done(number, of_job)) => {
                     done += of_job - done_of[number];
                     done_of[number] = of_job;
-                    if goes_on.load(Ordering::Relaxed) {
+                    if wanted.names() {
                         ask(&jobs[number], done);
                     }
                 }
@@ -128,7 +160,7 @@ pub(super) fn symbolize(
             .map(|job| job.addresses.len())
             .sum::<usize>();
     });
-    goes_on.load(Ordering::Relaxed)
+    wanted.names()
 }
 
 /// The one that takes longest does not begin last.
@@ -144,14 +176,14 @@ fn largest_first(files: BTreeMap<Arc<ModuleFile>, AddressSet>) -> Vec<Job> {
 struct End<'a> {
     number: usize,
     outcome: Outcome,
-    goes_on: &'a AtomicBool,
+    wanted: &'a StillWanted,
     sender: &'a Sender<News>,
 }
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.goes_on.store(false, Ordering::Relaxed);
+            self.wanted.names.store(false, Ordering::Relaxed);
         }
         let outcome = std::mem::take(&mut self.outcome);
         tell(self.sender, News::Ended(self.number, outcome));
@@ -167,13 +199,13 @@ fn look_up(
     number: usize,
     job: &Job,
     options: &Options,
-    goes_on: &AtomicBool,
+    wanted: &StillWanted,
     sender: &Sender<News>,
 ) {
     let mut end = End {
         number,
         outcome: Outcome::default(),
-        goes_on,
+        wanted,
         sender,
     };
     let addresses = Vec::from(&job.addresses);
@@ -193,13 +225,19 @@ fn look_up(
                 tell(sender, News::Names(full.symbols));
             }
         },
-        &mut |done| {
-            tell(sender, News::Done(number, done));
-            let goes_on = goes_on.load(Ordering::Relaxed);
-            if !goes_on {
-                skipped = addresses.len() - done;
+        &mut |doing| match doing {
+            Doing::Fetch => {
+                tell(sender, News::Done(number, 0));
+                wanted.fetches()
             }
-            goes_on
+            Doing::Addresses(done) => {
+                tell(sender, News::Done(number, done));
+                let goes_on = wanted.names();
+                if !goes_on {
+                    skipped = addresses.len() - done;
+                }
+                goes_on
+            }
         },
     );
     packet.finish(&mut |symbols| tell(sender, News::Names(symbols)));

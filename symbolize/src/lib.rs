@@ -46,7 +46,7 @@ const ADDRESSES_PER_PACKET: usize = 8192;
 /// Where debug files come from that this system does not have.
 pub trait DebugSource: std::fmt::Debug + Send + Sync {
     /// The debug file of a build, once it is here; `None`: there is none. May take long, and ends when `goes_on`, which it
-    /// asks all the while, says no.
+    /// asks before it fetches and all the while, says no.
     fn debug_file(&self, build_id: &[u8], goes_on: &mut dyn FnMut() -> bool) -> Option<PathBuf>;
 
     /// What it fetches at this moment, for people.
@@ -155,7 +155,8 @@ impl Symbolizer {
     }
 
     /// Names the addresses. Packets go to `emit` as they are ready; `progress` is called before each
-    /// module and now and then in between, and says whether to go on. The names found by then are kept.
+    /// module and now and then in between, and says whether to go on. The names found by then are kept. While
+    /// [`DebugSource::under_way`] names a download, the first no ends downloads only.
     pub fn symbolize(
         &self,
         mut wanted: Wanted,

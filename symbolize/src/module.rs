@@ -16,6 +16,15 @@ use std::path::Path;
 
 const ADDRESSES_BETWEEN_QUESTIONS: usize = 64;
 
+/// What a search does when it asks whether to go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doing {
+    /// It fetches a debug file.
+    Fetch,
+    /// So many addresses are done.
+    Addresses(usize),
+}
+
 /// One frame: a function at a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NamedFrame {
@@ -66,15 +75,15 @@ pub enum ModuleError {
 
 /// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each,
 /// outermost first, to `found` with the position in `addresses`. An address that nothing is known
-/// about is not handed over. `goes_on` is asked now and then, with the number of addresses done, and ends
-/// the search by false.
+/// about is not handed over. `goes_on` is asked now and then, and ends by false what is being done: a fetch, after which
+/// what is here is looked up, or the search.
 pub(crate) fn symbolize(
     path: &str,
     build_id: &[u8],
     options: &Options,
     addresses: &[Address],
     found: &mut dyn FnMut(usize, Vec<NamedFrame>),
-    goes_on: &mut dyn FnMut(usize) -> bool,
+    goes_on: &mut dyn FnMut(Doing) -> bool,
 ) -> Result<(), ModuleError> {
     let debug_roots = &options.debug_roots;
     let files = Files::new();
@@ -91,7 +100,7 @@ pub(crate) fn symbolize(
     let source = options.debug_source.as_deref();
     let mut fetch = |id: Option<&[u8]>| {
         let (id, source) = (id.filter(|id| !id.is_empty())?, source?);
-        debug_files::fetched(id, source, &files, &mut || goes_on(0))
+        debug_files::fetched(id, source, &files, &mut || goes_on(Doing::Fetch))
     };
     let has_dwarf = |elf: &Elf<'_>| elf.section_by_name(".debug_info").is_some();
     let mut debug = debug_files::separate(file_path, &binary, debug_roots, &files);
@@ -134,7 +143,7 @@ pub(crate) fn symbolize(
         module: base_name(path),
     };
     for (i, address) in addresses.iter().enumerate() {
-        if i % ADDRESSES_BETWEEN_QUESTIONS == 0 && !goes_on(i) {
+        if i % ADDRESSES_BETWEEN_QUESTIONS == 0 && !goes_on(Doing::Addresses(i)) {
             break;
         }
         let frames = names.at(*address);

@@ -10,7 +10,8 @@ mod stripped;
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{
-    ModuleError, Modules, Options, Progress, Query, Report, Symbolizer, Wanted, demangle,
+    DebugSource, ModuleError, Modules, Options, Progress, Query, Report, Symbolizer, Wanted,
+    demangle,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,9 @@
 //! Debug information that lies in other files, and files that are not what they were.
 
 use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 #[test]
 fn debug_files_are_found_by_build_id_by_debuglink_and_in_debugdata() {
@@ -216,4 +219,70 @@ fn who_does_not_want_to_wait_keeps_what_was_found() {
     let wanted = wanted(&modules, &queries);
     let report = symbolizer.symbolize(wanted, &mut once, &mut |_| {});
     assert_eq!((asked, report.named, report.skipped), (2, 0, 2));
+}
+
+/// Fetches without an end.
+#[derive(Debug, Default)]
+struct Endless {
+    fetches: AtomicBool,
+}
+
+impl DebugSource for Endless {
+    fn debug_file(&self, _: &[u8], goes_on: &mut dyn FnMut() -> bool) -> Option<PathBuf> {
+        let began = Instant::now();
+        self.fetches.store(true, Ordering::Relaxed);
+        while goes_on() {
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody ends it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.fetches.store(false, Ordering::Relaxed);
+        None
+    }
+
+    fn under_way(&self) -> Option<String> {
+        let fetches = self.fetches.load(Ordering::Relaxed);
+        fetches.then(|| "a download".into())
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn who_does_not_want_to_wait_for_a_download_gets_the_names_that_are_here() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile_cpp(directory.path(), &["-Wl,--build-id"]);
+    let addresses = addresses_in_functions(&program, 7);
+    let id = build_id(&program);
+    run("strip", &["--strip-debug", text(&program)]);
+    let source = Arc::new(Endless::default());
+    let symbolizer = Symbolizer::new(Options {
+        debug_source: Some(source.clone()),
+        ..options(directory.path())
+    });
+    let module = v1::Module {
+        upid: 1,
+        path: text(&program).into(),
+        build_id: id,
+        end: 1 << 32,
+        ..Default::default()
+    };
+    let query = |address: &u64| Query {
+        upid: Upid(1),
+        epoch: 0,
+        address: *address,
+        kind: NodeKind::LeafPc,
+    };
+    let queries: Vec<Query> = addresses.iter().map(query).collect();
+    let mut said_no = false;
+    let mut once = |_: Progress<'_>| {
+        let says_no = !said_no && source.under_way().is_some();
+        said_no |= says_no;
+        !says_no
+    };
+    let report = symbolizer.symbolize(wanted(&[module], &queries), &mut once, &mut |_| {});
+    assert!(said_no);
+    assert_eq!(report.skipped, 0);
+    assert!(report.named > 10, "{report:?}");
 }
