@@ -323,7 +323,7 @@ fn text(info: &Info, args: &InfoArgs, style: Style) -> String {
     lines.findings(info);
     if !args.verbose {
         let more = style.dim("(settings, processor, hooks and the recorder's figures: --verbose)");
-        lines.line("", more);
+        lines.styled_line("", more);
     }
     lines.out
 }
@@ -335,7 +335,13 @@ struct Lines {
 }
 
 impl Lines {
+    /// The value may come from a recorded program.
     fn line(&mut self, name: &str, value: String) {
+        self.styled_line(name, clean(&value).into_owned());
+    }
+
+    /// With a value that is clean and has a style.
+    fn styled_line(&mut self, name: &str, value: String) {
         if !value.is_empty() {
             let name = self.style.dim(&format!("{name:>14}"));
             let _ = writeln!(self.out, "{name}  {value}");
@@ -345,12 +351,12 @@ impl Lines {
     /// What was recorded, what it cost, and whether all of it is there.
     fn recording(&mut self, info: &Info) {
         let (r, style) = (&info.recording, self.style);
-        self.line("command", clean(&r.command.join(" ")).into_owned());
+        self.line("command", r.command.join(" "));
         self.line("started", utc(r.started_unix_ns));
         self.line("duration", units::duration(r.duration_ns));
-        self.line("state", r.state(style));
+        self.styled_line("state", r.state(style));
         if let Some(unrecorded) = r.unrecorded_text() {
-            self.line("not recorded", style.warning(&clean(&unrecorded)));
+            self.styled_line("not recorded", style.warning(&clean(&unrecorded)));
         }
         self.line(
             "file",
@@ -435,7 +441,7 @@ impl Lines {
     /// Where it was recorded, and how.
     fn settings(&mut self, info: &Info) {
         let r = &info.recording;
-        self.line("in", clean(&info.working_directory).into_owned());
+        self.line("in", info.working_directory.clone());
         self.line("host", format!("{} · {} · {}", r.hostname, r.os, r.machine));
         self.line("processor", format!("{} × {}", r.cpus, r.cpu_model));
         self.line("probes", r.probes.join(", "));
@@ -500,7 +506,7 @@ impl Lines {
         paths.dedup();
         let shown = if all { paths.len() } else { SHOWN };
         for path in paths.iter().take(shown) {
-            self.line("module", clean(path).into_owned());
+            self.line("module", (*path).to_owned());
         }
         if paths.len() > shown {
             self.line("", format!("and {} more (--modules)", paths.len() - shown));
@@ -523,18 +529,18 @@ impl Lines {
             self.line("sandbox", text);
         }
         for reason in &info.without_names {
-            self.line("no names", clean(reason).into_owned());
+            self.line("no names", reason.clone());
         }
         for damage in &info.damage {
-            self.line("damage", style.bad(damage));
+            self.styled_line("damage", style.bad(&clean(damage)));
         }
         match &info.violations {
             Some(violations) if violations.is_empty() => {
-                self.line("check", style.good("every thread's sums come out"));
+                self.styled_line("check", style.good("every thread's sums come out"));
             }
             Some(violations) => {
                 for violation in violations {
-                    self.line("check", style.bad(violation));
+                    self.styled_line("check", style.bad(&clean(violation)));
                 }
             }
             None => {}
@@ -576,6 +582,19 @@ fn utc(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trace_forges_no_lines_and_no_colours() {
+        let mut lines = Lines {
+            out: String::new(),
+            style: Style::default(),
+        };
+        lines.line("label", "a\n         state  \x1b[32mcomplete".to_owned());
+        assert_eq!(
+            lines.out,
+            "         label  a          state  \u{fffd}[32mcomplete\n"
+        );
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
