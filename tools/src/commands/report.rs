@@ -74,7 +74,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         terminal::print(&text)?;
         if args.function.is_none() && !matches!(shown, Shown::Only(_)) {
             let mut notes = String::new();
-            let system = missing_names::System::this();
+            let system = missing_names::System::that_shows();
             for line in missing_names::lines(&report, &wanted, &system) {
                 sentences(&mut notes, &layout, &line, terminal::Style::warning);
             }

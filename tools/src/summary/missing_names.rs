@@ -19,7 +19,7 @@ const MOST: usize = 3;
 /// Least part of the running time that is worth a word.
 const WORTH: f64 = 0.01;
 
-/// What is known of the system that shows the trace.
+/// What is known of the system that says it.
 #[derive(Debug)]
 pub(crate) struct System {
     /// Of each package the list of its files: `/var/lib/dpkg/info`.
@@ -29,11 +29,19 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// This one.
-    pub(crate) fn this() -> System {
+    /// This one, which has recorded the program.
+    pub(crate) fn that_records() -> System {
+        System {
+            has_servers: env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()),
+            ..System::that_shows()
+        }
+    }
+
+    /// This one, which shows a trace: its environment does not say whom the recording has asked.
+    pub(crate) fn that_shows() -> System {
         System {
             packages: "/var/lib/dpkg/info".into(),
-            has_servers: env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()),
+            has_servers: false,
         }
     }
 }
@@ -133,7 +141,7 @@ fn stripped_lines(modules: &[(&str, u64)], whole: u64, system: &System) -> Vec<S
         ));
     }
     vec![format!(
-        "no function names in {shares}: {}",
+        "no function names in {shares}: {}, and record again",
         wishes.join("; ")
     )]
 }
@@ -146,6 +154,12 @@ fn is_of_system(path: &str) -> bool {
 
 /// The packages that these files are of, as far as dpkg knows.
 fn owners<'a>(paths: &[&'a str], packages: &Path) -> HashMap<&'a str, String> {
+    // Where /lib is a link to /usr/lib, packages and modules may each say either.
+    let other = |path: &str| match path.strip_prefix("/usr") {
+        Some(linked) => linked.to_owned(),
+        None => format!("/usr{path}"),
+    };
+    let paths: Vec<(&'a str, String)> = paths.iter().map(|path| (*path, other(path))).collect();
     let mut owners = HashMap::new();
     let files = fs::read_dir(packages).into_iter().flatten().flatten();
     for list in files.map(|file| file.path()) {
@@ -159,10 +173,8 @@ fn owners<'a>(paths: &[&'a str], packages: &Path) -> HashMap<&'a str, String> {
         let Ok(text) = fs::read_to_string(&list) else {
             continue;
         };
-        for path in paths {
-            // Packages still call /usr/lib by the link /lib.
-            let linked = path.strip_prefix("/usr").unwrap_or(path);
-            if text.lines().any(|line| line == *path || line == linked) {
+        for (path, other) in &paths {
+            if text.lines().any(|line| line == *path || line == other) {
                 let plain = package.split(':').next().unwrap_or(package);
                 owners.insert(*path, plain.to_owned());
             }
@@ -225,6 +237,10 @@ mod tests {
         };
         list("coreutils", "/.\n/usr/bin\n/usr/bin/sort\n");
         list("libc6:amd64", "/lib/x86_64-linux-gnu/libc.so.6\n");
+        list(
+            "libsqlite3-0:amd64",
+            "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0\n",
+        );
         System {
             packages: folder.to_owned(),
             has_servers,
@@ -244,24 +260,30 @@ mod tests {
             stripped_lines(&modules, 1000, &asked),
             [
                 "no function names in sort (60.0 %), libc.so.6 (20.0 %), app (10.0 %): install coreutils-dbgsym, libc6-dbg \
-              or set DEBUGINFOD_URLS; build app without stripping symbols"
+              or set DEBUGINFOD_URLS; build app without stripping symbols, and record again"
             ]
         );
         assert_eq!(
             stripped_lines(&modules[..1], 1000, &system(folder.path(), true)),
-            ["no function names in sort (60.0 %): install coreutils-dbgsym"]
+            ["no function names in sort (60.0 %): install coreutils-dbgsym, and record again"]
         );
         assert_eq!(
             stripped_lines(&modules[2..], 1000, &system(folder.path(), true)),
-            ["no function names in app (10.0 %): build app without stripping symbols"]
+            [
+                "no function names in app (10.0 %): build app without stripping symbols, and record again"
+            ]
         );
         assert_eq!(
             stripped_lines(&[("/usr/lib64/libx.so.1", 100)], 1000, &asked),
             [
-                "no function names in libx.so.1 (10.0 %): install the debug package of libx.so.1 or set DEBUGINFOD_URLS"
+                "no function names in libx.so.1 (10.0 %): install the debug package of libx.so.1 or set DEBUGINFOD_URLS, \
+              and record again"
             ]
         );
         assert!(stripped_lines(&[], 1000, &asked).is_empty());
+        let linked = [("/lib/x86_64-linux-gnu/libsqlite3.so.0", 100)];
+        let said = stripped_lines(&linked, 1000, &asked);
+        assert!(said[0].contains("install libsqlite3-0-dbgsym"), "{said:?}");
     }
 
     #[test]

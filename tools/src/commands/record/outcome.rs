@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome};
+use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome, Warning};
 
 use super::program_name;
 use crate::cli::LogArgs;
@@ -113,8 +113,11 @@ fn text(options: &Options, outcome: &Outcome) -> String {
             warn(REFUSED_CALL);
         }
     }
-    let system = missing_names::System::this();
-    let missing = report.map_or_else(Vec::new, |report| {
+    let system = missing_names::System::that_records();
+    // Names that nobody waited for may well be here.
+    let was_left = |warning: &Warning| matches!(warning, Warning::NamesSkipped { .. });
+    let waited = !outcome.warnings.iter().any(was_left);
+    let missing = report.filter(|_| waited).map_or_else(Vec::new, |report| {
         missing_names::lines(&report, &|_| true, &system)
     });
     for line in missing {
