@@ -3,10 +3,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stackbeat_tests::tool::{command_in, text};
@@ -99,6 +102,8 @@ fn a_stripped_program_has_its_names_from_a_server() {
     );
     run("strip", &["busy"], at);
     let (url, asked) = serve(&at.join("served"));
+    // Settings that spoil what comes from a server.
+    fs::write(at.join(".curlrc"), "fail\ninclude\n").expect("writes");
     let record = |options: &[&str]| {
         let arguments = [
             &["record", "-f", "-o", "t.beat"],
@@ -108,6 +113,7 @@ fn a_stripped_program_has_its_names_from_a_server() {
         .concat();
         let mut command = command_in(at, &arguments);
         command
+            .env("CURL_HOME", at)
             .env("DEBUGINFOD_URLS", &url)
             .env("DEBUGINFOD_CACHE_PATH", at.join("cache"));
         let output = command.output().expect("runs");
@@ -151,4 +157,51 @@ fn a_stripped_program_has_its_names_from_a_server() {
     assert!(output.status.success(), "{said}");
     assert_eq!(text(&output.stdout), "0\n");
     assert!(said.contains("debuginfod http://127.0.0.1:1: "), "{said}");
+}
+
+#[test]
+fn ctrl_c_ends_a_download_and_names_that_are_here_stay() {
+    let folder = scratch();
+    let at = folder.path();
+    compile(at, "busy.c", SOURCE, &["-Wl,--build-id"]);
+    run("strip", &["--strip-debug", "busy"], at);
+    // A server that never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let url = format!("http://{}", listener.local_addr().expect("has one"));
+    let (asks, asked) = channel();
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            held.push(stream);
+            let _ = asks.send(());
+        }
+    });
+    let recorder = command_in(at, &["record", "-o", "t.beat", "--", "./busy"])
+        .env("DEBUGINFOD_URLS", &url)
+        .env("DEBUGINFOD_CACHE_PATH", at.join("cache"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("starts");
+    asked
+        .recv_timeout(Duration::from_secs(60))
+        .expect("is asked");
+    let began = Instant::now();
+    // A terminal sends it to all of the group.
+    let group = format!("-{}", recorder.id());
+    run("kill", &["-s", "INT", "--", &group], at);
+    let output = recorder.wait_with_output().expect("ends");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{said}");
+    assert!(!said.contains("asked to end"), "{said}");
+    let report = report(&at.join("t.beat"));
+    let functions: Vec<&Value> = array(&report, "functions")
+        .map(|function| &function["name"])
+        .collect();
+    assert!(
+        functions.iter().any(|name| **name == "turn"),
+        "{functions:?}"
+    );
 }

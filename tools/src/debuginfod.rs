@@ -7,8 +7,10 @@
 //!
 //! Names and meanings of variables and of the files in the cache: elfutils, debuginfod-client-config(7).
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,13 +42,17 @@ pub(crate) struct Debuginfod {
     most_s: Option<u64>,
     most_bytes: u64,
     curl: PathBuf,
-    /// Servers that are sending, and where to.
+    /// Servers that are sending, as people see them, and where to.
     under_way: Mutex<Vec<(String, PathBuf)>>,
+    /// What was not fetched though its server did not fail.
+    left_out: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Debug)]
 struct Server {
     url: String,
+    /// The URL for people and traces: without a name and a password.
+    shown: String,
     /// Why it is not asked any more.
     failure: Mutex<Option<String>>,
 }
@@ -93,13 +99,19 @@ impl Debuginfod {
             most_bytes: number("DEBUGINFOD_MAXSIZE").unwrap_or(MOST_BYTES),
             curl: "curl".into(),
             under_way: Mutex::default(),
+            left_out: Mutex::default(),
         })
     }
 
     /// Fetches a file into another one.
     fn fetch(&self, url: &str, to: &Path, goes_on: &mut dyn FnMut() -> bool) -> Fetched {
+        if !goes_on() {
+            return Fetched::Left;
+        }
         let mut curl = Command::new(&self.curl);
-        curl.args(["--silent", "--show-error", "--location", "--globoff"])
+        // The user's .curlrc may change what comes out. It is not read if this comes first.
+        curl.arg("--disable")
+            .args(["--silent", "--show-error", "--location", "--globoff"])
             .args(["--proto", "=http,https"])
             .args(["--connect-timeout", &self.timeout_s.to_string()])
             .args(["--speed-time", &self.timeout_s.to_string()])
@@ -163,7 +175,11 @@ impl DebugSource for Debuginfod {
         let folder = self.cache.join(&id);
         let kept = folder.join("debuginfo");
         match fs::metadata(&kept) {
-            Ok(file) if file.len() > 0 => return Some(kept),
+            Ok(_) if is_file_of_build(&kept, build_id) => return Some(kept),
+            // Damaged, or of another build.
+            Ok(file) if file.len() > 0 => {
+                let _ = fs::remove_file(&kept);
+            }
             Ok(file) => {
                 let age = file
                     .modified()
@@ -177,11 +193,11 @@ impl DebugSource for Debuginfod {
             Err(_) => {}
         }
         // What cannot be kept is not fetched: it would be fetched for each recording.
-        DirBuilder::new()
+        let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&folder)
-            .ok()?;
+            .create(&folder);
+        self.written(made)?;
         let mut is_known_nowhere = true;
         for server in &self.servers {
             if server.failure().is_some() {
@@ -191,15 +207,16 @@ impl DebugSource for Debuginfod {
             let url = format!("{}/buildid/{id}/debuginfo", server.url);
             let partial = tempfile::Builder::new()
                 .prefix("debuginfo.")
-                .tempfile_in(&folder)
-                .ok()?;
-            let under_way = (server.url.clone(), partial.path().to_owned());
+                .tempfile_in(&folder);
+            let partial = self.written(partial)?;
+            let under_way = (server.shown.clone(), partial.path().to_owned());
             locked(&self.under_way).push(under_way);
             let fetched = self.fetch(&url, partial.path(), goes_on);
             locked(&self.under_way).retain(|(_, path)| path != partial.path());
             match fetched {
                 Fetched::File if is_file_of_build(partial.path(), build_id) => {
-                    return partial.persist(&kept).ok().map(|_| kept);
+                    let written = partial.persist(&kept).map_err(|error| error.error);
+                    return self.written(written).map(|_| kept);
                 }
                 Fetched::File => {
                     server.fails(format!(
@@ -208,7 +225,14 @@ impl DebugSource for Debuginfod {
                     is_known_nowhere = false;
                 }
                 Fetched::Nothing => {}
-                Fetched::TooLarge => is_known_nowhere = false,
+                Fetched::TooLarge => {
+                    self.leaves_out(format!(
+                        "debuginfod {}: the file of build {id} is larger than {} (DEBUGINFOD_MAXSIZE); it was not fetched",
+                        server.shown,
+                        units::bytes(self.most_bytes)
+                    ));
+                    is_known_nowhere = false;
+                }
                 Fetched::Failed(why) => {
                     server.fails(why);
                     is_known_nowhere = false;
@@ -238,14 +262,32 @@ impl DebugSource for Debuginfod {
             let why = server.failure()?;
             Some(format!(
                 "debuginfod {}: {why}; it was not asked any more",
-                server.url
+                server.shown
             ))
         };
-        self.servers.iter().filter_map(failed).collect()
+        let failed = self.servers.iter().filter_map(failed);
+        let left_out = locked(&self.left_out);
+        failed.chain(left_out.iter().cloned()).collect()
     }
 }
 
 impl Debuginfod {
+    /// What was written to the cache, unless it cannot be written.
+    fn written<T>(&self, written: io::Result<T>) -> Option<T> {
+        let failed = |error: io::Error| {
+            self.leaves_out(format!(
+                "debuginfod: {}: cannot keep debug files ({}); they were not fetched",
+                self.cache.display(),
+                error.kind()
+            ));
+        };
+        written.map_err(failed).ok()
+    }
+
+    fn leaves_out(&self, why: String) {
+        locked(&self.left_out).insert(why);
+    }
+
     fn miss(&self) -> Duration {
         let said = fs::read_to_string(self.cache.join("cache_miss_s")).ok();
         Duration::from_secs(
@@ -282,9 +324,20 @@ fn servers(urls: &str) -> Vec<Server> {
         .filter(|url| !url.starts_with("ima:"));
     let server = |url: &str| Server {
         url: url.trim_end_matches('/').to_owned(),
+        shown: without_password(url.trim_end_matches('/')),
         failure: Mutex::default(),
     };
     urls.map(server).collect()
+}
+
+/// A URL without what stands before `@`. A password may hold a `/`, though it should not.
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    let shown = rest.rsplit_once('@').map_or(rest, |(_, shown)| shown);
+    scheme + shown
 }
 
 /// Where elfutils keeps what it has fetched.
@@ -384,6 +437,7 @@ mod tests {
             most_bytes: 1 << 20,
             curl: "curl".into(),
             under_way: Mutex::default(),
+            left_out: Mutex::default(),
         }
     }
 
@@ -495,9 +549,19 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let large = TestServer::new(|_, stream| say(stream, "200 OK", 2 << 20, &vec![0; 2 << 20]));
         let debuginfod = asking(&large.url, folder.path());
-        assert_eq!(debuginfod.debug_file(&ID, &mut || true), None);
         // It may have smaller ones.
-        assert_eq!(debuginfod.complaints(), Vec::<String>::new());
+        for id in [&ID[..], &ID[1..]] {
+            assert_eq!(debuginfod.debug_file(id, &mut || true), None);
+        }
+        assert_eq!(large.requests(), 2);
+        let complaints = debuginfod.complaints();
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(
+            complaints[0].ends_with(
+                "the file of build 0123abcd is larger than 1.00 MiB (DEBUGINFOD_MAXSIZE); it was not fetched"
+            ),
+            "{complaints:?}"
+        );
         let slow = TestServer::new(|_, stream| {
             say(stream, "200 OK", 1 << 20, b"");
             while stream.write_all(&[0; 4096]).is_ok() {
@@ -508,6 +572,11 @@ mod tests {
         patient.timeout_s = 60;
         let began = Instant::now();
         let mut asked = 0;
+        // For whoever does not want it nothing is started.
+        patient.curl = folder.path().join("no-curl");
+        assert_eq!(patient.debug_file(&ID, &mut || false), None);
+        assert_eq!(patient.complaints(), Vec::<String>::new());
+        patient.curl = "curl".into();
         let file = patient.debug_file(&ID, &mut || {
             asked += 1;
             let said = patient.under_way().expect("it fetches");
@@ -518,6 +587,66 @@ mod tests {
         assert_eq!(file, None);
         assert!(began.elapsed() < Duration::from_secs(5));
         assert_eq!(patient.complaints(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn passwords_are_sent_and_not_shown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = TestServer::new(|_, stream| say(stream, "500 Error", 0, b""));
+        let urls = server.url.replace("://", "://user:secret@");
+        let debuginfod = asking(&urls, folder.path());
+        let mut said = Vec::new();
+        let file = debuginfod.debug_file(&ID, &mut || {
+            said.extend(debuginfod.under_way());
+            true
+        });
+        assert_eq!((file, server.requests()), (None, 1));
+        said.extend(debuginfod.complaints());
+        assert!(said.len() > 1);
+        for text in &said {
+            assert!(text.contains(&server.url), "{text}");
+        }
+        for (url, shown) in [
+            ("https://user:se/c@ret@host/below", "https://host/below"),
+            ("user:secret@host", "host"),
+            ("https://host/below", "https://host/below"),
+        ] {
+            assert_eq!(without_password(url), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_checked_and_what_cannot_be_kept_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let content = program(folder.path());
+        let sent = content.clone();
+        let server = TestServer::new(move |_, stream| say(stream, "200 OK", sent.len(), &sent));
+        let kept = folder.path().join("cache/0123abcd/debuginfo");
+        fs::create_dir_all(kept.parent().expect("a folder")).expect("is made");
+        fs::write(&kept, "<html>").expect("writes");
+        let debuginfod = asking(&server.url, folder.path());
+        for _ in 0..2 {
+            assert_eq!(
+                debuginfod.debug_file(&ID, &mut || true).as_ref(),
+                Some(&kept)
+            );
+            assert!(fs::read(&kept).expect("is there") == content);
+        }
+        assert_eq!(server.requests(), 1);
+
+        let nowhere = Debuginfod {
+            cache: folder.path().join("program/cache"),
+            ..asking(&server.url, folder.path())
+        };
+        for id in [&ID[..], &ID[1..]] {
+            assert_eq!(nowhere.debug_file(id, &mut || true), None);
+        }
+        assert_eq!(server.requests(), 1);
+        let complaints = nowhere.complaints();
+        assert!(
+            complaints.len() == 1 && complaints[0].contains("program/cache: cannot keep"),
+            "{complaints:?}"
+        );
     }
 
     #[test]
