@@ -494,18 +494,7 @@ impl OffCpu {
         let depth = shared.depth_limit();
         let methods = Methods::of(&shared.mapping);
         let found = self.walker.walk(image, epoch, place, depth, Some(&methods));
-        image.each_new_module(|module| {
-            self.modules.push(v1::Module {
-                upid: upid.0,
-                epoch,
-                end_epoch: 0,
-                path: module.path.clone(),
-                build_id: module.build_id.clone(),
-                start: module.start,
-                end: module.end,
-                bias: module.bias,
-            });
-        });
+        self.modules.extend(image.new_modules(upid, epoch));
         match found {
             Ok(stack) => Some(stack),
             Err(error) => {

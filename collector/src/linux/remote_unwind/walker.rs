@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use std::os::unix::fs::FileExt;
 
-use stackbeat_core::ids::{Pid, Tid};
+use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::managed::cpython::{self, Runtime};
 use stackbeat_core::managed::memory::Memory;
 use stackbeat_core::managed::{self, Placing};
@@ -21,6 +21,7 @@ use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
 use stackbeat_core::unwind::{Registers, WalkEnd};
+use stackbeat_proto::v1;
 
 use super::{Module, first_mappings, lookup, memory};
 use crate::host::Stack;
@@ -133,6 +134,24 @@ impl Process {
         let recorded = std::mem::replace(&mut state.recorded, usize::MAX);
         state.modules.iter().skip(recorded).for_each(&mut record);
         state.recorded = state.modules.len();
+    }
+
+    /// The same as the trace has them.
+    pub fn new_modules(&self, upid: Upid, epoch: u32) -> Vec<v1::Module> {
+        let mut modules = Vec::new();
+        self.each_new_module(|module| {
+            modules.push(v1::Module {
+                upid: upid.0,
+                epoch,
+                end_epoch: 0,
+                path: module.path.clone(),
+                build_id: module.build_id.clone(),
+                start: module.start,
+                end: module.end,
+                bias: module.bias,
+            });
+        });
+        modules
     }
 
     /// Finds the managed frames of a thread that stands still. `stack` is its native stack.

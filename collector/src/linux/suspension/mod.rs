@@ -11,7 +11,6 @@ use std::io;
 
 use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::platform;
-use stackbeat_proto::v1;
 
 use super::remote_unwind::{Process, Walker};
 use crate::host::{Suspended, Suspension, ToWalk, Walked};
@@ -69,19 +68,7 @@ impl Suspension for ByTracing {
             return Walked::default();
         };
         let stack = self.walker.walk_taken(image, taken);
-        let mut modules = Vec::new();
-        image.each_new_module(|module| {
-            modules.push(v1::Module {
-                upid: taken.upid.0,
-                epoch: taken.epoch,
-                end_epoch: 0,
-                path: module.path.clone(),
-                build_id: module.build_id.clone(),
-                start: module.start,
-                end: module.end,
-                bias: module.bias,
-            });
-        });
+        let modules = image.new_modules(taken.upid, taken.epoch);
         Walked { stack, modules }
     }
 }

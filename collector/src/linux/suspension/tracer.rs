@@ -144,6 +144,21 @@ impl Tracer {
         go_to(self.page, step::RESUME);
         while self.page.step.load(Ordering::Acquire) == step::RESUME {
             platform::wait(&self.page.step, step::RESUME, Some(LONGEST_NS));
+            if self.has_ended() {
+                // Killed by somebody: then the kernel has let the thread go on. No other one is suspended from here on.
+                return;
+            }
+        }
+    }
+
+    /// Whether the process is gone. It stays to be waited for.
+    fn has_ended(&self) -> bool {
+        // SAFETY: asks about our own child, and fills in a local structure.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            libc::waitid(libc::P_PID, self.child as libc::id_t, &raw mut info, how) == 0
+                && info.si_pid() == self.child
         }
     }
 }
