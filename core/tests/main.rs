@@ -20,4 +20,6 @@ mod posix;
 #[cfg(not(loom))]
 mod protocols;
 #[cfg(not(any(loom, miri)))]
+mod stack_bounds;
+#[cfg(not(any(loom, miri)))]
 mod unwind;

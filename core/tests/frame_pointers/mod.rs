@@ -3,6 +3,7 @@
 //! is the same, and its signing instructions do nothing.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "aarch64"))]
 
+use crate::stack_bounds::bounds;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use stackbeat_core::unwind::walk::Start;
@@ -46,20 +47,6 @@ fn function(library: *mut c_void, name: &core::ffi::CStr) -> *mut c_void {
     let function = unsafe { libc::dlsym(library, name.as_ptr()) };
     assert!(!function.is_null(), "{name:?} is missing");
     function
-}
-
-/// The bounds of the current thread's stack.
-fn bounds() -> StackBounds {
-    // SAFETY: plain queries about the calling thread, whose stack it is.
-    unsafe {
-        let mut attributes = core::mem::zeroed();
-        let this = libc::pthread_self();
-        assert_eq!(libc::pthread_getattr_np(this, &mut attributes), 0);
-        let (mut low, mut size) = (core::ptr::null_mut(), 0);
-        libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
-        libc::pthread_attr_destroy(&mut attributes);
-        StackBounds::of_stack(low as u64, low as u64 + size as u64)
-    }
 }
 
 fn walk(

@@ -5,6 +5,8 @@ use core::ffi::{c_int, c_void};
 use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
+pub(super) use crate::stack_bounds::bounds;
+
 #[allow(improper_ctypes)]
 unsafe extern "C" {
     fn _Unwind_Backtrace(
@@ -23,20 +25,6 @@ extern "C" fn note(context: *mut c_void, addresses: *mut Vec<u64>) -> c_int {
         }
     }
     0
-}
-
-/// The bounds of the current thread's stack.
-pub(super) fn bounds() -> StackBounds {
-    // SAFETY: plain queries about the calling thread, whose stack it is.
-    unsafe {
-        let mut attributes = core::mem::zeroed();
-        let this = libc::pthread_self();
-        assert_eq!(libc::pthread_getattr_np(this, &mut attributes), 0);
-        let (mut low, mut size) = (core::ptr::null_mut(), 0);
-        libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
-        libc::pthread_attr_destroy(&mut attributes);
-        StackBounds::of_stack(low as u64, low as u64 + size as u64)
-    }
 }
 
 /// What a walk and libgcc say of the same place. The first address, which is in the walking function
