@@ -74,13 +74,9 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
 fn shares_are_true_beside_rivals_for_the_processor() {
     let scratch = scratch();
     let folder = scratch.path();
-    let program = compile(
-        folder,
-        "contended.c",
-        include_str!("contended.c"),
-        &["-O1", "-g"],
-    );
-    let program = Program::new([program.to_str().expect("UTF-8")]).options(&["--clock", "auto"]);
+    let program = compile(folder, "shares.c", include_str!("shares.c"), &["-O1", "-g"]);
+    let program = program.to_str().expect("UTF-8");
+    let program = Program::new([program, "beside"]).options(&["--clock", "auto"]);
     let recorded = program.record(folder);
     let report = report(&recorded.trace);
     let parts = ["short_part", "long_part"].map(|name| {
