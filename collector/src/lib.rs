@@ -11,35 +11,36 @@
 //! - [`recover`]: a trace from the shared memory of a session that did not come to its end;
 //! - [`embedded`]: a session inside the program, of the same parts; `in_process`: the start of a program that has one.
 
-#[cfg(target_os = "linux")]
+#![cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(
+        dead_code,
+        reason = "what begins a session is not written for these systems yet"
+    )
+)]
+
 mod drain;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod embedded;
-#[cfg(target_os = "linux")]
 pub mod hooked_calls;
-#[cfg(target_os = "linux")]
 mod host;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod in_process;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;
 mod numbers;
-#[cfg(target_os = "linux")]
 pub mod recover;
-#[cfg(target_os = "linux")]
 mod sampler;
-#[cfg(target_os = "linux")]
 pub mod session;
-#[cfg(target_os = "linux")]
 mod writer;
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use in_process::record_in_process;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use linux::attach::Target;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use linux::attached::attach;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use linux::death::die_of;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub use linux::record::{probe_cpu_timers, probe_kernel_clock, record};

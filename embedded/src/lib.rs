@@ -3,9 +3,10 @@
 //!
 //! It allocates from memory of its own ([`heap`]), never by the program's malloc: a thread of the program may stand still while it
 //! holds malloc's lock.
-#![cfg(target_os = "linux")]
+#![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod heap;
+#[cfg(target_os = "linux")]
 mod static_tls;
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
@@ -24,6 +25,8 @@ static HEAP: heap::Heap = heap::Heap::new();
 /// `start` is what the agent fills in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stackbeat_session_begin(start: *const Start) -> i32 {
+    // Android has no thread-locals of libraries: what std keeps by pthread keys lies in our heap.
+    #[cfg(target_os = "linux")]
     static_tls::claim();
     let begin = || {
         // SAFETY: by contract; the texts outlive the call.

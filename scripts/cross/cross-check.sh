@@ -18,9 +18,11 @@ cd "$HERE/../.."
 S=${CROSS_DIR:-$PWD/target/cross}
 mkdir -p "$S"
 CROSS="aarch64-linux-android x86_64-linux-android aarch64-apple-ios aarch64-apple-darwin"
+PHONE=aarch64-linux-android
 ARM64_LINUX=aarch64-unknown-linux-gnu
-# What an app carries. The collector's recording and symbolizing parts come along where they compile.
-PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector -p stackbeat-api"
+# What an app carries: all of a session, its start inside the app so far on Android only.
+PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector -p stackbeat-api
+  -p stackbeat-embedded"
 
 # What of that runs on the program's own threads: what it may ask the platform for is on a list.
 ON_THREADS="-p stackbeat-core -p stackbeat-api"
@@ -65,7 +67,9 @@ build_std() {
 [[ -e $SYSROOT/ok ]] || step build_std
 for target in $CROSS; do
   name=${target^^}
-  declare -x "CARGO_TARGET_${name//-/_}_RUSTFLAGS=--sysroot=$SYSROOT"
+  # What the lints find here no other target shows.
+  declare -x "CARGO_TARGET_${name//-/_}_RUSTFLAGS=--sysroot=$SYSROOT -Dwarnings"
+  declare -x "CARGO_TARGET_${name//-/_}_LINKER=$HERE/lld-cc.sh"
 done
 
 # std for arm64 Linux is prebuilt: Debian's arm64 package is unpacked, not installed.
@@ -94,6 +98,8 @@ if [[ $MODE = check || $MODE = all ]]; then
 fi
 if [[ $MODE = link || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
+  # Everything that it has is reached from its exports.
+  LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   for target in $CROSS; do
     step scripts/cross/imports.sh "$target" "$CARGO_TARGET_DIR/$target/debug" "$SYSROOT"
   done

@@ -13,6 +13,27 @@ case $TARGET in
 esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# compare FILE LIST…: what a file asks for is on the lists. What is weak may be missing, and is asked for then.
+compare() {
+  local file=$1 unknown late; shift
+  llvm-nm --undefined-only --format=posix $([[ $TARGET = *-android ]] && echo --dynamic) "$file" \
+    | awk '$2 != "w" { sub(/@.*/, "", $1); print $1 }' | sort -u > "$work/imports"
+  awk '!/^#/ && NF { print $1 }' "$@" | sort -u > "$work/known"
+  unknown=$(comm -23 "$work/imports" "$work/known")
+  echo "$TARGET: $(wc -l < "$work/imports") imports of ${file##*/}"
+  if [[ ${IMPORTS_PRINT:-} ]]; then cat "$work/imports"; fi
+  late=$(awk '!/^#/ && $3 ~ /^[0-9]+$/ && $3 > 21 { print $1 }' "$@")
+  if [[ $late ]]; then
+    echo "Older devices do not have: $late" >&2
+    exit 1
+  fi
+  if [[ $unknown ]]; then
+    echo "$TARGET asks the platform for what $* does not name:" >&2
+    echo "$unknown" >&2
+    exit 1
+  fi
+}
 newest() { ls -t "$FOLDER"/deps/lib"$1"-*.rlib | head -1; }
 externs=() libraries=()
 for name in api core; do
@@ -28,19 +49,7 @@ export LINK_ROOTS=$work/roots SDKROOT=$work
 rustc --crate-type cdylib --edition 2024 --target "$TARGET" ${SYSROOT:+--sysroot "$SYSROOT"} \
   -C panic=unwind -C linker="$HERE/lld-cc.sh" -L "$FOLDER/deps" "${externs[@]}" \
   -o "$work/everything" "$HERE/everything.rs"
-llvm-nm --undefined-only --format=just-symbols $([[ $TARGET = *-android ]] && echo --dynamic) "$work/everything" \
-  | sed 's/@.*//' | sort -u > "$work/imports"
-awk '!/^#/ && NF { print $1 }' "$list" | sort -u > "$work/known"
-unknown=$(comm -23 "$work/imports" "$work/known")
-echo "$TARGET: $(wc -l < "$work/imports") imports"
-if [[ ${IMPORTS_PRINT:-} ]]; then cat "$work/imports"; fi
-late=$(awk '!/^#/ && $3 ~ /^[0-9]+$/ && $3 > 21 { print $1 }' "$list")
-if [[ $late ]]; then
-  echo "Older devices do not have: $late" >&2
-  exit 1
-fi
-if [[ $unknown ]]; then
-  echo "$TARGET asks the platform for what $list does not name:" >&2
-  echo "$unknown" >&2
-  exit 1
-fi
+compare "$work/everything" "$list"
+# A session inside an app is a library of its own, with std's files, threads and sockets.
+session=$FOLDER/libstackbeat_session.so
+if [[ $TARGET = *-android && -e $session ]]; then compare "$session" "$list" "${list%.txt}-session.txt"; fi

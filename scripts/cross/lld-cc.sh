@@ -36,5 +36,5 @@ if [[ $macho ]]; then
   /usr/lib/llvm-14/bin/ld64.lld -arch arm64 -platform_version "$platform" "$version" "$version" -dylib \
     -undefined dynamic_lookup "${args[@]}" "@$roots"
 else
-  ld.lld --unresolved-symbols=ignore-all "${args[@]}" "@$roots"
+  /usr/lib/llvm-14/bin/ld.lld --unresolved-symbols=ignore-all "${args[@]}" "@$roots"
 fi

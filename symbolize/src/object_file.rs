@@ -61,7 +61,7 @@ impl ElfFile {
 }
 
 /// The vDSO's image as the kernel maps it into every process: read from our own memory.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn vdso_image() -> io::Result<Vec<u8>> {
     use std::io::{Read, Seek};
     let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -81,7 +81,7 @@ pub(crate) fn vdso_image() -> io::Result<Vec<u8>> {
 }
 
 /// Other systems have no vDSO.
-#[cfg(not(target_os = "linux"))]
-pub fn vdso_image() -> io::Result<Vec<u8>> {
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn vdso_image() -> io::Result<Vec<u8>> {
     Err(io::Error::other("this system has no vDSO"))
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// The files of a folder, in no order; none when it cannot be read.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn files_of(folder: &Path) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
 
@@ -24,7 +24,7 @@ pub fn files_of(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The same path without links, dots and gaps; `None`: there is no such file.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn real(path: &Path) -> Option<PathBuf> {
     use std::os::fd::AsRawFd;
 
@@ -36,14 +36,14 @@ pub fn real(path: &Path) -> Option<PathBuf> {
 }
 
 /// The files of a folder, in no order; none when it cannot be read.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn files_of(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
 /// The same path without links, dots and gaps; `None`: there is no such file.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn real(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
 }

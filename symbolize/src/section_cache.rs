@@ -29,7 +29,7 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Bytes of one file. A larger one would push out all others.
 const MOST_BYTES_OF_ONE: u64 = MOST_BYTES / 2;
 /// Bytes that stay free on the disk: the trace may lie on the same one.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 const LEAST_FREE: u64 = 256 << 20;
 /// Less is unpacked faster than it is found.
 const LEAST_BYTES: u64 = 64 << 10;
@@ -182,14 +182,14 @@ impl SymbolCache {
         }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     fn has_room(&self, bytes: u64) -> bool {
         let free = rustix::fs::statvfs(&self.folder)
             .map(|status| status.f_bavail.saturating_mul(status.f_frsize));
         free.is_ok_and(|free| free >= bytes + LEAST_FREE)
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
     fn has_room(&self, _bytes: u64) -> bool {
         true
     }

@@ -121,24 +121,28 @@ pub(super) fn start(
     Ok(Thread { is_over })
 }
 
-/// All signals but those of faults, which are no one's to hold back, and the two by which glibc has all threads of a process change
-/// their user and be cancelled (`SIGCANCEL` and `SIGSETXID` of its sysdeps/unix/sysv/linux/internal-signals.h): `setuid` waits for an
-/// answer of each thread.
+/// Signals by which libc has each thread do something, and waits for it. glibc: threads are cancelled and change their user
+/// (`SIGCANCEL` and `SIGSETXID` of its sysdeps/unix/sysv/linux/internal-signals.h).
+#[cfg(target_os = "linux")]
+const OF_LIBC: std::ops::RangeInclusive<i32> = 32..=33;
+/// bionic: a thread prints its stack, and many more (libc/platform/bionic/reserved_signals.h, which leaves them open everywhere).
+#[cfg(target_os = "android")]
+const OF_LIBC: std::ops::RangeInclusive<i32> = 33..=41;
+
+/// All signals but those of faults, which are no one's to hold back, and libc's own.
 fn mask() -> u64 {
-    const CANCEL: i32 = 32;
-    const SET_USER: i32 = 33;
-    let open = [
+    let faults = [
         libc::SIGSEGV,
         libc::SIGBUS,
         libc::SIGFPE,
         libc::SIGILL,
         libc::SIGTRAP,
         libc::SIGSYS,
-        CANCEL,
-        SET_USER,
     ];
-    open.iter()
-        .fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)))
+    let open = faults.into_iter().chain(OF_LIBC);
+    open.fold(u64::MAX, |mask, signal| {
+        mask & !platform::signal_bit(signal as u32)
+    })
 }
 
 extern "C" fn enter(begin: *mut c_void) -> *mut c_void {

@@ -6,6 +6,9 @@
 //!
 //! Pids and tids are those of agents, which may be somebody else's here, or nobody's.
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) mod nobody;
+
 use std::fmt;
 use std::io;
 
@@ -155,6 +158,10 @@ pub(crate) enum Interruption {
     /// By a signal, whose handler captures.
     BySignal(Box<dyn Signals>),
     /// By suspending the thread, and taking from outside what a capture needs.
+    #[cfg_attr(
+        target_os = "android",
+        allow(dead_code, reason = "no host there suspends so far")
+    )]
     BySuspension(Box<dyn Suspension>),
 }
 
@@ -177,6 +184,10 @@ pub(crate) trait Suspension: fmt::Debug + Send {
 }
 
 /// What came of an attempt to suspend a thread.
+#[cfg_attr(
+    target_os = "android",
+    allow(dead_code, reason = "no host there suspends so far")
+)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Suspended {
     /// It stands still.
@@ -192,6 +203,10 @@ pub(crate) enum Suspended {
 }
 
 /// A stack that was taken.
+#[cfg_attr(
+    target_os = "android",
+    allow(dead_code, reason = "no host there suspends so far")
+)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToWalk<'a> {
     pub pid: Pid,

@@ -129,15 +129,11 @@ fn executable(path: &Path) -> Result<(), RecordError> {
     }
     let c_path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| RecordError::NoSuchFile { path: path_buf() })?;
+    /// <fcntl.h>; `libc` lacks it for Android.
+    const AT_EACCESS: libc::c_int = 0x200;
     // SAFETY: the path is a NUL-terminated string.
-    let allowed = unsafe {
-        libc::faccessat(
-            libc::AT_FDCWD,
-            c_path.as_ptr(),
-            libc::X_OK,
-            libc::AT_EACCESS,
-        )
-    } == 0;
+    let allowed =
+        unsafe { libc::faccessat(libc::AT_FDCWD, c_path.as_ptr(), libc::X_OK, AT_EACCESS) } == 0;
     // Root passes access(X_OK) only when some execute bit is set; faccessat says the same.
     if allowed && metadata.is_file() {
         Ok(())

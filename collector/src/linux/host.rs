@@ -154,13 +154,13 @@ impl Host for Linux {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn suspension() -> io::Result<Interruption> {
     let by = super::suspension::ByTracing::start()?;
     Ok(Interruption::BySuspension(Box::new(by)))
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 fn suspension() -> io::Result<Interruption> {
     Err(io::ErrorKind::Unsupported.into())
 }

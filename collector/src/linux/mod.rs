@@ -26,7 +26,7 @@ pub(crate) mod runtime_options;
 mod sharing;
 pub(crate) mod spawn;
 pub(crate) mod supervise;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) mod suspension;
 mod systrace;
 pub(crate) mod thread_clock;

@@ -37,6 +37,11 @@ extern "C" fn note_inherited() {
     INHERITED.store(found, Ordering::Relaxed);
 }
 
+/// The calling thread's errno. Also in a child of fork: it only reads.
+fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
 /// Runs before the Rust runtime does.
 #[used]
 // SAFETY: `.init_array` holds pointers to functions of this signature (gabi, "Initialization and
@@ -302,7 +307,7 @@ unsafe fn become_program(
             image.argv.as_ptr(),
             image.envp.as_ptr(),
         );
-        let mut error = *libc::__errno_location();
+        let mut error = last_errno();
         if error == libc::ENOEXEC {
             // execvp gives what the kernel does not know to the shell.
             libc::execve(
@@ -310,7 +315,7 @@ unsafe fn become_program(
                 image.shell_argv.as_ptr(),
                 image.envp.as_ptr(),
             );
-            error = *libc::__errno_location();
+            error = last_errno();
         }
         libc::write(report, (&raw const error).cast(), 4);
         libc::_exit(127)

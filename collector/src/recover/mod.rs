@@ -24,7 +24,10 @@ use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
 use crate::drain::{Drainer, Keep};
-use crate::linux::host::Linux;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+use crate::host::nobody::Nobody as Dead;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::linux::host::Linux as Dead;
 use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
@@ -384,7 +387,7 @@ fn join(
     });
     let seed = std::mem::take(&mut partial.seed);
     let mut drainer = Drainer::after(
-        Arc::new(Linux::of_the_dead()),
+        Arc::new(Dead::of_the_dead()),
         source,
         converter,
         seed,

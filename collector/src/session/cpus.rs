@@ -2,7 +2,8 @@
 
 use std::{fmt, io};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+/// More processors than this nobody can name (glibc's and bionic's `CPU_SETSIZE`).
+const MOST: usize = 1024;
 
 /// Why a text is no list of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +33,7 @@ impl CpuList {
     /// Names the part that is wrong.
     pub fn parse(text: &str) -> Result<CpuList, CpuListError> {
         let number = |text: &str| match text.trim().parse::<usize>() {
-            Ok(number) if number < CpuSet::MAX_CPU => Ok(number),
+            Ok(number) if number < MOST => Ok(number),
             Ok(number) => Err(CpuListError::NoSuchCpu(number)),
             Err(_) => Err(CpuListError::NotANumber(text.to_owned())),
         };
@@ -52,12 +53,7 @@ impl CpuList {
 
     /// Those that this process may run on.
     pub fn allowed() -> io::Result<CpuList> {
-        let set = sched_getaffinity(None)?;
-        Ok(CpuList(
-            (0..CpuSet::MAX_CPU)
-                .filter(|cpu| set.is_set(*cpu))
-                .collect(),
-        ))
+        affinity::get()
     }
 
     /// The one of them with the highest number.
@@ -68,15 +64,11 @@ impl CpuList {
     /// Runs `start` with this thread, and so what it starts, on these processors, whichever it runs on otherwise. An error
     /// names the first one that the system does not give to this process (cpuset(7)).
     pub fn run<T>(&self, start: impl FnOnce() -> T) -> io::Result<T> {
-        let before = sched_getaffinity(None)?;
-        let mut set = CpuSet::new();
-        for cpu in &self.0 {
-            set.set(*cpu);
-        }
+        let before = affinity::get()?;
         // Those that it may not have are left out, an error only if that leaves none.
-        let given = sched_setaffinity(None, &set).and_then(|()| sched_getaffinity(None));
-        let given = given.unwrap_or_else(|_| CpuSet::new());
-        let started = match self.0.iter().find(|cpu| !given.is_set(**cpu)) {
+        let given = affinity::set(self).and_then(|()| affinity::get());
+        let given = given.map_or_else(|_| Vec::new(), |given| given.0);
+        let started = match self.0.iter().find(|cpu| !given.contains(cpu)) {
             None => Ok(start()),
             Some(cpu) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -84,8 +76,49 @@ impl CpuList {
             )),
         };
         // What was started is not given up because this thread stays where it is.
-        let _ = sched_setaffinity(None, &before);
+        let _ = affinity::set(&before);
         started
+    }
+}
+
+/// The calling thread's processors.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod affinity {
+    use std::io;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::{CpuList, MOST};
+
+    pub(super) fn get() -> io::Result<CpuList> {
+        let set = sched_getaffinity(None)?;
+        let all = 0..MOST.min(CpuSet::MAX_CPU);
+        Ok(CpuList(all.filter(|cpu| set.is_set(*cpu)).collect()))
+    }
+
+    pub(super) fn set(cpus: &CpuList) -> io::Result<()> {
+        let mut set = CpuSet::new();
+        for cpu in &cpus.0 {
+            set.set(*cpu);
+        }
+        Ok(sched_setaffinity(None, &set)?)
+    }
+}
+
+/// Apple's systems let nobody choose: threads have a quality of service instead.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod affinity {
+    use std::io;
+    use std::thread::available_parallelism;
+
+    use super::CpuList;
+
+    pub(super) fn get() -> io::Result<CpuList> {
+        Ok(CpuList((0..available_parallelism()?.get()).collect()))
+    }
+
+    pub(super) fn set(_: &CpuList) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -139,7 +172,7 @@ mod tests {
         let inside = one.run(CpuList::allowed).expect("allowed").expect("known");
         assert_eq!(inside, one);
         assert_eq!(CpuList::allowed().expect("known"), allowed);
-        let foreign = CpuList(vec![CpuSet::MAX_CPU - 1]);
+        let foreign = CpuList(vec![MOST - 1]);
         let error = foreign.run(|| ()).expect_err("not allowed").to_string();
         assert!(error.contains("is not one that"), "{error}");
         assert_eq!(CpuList::allowed().expect("known"), allowed);

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs;
 
 use stackbeat_core::clock::Snapshot;
+use stackbeat_core::platform;
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::{Mode, SamplingClock};
 use stackbeat_proto::stream::FORMAT_VERSION;
@@ -103,9 +104,7 @@ fn cpu_model() -> String {
 /// Sixteen random bytes.
 pub(crate) fn session_id() -> [u8; 16] {
     let mut id = [0u8; 16];
-    // SAFETY: writes at most 16 bytes into the array.
-    let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
-    if got != 16 {
+    if platform::random(&mut id).is_err() {
         // Time and pid are unique enough on a machine without random numbers.
         let now = Snapshot::take(stackbeat_core::shm::layout::ClockSource::Monotonic);
         id[..8].copy_from_slice(&now.realtime_ns.to_le_bytes());

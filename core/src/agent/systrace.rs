@@ -40,9 +40,9 @@ mod elsewhere {
     use crate::shm::layout::Control;
     use crate::shm::mapping::Mapping;
 
-    pub fn start(_: &Mapping, _: Threads) {}
-    pub fn stop() {}
-    pub fn event(_: &Control, _: u8, _: &[u8], _: i64, _: &mut [u8; LINE_BYTES]) {}
+    pub(in crate::agent) fn start(_: &Mapping, _: Threads) {}
+    pub(in crate::agent) fn stop() {}
+    pub(in crate::agent) fn event(_: &Control, _: u8, _: &[u8], _: i64, _: &mut [u8; LINE_BYTES]) {}
 }
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) use elsewhere::{event, start, stop};

@@ -254,7 +254,7 @@ mod imp {
     }
 
     #[cfg(target_arch = "aarch64")]
-    pub fn has_thread_pointer() -> bool {
+    pub(super) fn has_thread_pointer() -> bool {
         thread_pointer() != 0
     }
 
@@ -269,7 +269,7 @@ mod imp {
     }
 
     #[cfg(target_arch = "aarch64")]
-    pub fn thread_pointer() -> usize {
+    pub(super) fn thread_pointer() -> usize {
         let pointer;
         // SAFETY: reads a register.
         unsafe {
@@ -286,7 +286,7 @@ mod imp {
     /// of zeros has none.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub fn address() -> *const Block {
+    pub(super) fn address() -> *const Block {
         let (pointer, table): (usize, usize);
         // SAFETY: whoever calls libc has a thread pointer to readable memory; the word is constant in a thread.
         unsafe {
@@ -307,14 +307,14 @@ mod imp {
     /// For callers whose thread pointer is libc's for certain.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub fn registered_address() -> *const Block {
+    pub(super) fn registered_address() -> *const Block {
         at(thread_pointer())
     }
 
     /// The first word of the block.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub fn first_word() -> usize {
+    pub(super) fn first_word() -> usize {
         // SAFETY: as for libc's own, which lie behind it.
         unsafe { *at(thread_pointer()).cast::<usize>() }
     }

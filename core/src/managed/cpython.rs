@@ -46,6 +46,10 @@ pub struct Runtime {
 /// Whether there is one: [`ABSENT`], [`COMING`] while it is written, [`PRESENT`].
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 const ABSENT: u32 = 0;
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "nobody tells of modules there")
+)]
 const COMING: u32 = 1;
 const PRESENT: u32 = 2;
 
@@ -65,6 +69,10 @@ pub fn runtime() -> Option<&'static Runtime> {
 }
 
 /// A module is there. If it is an interpreter of a known version, captures look for its frames from now on.
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "nobody tells of modules there")
+)]
 pub(crate) fn module_came(module: &Module) {
     let Some(found) = Runtime::of_module(&mut Copied::<4>::new(), module) else {
         return;

@@ -359,6 +359,26 @@ pub mod fault_guard {
     }
 }
 
+/// Fills at most 256 bytes with random ones.
+///
+/// # Errors
+/// The system gives none.
+pub fn random(to: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: writes so many bytes there.
+    match unsafe { libc::getentropy(to.as_mut_ptr().cast(), to.len()) } {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// Filters of system calls: an app has none that it could meet.
+pub mod sandbox {
+    /// Nothing is filtered.
+    pub fn baseline() -> u32 {
+        0
+    }
+}
+
 /// The calling thread's name, NUL padded.
 pub fn thread_name() -> Option<[u8; 16]> {
     let mut name = [0u8; 16];

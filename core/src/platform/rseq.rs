@@ -183,15 +183,15 @@ mod imp {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri), not(loom))))]
 mod imp {
-    pub fn arm() {}
-    pub fn disarm() {}
-    pub fn rearm() -> bool {
+    pub(super) fn arm() {}
+    pub(super) fn disarm() {}
+    pub(super) fn rearm() -> bool {
         false
     }
-    pub fn was_switched() -> Option<bool> {
+    pub(super) fn was_switched() -> Option<bool> {
         None
     }
-    pub fn init() -> bool {
+    pub(super) fn init() -> bool {
         false
     }
 }

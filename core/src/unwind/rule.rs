@@ -58,6 +58,10 @@ impl Rule {
     /// See [`Kind::Nowhere`].
     pub const NOWHERE: Rule = Rule(Kind::Nowhere as u64);
     /// See [`Kind::NotNow`].
+    #[cfg_attr(
+        not(any(target_os = "linux", target_os = "android")),
+        allow(dead_code, reason = "generated code is not looked up there")
+    )]
     pub(crate) const NOT_NOW: Rule = Rule(Kind::NotNow as u64);
     /// The frame-pointer chain of x86-64 and aarch64: saved fp at fp, return address above it.
     pub const FRAME_POINTER: Rule = match Rule::new(Kind::Fp, 16, Some(-16), Some(-8)) {

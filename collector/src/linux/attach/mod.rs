@@ -5,21 +5,21 @@
 //! (`tracee`). Everything else, patching the slots of modules included, the agent does itself. The other
 //! threads run on all the time.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod api_slots;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod image;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod inject;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod safe_point;
 mod target;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracee;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod inject {
-    //! Machines whose registers nobody has taught us yet.
+    //! Other machines, whose registers nobody has taught us yet, and Android.
 
     use std::path::Path;
 
@@ -29,7 +29,7 @@ mod inject {
     use crate::session::attach_error::{AttachError, Held};
     use crate::session::options::AttachStep;
 
-    pub fn attach(
+    pub(crate) fn attach(
         _: &Target,
         _: &Path,
         _: &Path,
@@ -38,7 +38,7 @@ mod inject {
         Err(AttachError::Machine)
     }
 
-    pub fn detach(_: Pid, _: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
+    pub(crate) fn detach(_: Pid, _: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
         Err(AttachError::Machine)
     }
 }
@@ -46,5 +46,5 @@ mod inject {
 pub(crate) use inject::{attach, detach};
 pub use target::Target;
 pub(crate) use target::seen_by;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use tracee::registers_to_begin_again;

@@ -25,7 +25,7 @@ use stackbeat_proto::v1;
 
 use super::{Module, first_mappings, lookup, memory};
 use crate::host::Stack;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use crate::host::ToWalk;
 
 /// Bytes of a stack that are copied at once; what lies further out is read word by word.
@@ -188,7 +188,7 @@ impl Process {
     }
 
     /// The range of the agent, if its code is at an address; nothing otherwise.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     fn agent_at(&self, address: u64) -> (u64, u64) {
         let mut state = self.state.borrow_mut();
         let module = state.module(&self.memory, address);
@@ -388,7 +388,7 @@ impl Walker {
 
     /// Walks a stack in a copy that was taken while its thread stood still. Frames of runtimes are not found: their own records of
     /// them have changed since.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(crate) fn walk_taken(&mut self, process: &Process, taken: &ToWalk<'_>) -> Stack {
         process.update(taken.epoch);
         let start = Start {

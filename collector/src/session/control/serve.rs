@@ -104,6 +104,7 @@ impl Serving {
             // Its own end is said to its client.
             let _ = dump.join();
         }
+        socket::forget(&self.session.name);
     }
 
     /// Waits for something to do: which of the wake-up, the listener and the clients are ready.

@@ -3,6 +3,11 @@
 use crate::probe::Probe;
 use libc::*;
 
+/// sendfile(2) in include/uapi/asm-generic/unistd.h; `libc` lacks it here.
+#[cfg(all(target_os = "android", target_arch = "aarch64"))]
+#[allow(non_upper_case_globals, reason = "named as libc names it elsewhere")]
+const SYS_sendfile: c_long = 71;
+
 /// The calls that can block, by number.
 pub const BLOCKING: &[(c_long, Probe)] = &[
     (SYS_read, Probe::Read),

@@ -1,6 +1,5 @@
 //! System calls on Linux and Android.
 
-#[cfg(target_os = "linux")]
 pub mod blocking_calls;
 pub mod descriptor;
 pub mod fault_guard;
@@ -139,11 +138,11 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
 pub(crate) mod number {
     /// include/uapi/asm-generic/unistd.h.
     #[cfg(target_arch = "aarch64")]
-    pub const FSTAT: libc::c_long = 80;
+    pub(crate) const FSTAT: libc::c_long = 80;
     #[cfg(target_arch = "aarch64")]
-    pub const FTRUNCATE: libc::c_long = 46;
+    pub(crate) const FTRUNCATE: libc::c_long = 46;
     #[cfg(target_arch = "aarch64")]
-    pub const NEWFSTATAT: libc::c_long = 79;
+    pub(crate) const NEWFSTATAT: libc::c_long = 79;
     #[cfg(not(target_arch = "aarch64"))]
     pub(crate) const FSTAT: libc::c_long = libc::SYS_fstat;
     #[cfg(not(target_arch = "aarch64"))]
@@ -312,6 +311,7 @@ pub fn thread_id() -> u32 {
 /// 2.4).
 #[cfg(target_arch = "x86_64")]
 pub const TID_OFFSET: usize = 720;
+/// The same on AArch64.
 #[cfg(target_arch = "aarch64")]
 pub const TID_OFFSET: usize = 208;
 
@@ -539,6 +539,24 @@ pub fn read_memory(process: u32, address: u64, buffer: &mut [u8]) -> Result<usiz
                 0,
             ],
         )
+    }
+}
+
+/// Fills at most 256 bytes with random ones.
+///
+/// # Errors
+/// The system has none yet, or does not give any.
+pub fn random(to: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: writes at most so many bytes there.
+    let got = unsafe {
+        call(
+            libc::SYS_getrandom,
+            [to.as_mut_ptr().expose_provenance(), to.len(), 0, 0, 0, 0],
+        )?
+    };
+    match got == to.len() {
+        true => Ok(()),
+        false => Err(Errno(libc::EAGAIN)),
     }
 }
 

@@ -6,7 +6,7 @@
 /// # Safety
 /// As the system call says.
 #[inline(always)]
-pub unsafe fn syscall(number: i64, a: [usize; 6]) -> isize {
+pub(super) unsafe fn syscall(number: i64, a: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the registers are those of the ABI; what the call does is up to the caller.
     unsafe {

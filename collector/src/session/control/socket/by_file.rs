@@ -1,0 +1,93 @@
+//! Apple's systems have no abstract sockets: a file in the user's folder for temporary files, which is the app's own on iOS. The
+//! path in an address has 104 bytes (<sys/un.h>), so names are short.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+/// What the names of our sockets begin with.
+const PREFIX: &str = "sb1-";
+
+/// What socket(2) is asked for.
+pub(super) const KIND: libc::c_int = libc::SOCK_STREAM;
+
+/// Closed on exec, and no signal when the other side is gone (setsockopt(2), `SO_NOSIGPIPE`).
+pub(super) fn prepare(socket: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the number lives during the call.
+    let results = unsafe {
+        [
+            libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC),
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NOSIGPIPE,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            ),
+        ]
+    };
+    match results {
+        [0, 0] => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Takes the place of a file that an ended session of this name has left.
+pub(super) fn listen(session: &str) -> io::Result<UnixListener> {
+    let file = file(session);
+    let listener = match UnixListener::bind(&file) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(&file).is_ok() {
+                return Err(error);
+            }
+            fs::remove_file(&file)?;
+            UnixListener::bind(&file)?
+        }
+        other => other?,
+    };
+    Ok(listener)
+}
+
+/// Removes the file of a session that has ended.
+pub(in crate::session::control) fn forget(session: &str) {
+    // Where it is gone already nothing is left to do.
+    let _ = fs::remove_file(file(session));
+}
+
+fn file(session: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{PREFIX}{session}"))
+}
+
+/// The path in a session's address.
+pub(super) fn path(session: &str) -> Vec<u8> {
+    file(session).as_os_str().as_bytes().to_vec()
+}
+
+/// Sessions of this user. Files of those that were killed are among them: nobody answers there.
+pub(in crate::session::control) fn sessions() -> Vec<String> {
+    let entries = fs::read_dir(std::env::temp_dir());
+    let names = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
+    let mut found: Vec<String> = names
+        .filter_map(|name| name.to_str()?.strip_prefix(PREFIX).map(str::to_owned))
+        .collect();
+    found.sort();
+    found
+}
+
+/// The effective user on the other side, when it connected or began to listen.
+pub(in crate::session::control) fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
+    let (mut user, mut group) = (0, 0);
+    // SAFETY: writes the two numbers.
+    match unsafe { libc::getpeereid(stream.as_raw_fd(), &raw mut user, &raw mut group) } {
+        0 => Ok(user),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
