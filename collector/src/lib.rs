@@ -7,20 +7,18 @@
 //! - `drain`: from the shared memory into packets;
 //! - [`session`]: what a session is on any platform;
 //! - `sampler`: when and how running threads are interrupted, and the ticker;
+//! - `apple`: surroundings of a session inside a process there;
 //! - `linux`: what runs and looks into programs there, and the start of a session, which knows all of it;
 //! - [`recover`]: a trace from the shared memory of a session that did not come to its end;
 //! - [`embedded`]: a session inside the program, of the same parts; `in_process`: the start of a program that has one.
-
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
-    allow(
-        dead_code,
-        reason = "what begins a session is not written for these systems yet"
-    )
+    allow(dead_code, reason = "what only a session beside the program uses")
 )]
 
+#[cfg(any(target_vendor = "apple", all(test, target_arch = "x86_64")))]
+mod apple;
 mod drain;
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod embedded;
 pub mod hooked_calls;
 mod host;

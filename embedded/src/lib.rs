@@ -3,13 +3,14 @@
 //!
 //! It allocates from memory of its own ([`heap`]), never by the program's malloc: a thread of the program may stand still while it
 //! holds malloc's lock.
-#![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod heap;
 #[cfg(target_os = "linux")]
 mod static_tls;
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::ffi::{CStr, OsStr};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::ffi::{c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -95,6 +96,7 @@ fn say(text: &str) {
 ///
 /// # Safety
 /// None.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(_block: *mut c_void) {}
 
@@ -103,6 +105,7 @@ unsafe extern "C" fn free(_block: *mut c_void) {}
 ///
 /// # Safety
 /// None.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cxa_thread_atexit_impl(
     _destructor: *mut c_void,

@@ -2,7 +2,7 @@
 //! be no process beside it. Nothing here knows how the library with it was loaded.
 //!
 //! - here: the session from its begin to its end
-//! - `host`: its surroundings
+//! - `system`: its surroundings, and what differs between systems
 //! - `threads`: threads that are none of the program's
 //! - `wanted`: what to record and how, as it is handed over
 //! - [`leftovers`]: what a killed one has left
@@ -15,13 +15,16 @@
 //! them, and it allocates from memory of its own (the library's global allocator).
 
 mod begin_error;
-mod host;
 pub mod leftovers;
+#[cfg_attr(any(target_os = "linux", target_os = "android"), path = "on_linux.rs")]
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    path = "on_apple.rs"
+)]
+mod system;
 mod threads;
 mod wanted;
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,16 +34,13 @@ use std::time::{Duration, SystemTime};
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 
-use crate::linux::off_cpu;
-use crate::linux::thread_clock;
 use crate::sampler::{Sampler, ticker};
 use crate::session::clocks::{now_ns, own_cpu};
 use crate::session::error::RecordError;
 use crate::session::finish::{Ended, Finisher};
 use crate::session::open::{Opened, Opening};
-use crate::session::options::{ClockChoice, Outcome};
+use crate::session::options::Outcome;
 use crate::session::shared::{Place, Shared};
-use host::Inside;
 use threads::Waiting;
 
 pub use begin_error::BeginError;
@@ -159,16 +159,11 @@ fn run(
     ticker: Waiting,
     saver: Option<Waiting>,
 ) -> Result<Outcome, RecordError> {
-    let mut options = wanted.options(command_line())?;
+    let mut options = wanted.options(system::command_line())?;
     if let Some(previous) = previous {
         leftovers::number_output(&mut options.output, previous);
     }
-    options.clock = match thread_clock::probe_timers() {
-        // Whoever does not compute costs nothing then.
-        Ok(_) => ClockChoice::Timer,
-        Err(_) => ClockChoice::Tick,
-    };
-    let chosen = thread_clock::choose(&options)?;
+    let chosen = system::choose_clock(&mut options)?;
     let cpu_before = own_cpu();
     let own_pid = Pid(std::process::id());
     let mut warnings = Vec::new();
@@ -188,7 +183,7 @@ fn run(
         ..
     } = opening.open(
         |_| None,
-        |mapping_name| Arc::new(Inside::new(mapping_name, own_pid)),
+        |mapping_name| system::host(mapping_name, own_pid),
         &mut warnings,
         &mut |_| {},
     )?;
@@ -208,7 +203,7 @@ fn run(
     for thread in [ticker, saver].into_iter().flatten() {
         thread.join();
     }
-    off_cpu::look_once(&shared, &mapping_name);
+    system::look_at_waits(&shared, &mapping_name);
     let cpu = Duration::from_nanos(platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
     let ended = Ended {
         pid: own_pid,
@@ -228,14 +223,4 @@ fn run(
         removes_jit_maps: false,
     };
     Ok(finisher.finish(drain_thread, ended, &mut |_| {}, &mut || false))
-}
-
-/// The program's arguments, as the kernel has them.
-fn command_line() -> Vec<OsString> {
-    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-    let parts = bytes.split(|b| *b == 0);
-    parts
-        .map(|part| OsString::from_vec(part.to_vec()))
-        .collect()
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stackbeat_core::platform;
 
-use super::OwnThread;
+use super::{OwnThread, system};
 use crate::session::own_threads;
 
 /// Drains decode and encode in their own memory; names of functions take the deepest calls.
@@ -98,8 +98,7 @@ pub(super) fn start(
     let begin = Box::into_raw(begin);
     // A new thread begins with the mask of its creator. No signal of the program's may find it: the handler would run where no hook
     // knows it, and the program would wait for an answer.
-    let before = platform::blocked_signals();
-    platform::block_signals(mask());
+    let before = system::block_signals();
     // SAFETY: the attributes are initialized before their use; the thread takes over what `begin` points to.
     let error = unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
@@ -112,7 +111,7 @@ pub(super) fn start(
         libc::pthread_attr_destroy(&raw mut attributes);
         error
     };
-    platform::block_signals(before);
+    system::restore_signals(before);
     if error != 0 {
         // SAFETY: nobody has taken it over.
         drop(unsafe { Box::from_raw(begin) });
@@ -121,38 +120,12 @@ pub(super) fn start(
     Ok(Thread { is_over })
 }
 
-/// Signals by which libc has each thread do something, and waits for it. glibc: threads are cancelled and change their user
-/// (`SIGCANCEL` and `SIGSETXID` of its sysdeps/unix/sysv/linux/internal-signals.h).
-#[cfg(target_os = "linux")]
-const OF_LIBC: std::ops::RangeInclusive<i32> = 32..=33;
-/// bionic: a thread prints its stack, and many more (libc/platform/bionic/reserved_signals.h, which leaves them open everywhere).
-#[cfg(target_os = "android")]
-const OF_LIBC: std::ops::RangeInclusive<i32> = 33..=41;
-
-/// All signals but those of faults, which are no one's to hold back, and libc's own.
-fn mask() -> u64 {
-    let faults = [
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGSYS,
-    ];
-    let open = faults.into_iter().chain(OF_LIBC);
-    open.fold(u64::MAX, |mask, signal| {
-        mask & !platform::signal_bit(signal as u32)
-    })
-}
-
 extern "C" fn enter(begin: *mut c_void) -> *mut c_void {
     // SAFETY: `start` has handed it over.
     let begin = unsafe { Box::from_raw(begin.cast::<Begin>()) };
     (begin.own_thread)();
     own_threads::enter();
-    // SAFETY: sets the calling thread's name, of which the kernel keeps 15 bytes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, begin.name.as_ptr()) };
-    leave_descriptors();
+    system::enter_thread(&begin.name);
     let run = begin.run;
     // What panics has said so; the session ends without it.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
@@ -160,26 +133,4 @@ extern "C" fn enter(begin: *mut c_void) -> *mut c_void {
     begin.is_over.store(1, Ordering::Release);
     platform::wake(&begin.is_over, c_int::MAX as u32);
     std::ptr::null_mut()
-}
-
-/// Gives the calling thread a table of descriptors of its own, in which none of the program's is, and a working directory of its own. The program may close all descriptors and not meet ours; a pipe that it closes is closed.
-fn leave_descriptors() {
-    const UNSHARE: libc::c_uint = 2; // CLOSE_RANGE_UNSHARE of linux/close_range.h
-    // SAFETY: both change the calling thread alone, whose table nobody else uses once it is its own.
-    unsafe {
-        let is_done = libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, UNSHARE) == 0;
-        // Linux before 5.9; where a filter refuses it, the table stays the program's.
-        if !is_done && libc::unshare(libc::CLONE_FILES) == 0 {
-            let mut limit: libc::rlimit = std::mem::zeroed();
-            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-            (0..limit.rlim_cur.min(1 << 20)).for_each(|fd| {
-                libc::close(fd as c_int);
-            });
-        }
-        libc::unshare(libc::CLONE_FS);
-        // Nothing that is opened later is taken for standard error.
-        for _ in 0..3 {
-            libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        }
-    }
 }

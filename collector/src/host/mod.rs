@@ -170,6 +170,9 @@ pub(crate) enum Interruption {
 /// From `suspend` to `resume` is the *window*. Inside the program the suspended thread may hold any lock. So these two and
 /// `read_stack` allocate nothing, take no lock that a thread of the program may hold, log nothing, and wait for nobody but the system.
 pub(crate) trait Suspension: fmt::Debug + Send {
+    /// The next thread is this one. Outside of the window.
+    fn prepare(&mut self, _pid: Pid, _tid: Tid) {}
+
     /// Suspends a thread. Only after [`Suspended::Yes`] it has to be resumed.
     fn suspend(&mut self, pid: Pid, tid: Tid) -> Suspended;
 

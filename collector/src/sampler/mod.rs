@@ -22,7 +22,7 @@ pub(crate) mod ticker;
 mod tripwire;
 mod unregistered;
 mod unregistered_threads;
-mod window;
+pub(crate) mod window;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};

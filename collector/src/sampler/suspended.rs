@@ -123,6 +123,7 @@ pub(super) struct Whom<'a> {
 
 /// The window, and nothing else.
 pub(super) fn take(by: &mut dyn Suspension, whom: &Whom, words: &mut [u64]) -> Attempt {
+    by.prepare(whom.pid, whom.tid);
     let window = window::enter();
     let attempt = match by.suspend(whom.pid, whom.tid) {
         Suspended::Yes { registers, cpu_ns } => {

@@ -9,7 +9,8 @@ use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{ClockSource, ThreadEntry, entry_state};
 
 use super::suspended::{Attempt, Whom, take};
-use crate::host::Host;
+use crate::apple::host::Inside as Apple;
+use crate::host::{Host, Interruption, Suspension};
 use crate::linux::host::Linux;
 use crate::linux::suspension::ByTracing;
 
@@ -57,6 +58,19 @@ fn allocate(is_over: &AtomicBool, tid: &AtomicU32, calls: &AtomicU64) {
 
 #[test]
 fn threads_are_suspended_while_they_hold_the_lock_of_malloc() {
+    suspend_at_random(Box::new(ByTracing::start().expect("a process")));
+}
+
+/// The same by Mach's calls.
+#[test]
+fn threads_are_suspended_by_mach_while_they_hold_the_lock_of_malloc() {
+    match Apple::new(Pid(std::process::id())).interruption() {
+        Ok(Interruption::BySuspension(by)) => suspend_at_random(by),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn suspend_at_random(mut by: Box<dyn Suspension>) {
     let wanted = Wanted::of_environment();
     // SAFETY: one lock for all threads; and whoever may trace children only lets ours trace us.
     unsafe {
@@ -98,7 +112,6 @@ fn threads_are_suspended_while_they_hold_the_lock_of_malloc() {
     let entry: Box<ThreadEntry> = unsafe { Box::new(std::mem::zeroed()) };
     entry.state.store(entry_state::LIVE, Ordering::Relaxed);
     Linux::of_the_dead().begin_ticking();
-    let mut by = ByTracing::start().expect("a process");
     let mut words = vec![0; 8 << 10];
     let began = Instant::now();
     let (mut attempts, mut taken) = (0u64, 0u64);
@@ -125,7 +138,7 @@ fn threads_are_suspended_while_they_hold_the_lock_of_malloc() {
             source: ClockSource::Monotonic,
         };
         attempts += 1;
-        match take(&mut by, &whom, &mut words) {
+        match take(&mut *by, &whom, &mut words) {
             Attempt::Taken(found) => {
                 assert!(found.words > 0 && found.registers.pc != 0 && found.cpu_ns > 0);
                 taken += 1;

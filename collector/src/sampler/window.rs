@@ -2,10 +2,10 @@
 
 /// The window, until dropped. Outside of tests nothing.
 #[derive(Debug)]
-pub(super) struct Window(());
+pub(crate) struct Window(());
 
 /// The calling thread is about to suspend another one.
-pub(super) fn enter() -> Window {
+pub(crate) fn enter() -> Window {
     #[cfg(test)]
     super::tripwire::set(true);
     Window(())

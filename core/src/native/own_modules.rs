@@ -202,7 +202,7 @@ pub fn init() {
 
 /// The executable addresses of the agent library; empty where this code is part of a program.
 #[inline(always)]
-pub(crate) fn own_code() -> (u64, u64) {
+pub fn own_code() -> (u64, u64) {
     (
         OWN_CODE[0].load(Ordering::Relaxed),
         OWN_CODE[1].load(Ordering::Relaxed),

@@ -14,7 +14,7 @@ pub fn init() {
 }
 
 /// Where this library's own code lies; 0, 0 before [`init`].
-pub(crate) fn own_code() -> (u64, u64) {
+pub fn own_code() -> (u64, u64) {
     platform::own_code()
 }
 
