@@ -11,6 +11,6 @@ pub(crate) mod host;
 mod mach;
 mod suspension;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod threads;
 mod window;

@@ -21,6 +21,10 @@ use crate::session::shared::Shared;
 
 /// The surroundings of the session with this mapping.
 pub(super) fn host(mapping_name: &[u8], own_pid: Pid) -> Arc<dyn Host> {
+    #[cfg(all(test, target_arch = "x86_64"))]
+    if crate::apple::tests::session::is_wanted() {
+        return Arc::new(crate::apple::host::Inside::new(own_pid));
+    }
     Arc::new(Inside {
         system: Linux::of_session(mapping_name, own_pid),
         own_pid,
@@ -30,6 +34,8 @@ pub(super) fn host(mapping_name: &[u8], own_pid: Pid) -> Arc<dyn Host> {
 /// The clock of a session inside: whoever does not compute costs nothing with timers.
 pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError> {
     options.clock = match thread_clock::probe_timers() {
+        #[cfg(all(test, target_arch = "x86_64"))]
+        _ if crate::apple::tests::session::is_wanted() => ClockChoice::Tick,
         Ok(_) => ClockChoice::Timer,
         Err(_) => ClockChoice::Tick,
     };

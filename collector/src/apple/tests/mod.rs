@@ -1,5 +1,6 @@
 //! What asks Mach, asked on Linux (`world`).
 
+pub(crate) mod session;
 mod world;
 
 use std::sync::Arc;
