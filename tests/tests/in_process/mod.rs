@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use stackbeat_tests::tool_json::{array, assert_adds_up, number};
 use stackbeat_tests::{
-    Program, compile_file, info, json_of, report, run, scratch, until, workspace,
+    Program, compile_file, info, json_of, report, run, scratch, until, wait_until, workspace,
 };
 
 fn build(folder: &Path) -> String {
@@ -369,4 +369,105 @@ fn python_is_the_same_from_inside_as_from_outside() {
     assert_eq!(threads(&first), threads(&inside));
     let cpu = |report: &Value| report["totals"]["cpu_ns"].as_f64().expect("a number");
     assert!((0.9..1.1).contains(&(cpu(&inside) / cpu(&first))));
+}
+
+/// What redis does for one client, and for a list that a thread of its own frees.
+fn redis(folder: &Path, options: &[&str]) -> Value {
+    let socket = folder.join("redis.sock");
+    let socket = socket.to_str().expect("UTF-8");
+    let trace = folder.join("redis.beat");
+    let server = [
+        "redis-server",
+        "--port",
+        "0",
+        "--unixsocket",
+        socket,
+        "--save",
+        "",
+        "--daemonize",
+        "no",
+    ];
+    let mut child = Program::new(server)
+        .options(options)
+        .folder(folder)
+        .recorded_command(&trace)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server starts");
+    let client = |arguments: &[&str]| {
+        let mut command = Command::new("redis-cli");
+        command.args(["-s", socket]).args(arguments);
+        run(command)
+    };
+    wait_until("redis answers", || client(&["ping"]).stdout() == "PONG\n");
+    let mut benchmark = Command::new("redis-benchmark");
+    benchmark.args([
+        "-s", socket, "-q", "-n", "40000", "-c", "1", "-t", "set,get",
+    ]);
+    let done = run(benchmark);
+    assert_eq!(done.shell_status(), 0, "{}", done.stderr());
+    // Lists that are freed by the thread bio_lazy_free, which waits for them.
+    for _ in 0..5 {
+        let fill = "for i = 1, 60000 do redis.call('RPUSH', 'list', 'element ' .. i) end";
+        client(&["eval", fill, "0"]);
+        assert_eq!(client(&["unlink", "list"]).stdout(), "1\n");
+        sleep(Duration::from_millis(30));
+    }
+    client(&["shutdown", "nosave"]);
+    assert!(child.wait().expect("ours").success());
+    let checked = json_of(&["info", "--check", "--json", trace.to_str().expect("UTF-8")]);
+    assert_adds_up(&checked);
+    report(&trace)
+}
+
+/// Waits that another thread ended: names of who waited and who woke, and how often.
+fn wakes(report: &Value) -> std::collections::BTreeMap<(String, String), u64> {
+    let names: std::collections::HashMap<u64, &str> = array(report, "threads")
+        .map(|thread| {
+            (
+                number(thread, "utid"),
+                thread["name"].as_str().expect("text"),
+            )
+        })
+        .collect();
+    let mut found = std::collections::BTreeMap::new();
+    for pair in array(&report["waits"], "pairs") {
+        let [waited, woke] = ["utid", "waker_utid"].map(|key| names.get(&number(pair, key)));
+        if let (Some(waited), Some(woke)) = (waited, woke) {
+            let key = ((*waited).to_owned(), (*woke).to_owned());
+            *found.entry(key).or_default() += number(pair, "count");
+        }
+    }
+    found
+}
+
+/// The same for redis: who runs, what is allocated, who waits, and who wakes whom.
+#[test]
+fn redis_is_the_same_from_inside_as_from_outside() {
+    let folder = scratch();
+    let [first, second] = [0, 1].map(|_| redis(folder.path(), &["--clock", "timer"]));
+    let inside = redis(folder.path(), &["--in-process"]);
+    let apart = distance(&first, &second);
+    let from_inside = distance(&first, &inside).min(distance(&second, &inside));
+    assert!(from_inside < apart + 0.08, "{from_inside}, {apart}");
+    let names = |report: &Value| {
+        let mut names: Vec<_> = array(report, "threads")
+            .map(|t| t["name"].to_string())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&first), names(&inside));
+    let of = |report: &Value, key| report["totals"][key].as_f64().expect("a number");
+    for key in ["allocations", "allocated_bytes", "frees"] {
+        // Its own timer allocates a little.
+        let ratio = of(&inside, key) / of(&first, key);
+        assert!((0.999..1.001).contains(&ratio), "{key}: {ratio}");
+    }
+    let ratio = of(&inside, "cpu_ns") / of(&first, "cpu_ns");
+    assert!((0.85..1.15).contains(&ratio), "{ratio}");
+    let freed = ("bio_lazy_free".to_owned(), "redis-server".to_owned());
+    for report in [&first, &inside] {
+        assert_eq!(wakes(report).get(&freed), Some(&5), "{:?}", wakes(report));
+    }
 }
