@@ -21,6 +21,8 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-static-libgcc");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // By this name a runtime's adapter finds an agent that came by `attach` (`stackbeat_runtime.h`).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libstackbeat.so");
     // The versions that `versions!` and `hidden_versions!` in the sources give to hooks. Every other hook has none, which
     // the loader takes for any version. The first is one of libc's: a hidden one in its place would be found without a
     // version (glibc's elf/dl-lookup.c, check_match).

@@ -15,8 +15,8 @@
  * All functions may be called from any thread. Those whose comments end with "(signal-safe)" may also be called in signal
  * handlers and in `find`.
  *
- * An agent that came by `stackbeat attach` is not found: a recording begins with the program where a runtime is to tell of
- * itself.
+ * An agent may come later, by `stackbeat attach`, and stays then. A library that wants to be heard in such recordings asks
+ * again from time to time, and tells once it finds one.
  */
 #ifndef STACKBEAT_RUNTIME_H
 #define STACKBEAT_RUNTIME_H
@@ -152,7 +152,7 @@ struct stackbeat_runtime {
     void (*end_wake)(struct stackbeat_wake *wake, uint32_t probe, uint64_t object);
 };
 
-/* The agent's table; NULL: the process has no agent, or one that does not know this version. */
+/* The agent's table; NULL: the process has no agent, or one that does not know this version. Not signal-safe. */
 static inline const struct stackbeat_runtime *stackbeat_find_runtime(void)
 {
 #ifdef RTLD_DEFAULT
@@ -166,6 +166,16 @@ static inline const struct stackbeat_runtime *stackbeat_find_runtime(void)
         const void *(*function)(uint32_t);
     } found;
     found.object = dlsym(everywhere, "stackbeat_runtime");
+#ifdef RTLD_NOLOAD
+    if (!found.object) {
+        /* One that was loaded later is in no list that `dlsym` goes through. */
+        void *attached = dlopen("libstackbeat.so", RTLD_LAZY | RTLD_NOLOAD);
+        if (attached) {
+            found.object = dlsym(attached, "stackbeat_runtime");
+            dlclose(attached);
+        }
+    }
+#endif
     return (const struct stackbeat_runtime *)(found.object ? found.function(STACKBEAT_RUNTIME_VERSION) : (void *)0);
 }
 

@@ -3,8 +3,9 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use stackbeat_core::probe::Probe;
 use stackbeat_proto::v1::NodeKind;
@@ -134,6 +135,27 @@ fn a_monitor_says_who_held_it() {
     let json = stackbeat_tests::tool::json(folder.path(), &["report", "t.beat", "--json"]);
     let said = json.to_string();
     assert!(said.contains("leave_monitor"), "{said}");
+}
+
+/// An agent that comes to a running program is found by who asks again.
+#[test]
+fn an_attached_agent_is_told_too() {
+    let folder = scratch();
+    let mut child = Command::new(program(folder.path()))
+        .args(["late", "1500"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut line = || said.next().expect("a line").expect("text");
+    assert_eq!(line(), "waiting, without one");
+    let pid = child.id().to_string();
+    let attach = command_in(folder.path(), &["attach", "-q", "-f", "-o", "t.beat", &pid]).output();
+    let attach = attach.expect("stackbeat runs");
+    assert!(attach.status.success(), "{attach:?}");
+    assert_eq!(line(), "done, with an agent");
+    assert!(child.wait().expect("ours").success());
+    assert!(assert_stacks(&Trace::read(&folder.path().join("t.beat"))) > 300);
 }
 
 /// Whatever libraries are loaded, a process has one agent and a thread one entry.

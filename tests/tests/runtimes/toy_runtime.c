@@ -284,6 +284,13 @@ int toy_main(int count, char **arguments)
     if (count != 3)
         return 2;
     agent = stackbeat_find_runtime();
+    /* The agent comes when the program runs. */
+    if (!strcmp(arguments[1], "late")) {
+        printf("waiting, %s\n", agent ? "with an agent" : "without one");
+        fflush(stdout);
+        for (struct timespec moment = {0, 5000000}; !agent; agent = stackbeat_find_runtime())
+            nanosleep(&moment, 0);
+    }
     slots = mmap(0, SLOTS * SLOT_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (agent) {
         struct stackbeat_source source = {(uint64_t)__start_toy_interpreter, (uint64_t)__stop_toy_interpreter, find, 0};
