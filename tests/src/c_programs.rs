@@ -7,7 +7,7 @@ use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::{Category, Probe};
 use stackbeat_core::shm::layout::{
-    Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state,
+    CLASSES, Capacity, SESSION_VARIABLE, ThreadEntry, buffer_state, entry_state,
 };
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record_format::RecordKind;
@@ -159,7 +159,7 @@ impl Session {
     /// Every hook captures.
     pub fn capture_all(self) -> Session {
         let ticker = Ticker::default();
-        for class in 0..3 {
+        for class in 0..CLASSES {
             ticker.by_cycles(self.mapping.control(), class);
         }
         self

@@ -201,12 +201,8 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
         Ordering::Relaxed,
     );
     let clamp = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
-    // Other, Main, Named: see `ThreadClass`.
-    let intervals = [
-        options.interval_ns,
-        options.main_interval_ns,
-        options.interval_ns,
-    ];
+    // By `ThreadClass`.
+    let intervals = [options.interval_ns, options.main_interval_ns];
     for (word, ns) in control.interval_ns.iter().zip(intervals) {
         word.store(clamp(ns), Ordering::Relaxed);
     }

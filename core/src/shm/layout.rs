@@ -44,7 +44,7 @@ pub use waker_tables::{
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 21;
+pub const ABI_VERSION: u32 = 22;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -52,15 +52,13 @@ pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ThreadClass {
-    /// Neither of the others.
+    /// Any other.
     Other = 0,
     /// The first thread of a process.
     Main = 1,
-    /// For threads chosen by name; no agent assigns it so far.
-    Named = 2,
 }
 /// Number of thread classes.
-pub const CLASSES: usize = 3;
+pub const CLASSES: usize = 2;
 /// Tick words per class: threads are spread over them, and the ticker advances them in turn, so that
 /// captures do not all fall on the edge of an interval.
 pub const PHASES: usize = 4;

@@ -169,11 +169,11 @@ impl Session {
             self.shared.keeps_interval.store(true, Ordering::Relaxed);
         }
         if let Some(ns) = settings.interval_ns {
-            self.set_interval(&[ThreadClass::Other, ThreadClass::Named], ns);
+            self.set_interval(ThreadClass::Other, ns);
             self.say(event::Kind::IntervalChanged, "threads", ns as i64);
         }
         if let Some(ns) = settings.main_interval_ns {
-            self.set_interval(&[ThreadClass::Main], ns);
+            self.set_interval(ThreadClass::Main, ns);
             self.say(event::Kind::IntervalChanged, "main threads", ns as i64);
         }
         if let Some(mask) = probes {
@@ -188,20 +188,19 @@ impl Session {
         Ok(())
     }
 
-    /// Changes the interval of these classes; not noted in the trace.
-    pub(crate) fn set_interval(&self, classes: &[ThreadClass], ns: u64) {
+    /// Changes the interval of a class; not noted in the trace.
+    pub(crate) fn set_interval(&self, class: ThreadClass, ns: u64) {
         let now = Snapshot::take(self.source);
         let elapsed = now.monotonic_ns.saturating_sub(self.start.monotonic_ns);
         let cycles = now.cycles.saturating_sub(self.start.cycles);
         let in_cycles = u128::from(cycles) * u128::from(ns) / u128::from(elapsed.max(1));
         let control = self.shared.mapping.control();
-        for class in classes {
-            control.interval_cycles[*class as usize].store(in_cycles as u64, Ordering::Relaxed);
-            control.interval_ns[*class as usize].store(ns as u32, Ordering::Relaxed);
-            // Until the ticker has found out what the budget makes of it.
-            control.kept_interval_ns[*class as usize].store(0, Ordering::Relaxed);
-            control.kept_wait_ns[*class as usize].store(0, Ordering::Relaxed);
-        }
+        let class = class as usize;
+        control.interval_cycles[class].store(in_cycles as u64, Ordering::Relaxed);
+        control.interval_ns[class].store(ns as u32, Ordering::Relaxed);
+        // Until the ticker has found out what the budget makes of it.
+        control.kept_interval_ns[class].store(0, Ordering::Relaxed);
+        control.kept_wait_ns[class].store(0, Ordering::Relaxed);
     }
 
     fn mark(&self, text: &str) -> Result<(), Refusal> {
