@@ -377,6 +377,10 @@ impl Sampler {
             if !signal_gate::commit(entry) {
                 continue;
             }
+            let Some(signal) = signal else {
+                signal_gate::cancel(entry);
+                continue;
+            };
             let now = clock::now(shared.clock_source());
             entry.sent_cycles.store(now, Ordering::Relaxed);
             match signals.send(thread.pid, thread.tid, signal) {
