@@ -92,6 +92,7 @@ run_tests() {
 
 run "packages that tests need" scripts/install-test-packages.sh
 [[ $mode == unit ]] || run "versions of Python" scripts/install-pythons.sh target/pythons
+[[ $mode == unit ]] || run "tools for Mach-O" scripts/install-apple-tools.sh target/apple-tools
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
   run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked

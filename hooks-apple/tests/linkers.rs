@@ -1,0 +1,109 @@
+//! Makes images: clang compiles `programs/image.c`, and two linkers link it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+/// Which linker, and what it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Linker {
+    /// LLVM's: bind opcodes.
+    LldOpcodes,
+    /// LLVM's: fixup chains.
+    LldChains,
+    /// Zig's own: bind opcodes.
+    Zig,
+}
+
+pub(crate) const LINKERS: [Linker; 3] = [Linker::LldOpcodes, Linker::LldChains, Linker::Zig];
+/// As LLVM's linker and clang name them.
+pub(crate) const ARCHITECTURES: [(&str, &str); 2] = [("x86_64", "x86_64"), ("arm64", "aarch64")];
+
+/// Tools of `scripts/install-apple-tools.sh`, which is run if they are missing.
+pub(crate) fn tools() -> &'static Path {
+    static TOOLS: OnceLock<PathBuf> = OnceLock::new();
+    TOOLS.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("a workspace");
+        let folder = root.join("target/apple-tools");
+        run(Command::new(root.join("scripts/install-apple-tools.sh")).arg(&folder));
+        folder.join("python")
+    })
+}
+
+pub(crate) fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// Runs a command, and gives what it says.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A folder for what tests make, kept until they are built anew.
+pub(crate) fn folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// clang and the linker of the package ziglang.
+pub(crate) fn zig() -> Command {
+    let mut command = Command::new(tools().join("ziglang/zig"));
+    for cache in ["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"] {
+        command.env(cache, folder().join("cache"));
+    }
+    command
+}
+
+/// Rust's copy of LLVM's linker.
+fn lld() -> PathBuf {
+    let root = PathBuf::from(run(Command::new("rustc").args(["--print", "sysroot"])).trim());
+    let host = root.join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
+    assert!(
+        host.exists(),
+        "{host:?} is missing: tests need the toolchain of rustup"
+    );
+    host
+}
+
+/// The image of `programs/image.c`. Each is made once.
+pub(crate) fn image(linker: Linker, architecture: (&'static str, &'static str)) -> PathBuf {
+    static MADE: Mutex<BTreeSet<(Linker, &str)>> = Mutex::new(BTreeSet::new());
+    let path = folder().join(format!("{linker:?}-{}.dylib", architecture.0));
+    let mut made = MADE.lock().expect("no test failed here");
+    if made.insert((linker, architecture.0)) {
+        // Another run may be reading it.
+        let new = path.with_extension(std::process::id().to_string());
+        link(&new, linker, architecture);
+        std::fs::rename(&new, &path).expect("the same folder");
+    }
+    path
+}
+
+fn link(image: &Path, linker: Linker, (arch, clang_arch): (&str, &str)) {
+    let object = image.with_extension("o");
+    let target = format!("{clang_arch}-macos.11.0");
+    let library = programs().join("libSystem.tbd");
+    run(zig()
+        .args(["cc", "-target", &target, "-c", "-O1", "-o"])
+        .args([&object, &programs().join("image.c")]));
+    let chains = match linker {
+        Linker::Zig => {
+            let options = ["cc", "-target", &target, "-dynamiclib", "-nostdlib", "-o"];
+            run(zig().args(options).args([image, &object, &library]));
+            return;
+        }
+        Linker::LldOpcodes => "-no_fixup_chains",
+        Linker::LldChains => "-fixup_chains",
+    };
+    run(Command::new(lld())
+        .args(["-flavor", "darwin", "-arch", arch, "-dylib", chains])
+        .args(["-platform_version", "macos", "11.0", "14.0", "-o"])
+        .args([image, &object, &library]));
+}

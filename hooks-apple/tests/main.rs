@@ -1,0 +1,9 @@
+//! Images that real linkers make for macOS, on Linux: read, mapped, bound by a loader of the tests, rebound, called.
+#![cfg(target_os = "linux")]
+
+mod damage;
+mod formats;
+mod linkers;
+mod rebinding;
+mod truth;
+mod world;

@@ -1,0 +1,62 @@
+//! What an image's fixups are, as another library reads them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use crate::linkers::{programs, run, tools};
+
+/// A bind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bind {
+    pub(crate) address: u64,
+    pub(crate) name: String,
+    pub(crate) addend: i64,
+    pub(crate) library: i32,
+    pub(crate) is_lazy: bool,
+}
+
+/// All fixups and exports of an image.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) binds: BTreeSet<Bind>,
+    /// Targets by address, before the slide is added.
+    pub(crate) rebases: BTreeMap<u64, u64>,
+    pub(crate) symbols: BTreeMap<String, u64>,
+}
+
+pub(crate) fn truth(image: &Path) -> Truth {
+    let script = programs().join("fixups.py");
+    let said = run(Command::new("python3").arg(script).arg(tools()).arg(image));
+    let mut truth = Truth::default();
+    for line in said.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["bind", address, name, addend, library, kind] => {
+                truth.binds.insert(Bind {
+                    address: number(address),
+                    name: name.to_owned(),
+                    addend: addend.parse().expect("a number"),
+                    library: library.parse().expect("a number"),
+                    is_lazy: kind == "lazy",
+                });
+            }
+            ["rebase", address, target] => {
+                truth.rebases.insert(number(address), number(target));
+            }
+            ["symbol", name, address] => {
+                truth.symbols.insert(name.to_owned(), number(address));
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    assert!(
+        !truth.binds.is_empty() && !truth.symbols.is_empty(),
+        "{said}"
+    );
+    truth
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().expect("a number")
+}

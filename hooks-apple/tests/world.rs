@@ -1,0 +1,160 @@
+//! A loader for tests: maps an image, relocates and binds it by what another library reads in it. It shares no code with the crate.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use stackbeat_apple::macho::{Image, Memory};
+use stackbeat_apple::rebind::{Loaded, Process, Resolver};
+
+use crate::truth::Truth;
+
+/// Addresses of functions by their names in C.
+pub(crate) type Functions = BTreeMap<&'static str, u64>;
+
+/// A mapped image. Stays until the process ends.
+pub(crate) struct Mapped {
+    pub(crate) loaded: Loaded,
+    base: *mut u8,
+    bytes: usize,
+    truth: Truth,
+}
+
+/// Maps an image and binds it. `lazily`: lazy slots keep the address of their helper.
+pub(crate) fn map(file: &[u8], truth: &Truth, functions: &Functions, lazily: bool) -> Mapped {
+    let image = Image::read(file).expect("an image");
+    let end = image
+        .segments
+        .iter()
+        .map(|s| s.address + s.memory_bytes)
+        .max();
+    let bytes = end.expect("segments") as usize;
+    // SAFETY: new memory.
+    let base = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let base = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        base.cast::<u8>()
+    };
+    let slide = base.expose_provenance() as u64;
+    assert!(slide > u64::from(u32::MAX), "a slide of more than 32 bits");
+    for segment in &image.segments {
+        let from = &file[segment.file_offset as usize..][..segment.file_bytes as usize];
+        // SAFETY: within the mapping, which nobody else uses.
+        unsafe {
+            let to = base.add(segment.address as usize);
+            to.copy_from_nonoverlapping(from.as_ptr(), from.len());
+        }
+    }
+    let mapped = Mapped {
+        loaded: Loaded {
+            header: slide,
+            slide,
+        },
+        base,
+        bytes,
+        truth: truth.clone(),
+    };
+    for (address, target) in &truth.rebases {
+        mapped.store(*address, target + slide);
+    }
+    for bind in truth.binds.iter().filter(|bind| !(bind.is_lazy && lazily)) {
+        let function = functions.get(bind.name.trim_start_matches('_'));
+        // What the tests do not call needs an address nevertheless.
+        let function = function.copied().unwrap_or(0x1000);
+        mapped.store(bind.address, function.wrapping_add_signed(bind.addend));
+    }
+    for segment in &image.segments {
+        let protection = match &segment.name[..] {
+            b"__TEXT" => libc::PROT_READ | libc::PROT_EXEC,
+            b"__DATA" => libc::PROT_READ | libc::PROT_WRITE,
+            _ => libc::PROT_READ,
+        };
+        // SAFETY: pages of the mapping.
+        unsafe {
+            let begin = base.add(segment.address as usize).cast();
+            assert_eq!(
+                libc::mprotect(begin, segment.memory_bytes as usize, protection),
+                0
+            );
+        }
+    }
+    mapped
+}
+
+impl Mapped {
+    fn store(&self, address: u64, value: u64) {
+        assert!(address as usize + 8 <= self.bytes);
+        // SAFETY: within the mapping, which is writable while it is bound.
+        unsafe {
+            self.base
+                .add(address as usize)
+                .cast::<u64>()
+                .write_unaligned(value)
+        };
+    }
+
+    /// The word at an address before the slide is added.
+    pub(crate) fn word(&self, address: u64) -> u64 {
+        let mut bytes = [0; 8];
+        assert!(Process.read(address + self.loaded.slide, &mut bytes));
+        u64::from_ne_bytes(bytes)
+    }
+
+    /// All slots with what they hold.
+    pub(crate) fn slots(&self) -> BTreeMap<u64, u64> {
+        let binds = self.truth.binds.iter();
+        binds
+            .map(|bind| (bind.address, self.word(bind.address)))
+            .collect()
+    }
+
+    /// All of its memory.
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        let mut contents = vec![0; self.bytes];
+        assert!(Process.read(self.loaded.slide, &mut contents));
+        contents
+    }
+
+    /// The address of an exported function.
+    pub(crate) fn function(&self, name: &str) -> *const u8 {
+        let address = self.truth.symbols[&format!("_{name}")];
+        self.base.wrapping_add(address as usize)
+    }
+
+    /// The protection of each of its pages, as the kernel says it.
+    pub(crate) fn protections(&self) -> BTreeMap<u64, String> {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("readable");
+        let mut protections = BTreeMap::new();
+        for line in maps.lines() {
+            let (range, rest) = line.split_once(' ').expect("a range");
+            let (begin, end) = range.split_once('-').expect("two addresses");
+            let [begin, end] = [begin, end].map(|n| u64::from_str_radix(n, 16).expect("hex"));
+            for page in (begin..end).step_by(4096) {
+                if (self.loaded.slide..self.loaded.slide + self.bytes as u64).contains(&page) {
+                    protections.insert(page, rest[..4].to_owned());
+                }
+            }
+        }
+        protections
+    }
+}
+
+/// The libraries of the world: one, of these functions.
+pub(crate) struct Libraries(pub(crate) Functions);
+
+impl Resolver for Libraries {
+    fn by_name(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    fn in_library(&self, library: &[u8], name: &str) -> Option<u64> {
+        assert_eq!(library, b"/usr/lib/libSystem.B.dylib");
+        self.by_name(name)
+    }
+}
+
+/// A file that was read.
+pub(crate) fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("readable")
+}
