@@ -13,16 +13,16 @@ use crate::truth::{Truth, truth};
 use crate::world::{Functions, Libraries, Mapped, map, read};
 
 /// What is rebound. `read` is what the images' libraries have; the last one they do not have.
-const NAMES: [&str; 5] = ["malloc", "free", "read", "pthread_mutex_lock", "arc4random"];
+pub(crate) const NAMES: [&str; 5] = ["malloc", "free", "read", "pthread_mutex_lock", "arc4random"];
 
-fn wanted(name: &[u8]) -> Option<usize> {
+pub(crate) fn wanted(name: &[u8]) -> Option<usize> {
     NAMES
         .iter()
         .position(|wanted| name.strip_prefix(b"_") == Some(wanted.as_bytes()))
 }
 
 /// Addresses that nobody calls.
-fn no_functions() -> Functions {
+pub(crate) fn no_functions() -> Functions {
     let names = [
         "malloc",
         "free",
@@ -71,12 +71,17 @@ fn slots_are_those_that_another_reader_finds() {
     }
 }
 
+/// Hooks that nobody calls.
+pub(crate) fn hooks() -> Functions {
+    NAMES.into_iter().zip((0x20_0000..).step_by(64)).collect()
+}
+
 /// Where originals are put, one each.
 fn originals() -> &'static [AtomicPtr<c_void>; NAMES.len()] {
     Box::leak(Box::default())
 }
 
-fn replacements(hooks: &Functions) -> Vec<Replacement> {
+pub(crate) fn replacements(hooks: &Functions) -> Vec<Replacement> {
     let all = NAMES.iter().zip(originals());
     all.map(|(name, original)| Replacement {
         name,
@@ -101,7 +106,7 @@ fn expected(mapped: &Mapped, truth: &Truth, hooks: &Functions) -> BTreeMap<u64, 
 #[test]
 fn every_slot_of_mapped_images_is_rebound_and_restored() {
     let functions = no_functions();
-    let hooks: Functions = NAMES.into_iter().zip((0x20_0000..).step_by(64)).collect();
+    let hooks = hooks();
     let world = Libraries(functions.clone());
     for linker in LINKERS {
         for architecture in ARCHITECTURES {
@@ -170,7 +175,7 @@ fn a_slot_that_holds_something_else_stays() {
     let path = image(Linker::LldChains, ARCHITECTURES[0]);
     let truth = truth(&path);
     let functions = no_functions();
-    let hooks: Functions = NAMES.into_iter().zip((0x20_0000..).step_by(64)).collect();
+    let hooks = hooks();
     // This image has its `read` from another library.
     let mut elsewhere = functions.clone();
     elsewhere.insert("read", 0x30_0000);

@@ -25,12 +25,27 @@ pub(crate) struct Truth {
     pub(crate) symbols: BTreeMap<String, u64>,
 }
 
+/// Those of one image.
 pub(crate) fn truth(image: &Path) -> Truth {
+    truths(&[image]).remove(0)
+}
+
+/// Those of several: the library takes longer to begin than to read.
+pub(crate) fn truths(images: &[impl AsRef<Path>]) -> Vec<Truth> {
     let script = programs().join("fixups.py");
-    let said = run(Command::new("python3").arg(script).arg(tools()).arg(image));
-    let mut truth = Truth::default();
+    let images_as_paths = images.iter().map(AsRef::as_ref);
+    let said = run(Command::new("python3")
+        .arg(script)
+        .arg(tools())
+        .args(images_as_paths));
+    let mut truths = Vec::new();
     for line in said.lines() {
         let words: Vec<_> = line.split(' ').collect();
+        if words[0] == "image" {
+            truths.push(Truth::default());
+            continue;
+        }
+        let truth = truths.last_mut().expect("an image first");
         match words[..] {
             ["bind", address, name, addend, library, kind] => {
                 truth.binds.insert(Bind {
@@ -50,11 +65,10 @@ pub(crate) fn truth(image: &Path) -> Truth {
             _ => panic!("{line}"),
         }
     }
-    assert!(
-        !truth.binds.is_empty() && !truth.symbols.is_empty(),
-        "{said}"
-    );
-    truth
+    assert_eq!(truths.len(), images.len());
+    let is_whole = |truth: &Truth| !truth.binds.is_empty() && !truth.symbols.is_empty();
+    assert!(truths.iter().all(is_whole), "{said}");
+    truths
 }
 
 fn number(text: &str) -> u64 {

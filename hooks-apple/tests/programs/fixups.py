@@ -1,5 +1,6 @@
-"""Prints what an image's fixups and exports are, as the library lief reads them: a second reader beside the crate's own.
+"""Prints what images' fixups and exports are, as the library lief reads them: a second reader beside the crate's own.
 
+    image PATH
     bind ADDRESS NAME ADDEND LIBRARY KIND        rebase ADDRESS TARGET        symbol NAME ADDRESS
 """
 import sys
@@ -7,17 +8,19 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import lief  # noqa: E402
 
-image = lief.MachO.parse(sys.argv[2]).at(0)
-chains = isinstance(next(iter(image.bindings), None), lief.MachO.ChainedBindingInfo)
-for bind in image.bindings:
-    kind = "chain" if chains else "lazy" if bind.binding_class == lief.MachO.DyldBindingInfo.CLASS.LAZY else "eager"
-    # A chain has small addends in the slot, others in the table of imports.
-    addend = bind.addend + bind.sign_extended_addend if chains else bind.addend
-    print("bind", bind.address, bind.symbol.name, addend, bind.library_ordinal, kind)
-for place in image.relocations:
-    if isinstance(place, lief.MachO.RelocationObject):
-        continue
-    target = place.target if chains else image.get_int_from_virtual_address(place.address, 8)
-    print("rebase", place.address, target)
-for symbol in image.exported_symbols:
-    print("symbol", symbol.name, symbol.value)
+for path in sys.argv[2:]:
+    print("image", path)
+    image = lief.MachO.parse(path).at(0)
+    chains = isinstance(next(iter(image.bindings), None), lief.MachO.ChainedBindingInfo)
+    for bind in image.bindings:
+        kind = "chain" if chains else "lazy" if bind.binding_class == lief.MachO.DyldBindingInfo.CLASS.LAZY else "eager"
+        # A chain has small addends in the slot, others in the table of imports.
+        addend = bind.addend + bind.sign_extended_addend if chains else bind.addend
+        print("bind", bind.address, bind.symbol.name, addend, bind.library_ordinal, kind)
+    for place in image.relocations:
+        if isinstance(place, lief.MachO.RelocationObject):
+            continue
+        target = place.target if chains else image.get_int_from_virtual_address(place.address, 8)
+        print("rebase", place.address, target)
+    for symbol in image.exported_symbols:
+        print("symbol", symbol.name, symbol.value)
