@@ -1,0 +1,6 @@
+//! Backends place hooks in real libraries, and take them out again.
+#![cfg(target_os = "linux")]
+
+#[cfg(target_arch = "x86_64")]
+mod dobby;
+mod library;
