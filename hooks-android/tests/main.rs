@@ -4,3 +4,5 @@
 #[cfg(target_arch = "x86_64")]
 mod dobby;
 mod library;
+#[cfg(target_arch = "x86_64")]
+mod shadowhook;

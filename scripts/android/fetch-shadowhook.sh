@@ -5,6 +5,10 @@
 set -euo pipefail
 version=1.0.6
 folder=$1/shadowhook-$version
+mkdir -p "$1"
+# One at a time: several tests ask for it.
+exec {lock}>"$1/shadowhook.lock"
+flock "$lock"
 if [[ ! -e $folder/complete ]]; then
   mkdir -p "$folder"
   mvn -q -B dependency:copy -Dartifact=com.bytedance.android:shadowhook:$version:aar -DoutputDirectory="$folder" >&2

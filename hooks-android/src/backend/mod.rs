@@ -20,6 +20,7 @@ pub mod dobby;
 mod moved;
 #[cfg_attr(not(feature = "dobby"), allow(dead_code))]
 mod own_code;
+pub mod shadowhook;
 
 use core::ffi::c_void;
 use core::fmt;
@@ -172,8 +173,8 @@ pub trait HookBackend: Send + Sync {
     /// signature and calling convention, and stays for good: a thread may be in it after the hook is removed.
     unsafe fn place(&self, request: &Request) -> Result<Placed, HookError>;
 
-    /// Removes a hook: the code is again what it was, byte for byte. The original that the replacement calls stays callable,
-    /// because threads may be in it. After an error the hook is still there, except after [`Refusal::NotRestored`].
+    /// Removes a hook: the code is again what it was, byte for byte. Whether a thread may still be in the original meanwhile, the
+    /// backend says. After an error the hook is still there, except after [`Refusal::NotRestored`].
     ///
     /// # Safety
     ///
