@@ -138,3 +138,64 @@ fn the_real_libraries_export_each_function_that_the_bindings_need() {
         assert_eq!(needed, exported, "{abi}");
     }
 }
+
+/// The first instructions of each exported function, on arm64.
+fn instructions(name: &str) -> Vec<u32> {
+    let library = aar().join("jni/arm64-v8a/libshadowhook.so");
+    let output = Command::new("readelf")
+        .args(["-W", "--dyn-syms"])
+        .arg(&library)
+        .output();
+    let symbols = text(output.unwrap());
+    let line = symbols.lines().find(|l| l.ends_with(&format!(" {name}")));
+    let address = line.and_then(|l| l.split_whitespace().nth(1)).unwrap();
+    // The segment with the code is mapped where it lies in the file.
+    let at = usize::from_str_radix(address, 16).unwrap();
+    let bytes = std::fs::read(library).unwrap();
+    let words = bytes[at..].chunks_exact(4).take(12);
+    words
+        .map(|w| u32::from_le_bytes(w.try_into().unwrap()))
+        .collect()
+}
+
+/// Which registers the code reads its arguments from. A function that hands on to a common one adds what that one gets besides,
+/// in the first register that its own arguments leave free.
+#[test]
+fn the_code_takes_arguments_where_the_bindings_put_them() {
+    // mov wD, wM or mov xD, xM, for any D.
+    let moves = |code: &[u32], from: u32, wide: bool| {
+        let pattern = if wide { 0xaa00_03e0 } else { 0x2a00_03e0 };
+        code.iter().any(|i| i & !0x1f == pattern | from << 16)
+    };
+    // mov xD, x30: the caller's address.
+    let caller_in = |name, register: u32| {
+        assert!(
+            instructions(name).contains(&(0xaa1e_03e0 | register)),
+            "{name}"
+        );
+    };
+    // Mode and bool are 32-bit, in w0 and w1.
+    let init = instructions("shadowhook_init");
+    assert!(
+        moves(&init, 0, false) && moves(&init, 1, false),
+        "{init:x?}"
+    );
+    // Three pointers, then a flag.
+    caller_in("shadowhook_hook_func_addr", 4);
+    caller_in("shadowhook_hook_sym_addr", 4);
+    // Four pointers, then two that are null here.
+    caller_in("shadowhook_hook_sym_name", 6);
+    let by_name = instructions("shadowhook_hook_sym_name");
+    assert!(by_name.contains(&0xaa1f_03e4) && by_name.contains(&0xaa1f_03e5));
+    caller_in("shadowhook_hook_sym_name_callback", 6);
+    // tst w0, #1: a bool. cmp w0, #33: the last error number. and w8, w2, #0x3ff: the record items, from w1.
+    assert_eq!(instructions("shadowhook_set_debuggable")[0], 0x7200_001f);
+    assert_eq!(instructions("shadowhook_to_errmsg")[0], 0x7100_841f);
+    assert_eq!(ERRNOS.iter().map(|(_, n)| *n).max(), Some(33));
+    let dump = instructions("shadowhook_dump_records");
+    assert!(
+        moves(&dump, 0, false) && moves(&dump, 1, false),
+        "{dump:x?}"
+    );
+    assert!(dump.contains(&0x1200_2448));
+}
