@@ -4,3 +4,5 @@
 
 pub mod art;
 pub mod backend;
+#[cfg(target_pointer_width = "64")]
+pub mod bionic;

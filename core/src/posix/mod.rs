@@ -3,6 +3,7 @@
 //!
 //! - `io`, `net`, `locks`, `waits`, `memory`, `time`, `processes`: the lists
 //! - [`Objects`]: what a platform says of locks, threads and descriptors, so that no list knows a C library's layouts
+//! - [`function_table`](mod@function_table): an emitter, for systems that rebind functions
 //! - [`results`]: what the results of calls say
 //!
 //! # Lists
@@ -50,6 +51,7 @@
 //! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names (`stat$INODE64`).
 //! - Variadic functions: see `io`.
 
+pub mod function_table;
 mod io;
 mod locks;
 mod memory;

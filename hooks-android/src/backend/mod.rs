@@ -21,6 +21,8 @@ mod moved;
 #[cfg_attr(not(feature = "dobby"), allow(dead_code))]
 mod own_code;
 pub mod shadowhook;
+#[cfg(target_pointer_width = "64")]
+pub mod slots;
 
 use core::ffi::c_void;
 use core::fmt;
@@ -173,6 +175,17 @@ pub trait HookBackend: Send + Sync {
     /// signature and calling convention, and stays for good: a thread may be in it after the hook is removed.
     unsafe fn place(&self, request: &Request) -> Result<Placed, HookError>;
 
+    /// Places several, as far as that goes. The results are in the order of the requests.
+    ///
+    /// # Safety
+    ///
+    /// As [`HookBackend::place`], for each.
+    unsafe fn place_many(&self, requests: &[Request]) -> Vec<Result<Placed, HookError>> {
+        // SAFETY: as the caller says.
+        let place = |request| unsafe { self.place(request) };
+        requests.iter().map(place).collect()
+    }
+
     /// Removes a hook: the code is again what it was, byte for byte. Whether a thread may still be in the original meanwhile, the
     /// backend says. After an error the hook is still there, except after [`Refusal::NotRestored`].
     ///
@@ -199,18 +212,27 @@ pub struct Report {
 /// As [`HookBackend::place`], for each request.
 pub unsafe fn place_all(backends: &[&dyn HookBackend], requests: &[Request]) -> Report {
     let mut report = Report::default();
-    for request in requests {
-        let mut reasons = Vec::new();
-        let placed = backends.iter().find_map(|backend| {
-            // SAFETY: as the caller says.
-            let placed = unsafe { backend.place(request) };
-            placed.map_err(|error| reasons.push(error)).ok()
-        });
-        match placed {
-            Some(placed) => report.placed.push(placed),
-            None => report.refused.push((request.name, reasons)),
+    let mut left: Vec<(Request, Vec<HookError>)> = requests.iter().map(|r| (*r, vec![])).collect();
+    for backend in backends {
+        let asked: Vec<Request> = left.iter().map(|(request, _)| *request).collect();
+        // SAFETY: as the caller says.
+        let results = unsafe { backend.place_many(&asked) };
+        let mut refused = Vec::new();
+        for ((request, mut reasons), result) in left.into_iter().zip(results) {
+            match result {
+                Ok(placed) => report.placed.push(placed),
+                Err(reason) => {
+                    reasons.push(reason);
+                    refused.push((request, reasons));
+                }
+            }
         }
+        left = refused;
     }
+    let refused = left.into_iter();
+    report.refused = refused
+        .map(|(request, reasons)| (request.name, reasons))
+        .collect();
     report
 }
 

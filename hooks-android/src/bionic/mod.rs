@@ -1,0 +1,72 @@
+//! Hooks of bionic, Android's C library: the calls of `stackbeat_core::posix`, placed in the slots of loaded libraries.
+//!
+//! - [`table`]: the functions, each with its hook
+//! - [`since`]: which Android has which
+//! - `objects`: locks and threads, by their addresses
+//!
+//! glibc has the same functions, so all of it runs in tests on Linux.
+//!
+//! Not in the table, because what they do depends on their arguments: `free` and `realloc`, `poll` and its relatives, `connect`
+//! and `accept`, threads that begin, `fork` and `exec`, signals, `futex`.
+
+mod objects;
+pub mod since;
+pub mod table;
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use std::ffi::CString;
+
+use crate::backend::slots::{self, Slots};
+use crate::backend::{self, HookBackend, Report, Request};
+
+/// What [`place`] did.
+#[must_use]
+#[derive(Debug)]
+pub struct Bionic {
+    /// The hooks that are there, and those that are not.
+    pub report: Report,
+    /// Functions that this C library does not have.
+    pub absent: Vec<&'static str>,
+}
+
+/// Places the hooks of all functions that loaded libraries call.
+///
+/// # Safety
+///
+/// The agent is part of a session, or never will be. Nobody else changes slots meanwhile.
+pub unsafe fn place(backend: &Slots) -> Bionic {
+    let (mut requests, mut absent) = (Vec::<Request>::new(), Vec::new());
+    for function in table::functions() {
+        let mut first: *mut c_void = core::ptr::null_mut();
+        for name in table::names(function) {
+            let Ok(c_name) = CString::new(name) else {
+                continue;
+            };
+            let target = slots::function(&c_name);
+            match target.is_null() {
+                true => absent.push(name),
+                // Another name of the same code: its slots hold the same address.
+                false if target == first => {}
+                false => {
+                    requests.push(Request {
+                        name,
+                        target,
+                        size: 0,
+                        replacement: function.hook.cast_mut(),
+                        original: function.original,
+                    });
+                    if first.is_null() {
+                        first = target;
+                    }
+                }
+            }
+        }
+        // Hooks call each other's originals: a lock tries first.
+        function.original.store(first, Ordering::Release);
+    }
+    let backends: [&dyn HookBackend; 1] = [backend];
+    // SAFETY: a hook has the signature of its function, and stays with the library that has it.
+    let report = unsafe { backend::place_all(&backends, &requests) };
+    Bionic { report, absent }
+}

@@ -1,0 +1,78 @@
+//! The functions of `stackbeat_core::posix` that bionic has, each with its hook and the place of its original.
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+
+use libc::stat as Stat;
+use libc::*;
+use stackbeat_core::function_table;
+use stackbeat_core::posix::function_table::Function;
+use stackbeat_core::posix::{Descriptor, Object, Objects};
+
+use super::objects::Here;
+
+/// `struct sembuf` of Linux' `linux/sem.h`, which the crate libc leaves out.
+#[cfg(target_os = "android")]
+#[allow(non_camel_case_types, reason = "as the list names it")]
+#[allow(unused, reason = "hooks pass its address on")]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct sembuf {
+    number: u16,
+    operation: i16,
+    flags: i16,
+}
+
+/// `thrd_busy` of bionic's `threads.h`, and of glibc's.
+const THRD_BUSY: c_int = 1;
+
+/// Each list in a module of its own, `with` another one that has the functions by which its locks are tried.
+macro_rules! lists {
+    ($($list:ident $(with $tries:ident)?;)*) => {
+        $(
+            #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
+            mod $list {
+                #[allow(unused_imports, reason = "not every list names types, objects and locks")]
+                use super::*;
+                $(use super::$tries::*;)?
+                stackbeat_core::$list! { function_table }
+            }
+        )*
+
+        /// All functions.
+        pub fn functions() -> impl Iterator<Item = &'static Function> {
+            [$($list::FUNCTIONS),*].into_iter().flatten()
+        }
+    };
+}
+
+lists! {
+    posix_allocation;
+    linux_allocation;
+    posix_mapping;
+    linux_mapping;
+    posix_io;
+    linux_io;
+    posix_net;
+    linux_net;
+    posix_locks;
+    linux_locks with posix_locks;
+    posix_waits;
+    linux_waits with posix_waits;
+    posix_sleeps;
+    linux_sleeps;
+    posix_clocks;
+    posix_threads;
+    linux_threads;
+    posix_processes;
+}
+
+/// The names of a function that bionic may have.
+pub fn names(function: &'static Function) -> impl Iterator<Item = &'static str> {
+    let aliases = function
+        .aliases
+        .iter()
+        .filter(|(system, _)| *system == "linux");
+    [function.name]
+        .into_iter()
+        .chain(aliases.map(|(_, name)| *name))
+}
