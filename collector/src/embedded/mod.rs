@@ -7,8 +7,8 @@
 //! - `wanted`: what to record and how, as it is handed over
 //! - [`leftovers`]: what a killed one has left
 //!
-//! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out: the control
-//! socket, the counters, the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for
+//! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out:
+//! the counters, the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for
 //! processes without an agent.
 //!
 //! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
@@ -29,18 +29,20 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 
 use crate::sampler::{Sampler, ticker};
 use crate::session::clocks::{now_ns, own_cpu};
+use crate::session::control::{self, Server, Session};
 use crate::session::error::RecordError;
 use crate::session::finish::{Ended, Finisher};
 use crate::session::open::{Opened, Opening};
 use crate::session::options::Outcome;
 use crate::session::shared::{Place, Shared};
+use crate::session::trace_header;
 use threads::Waiting;
 
 pub use begin_error::BeginError;
@@ -91,12 +93,14 @@ pub fn begin(
         return Err(BeginError::Present);
     }
     OWNER.store(std::process::id(), Ordering::Release);
-    let helpers = ["stackbeat ticker", "stackbeat saver"].map(|n| Waiting::start(n, own_thread));
+    let helpers = ["stackbeat ticker", "stackbeat saver", "stackbeat control"]
+        .map(|n| Waiting::start(n, own_thread));
     let run = move || {
         let ran = AssertUnwindSafe(|| {
-            let [ticker, saver] = helpers;
+            let [ticker, saver, control] = helpers;
             let ticker = ticker.map_err(RecordError::Thread)?;
-            run(&wanted, previous.as_deref(), ticker, saver.ok())
+            let besides = (saver.ok(), control.ok());
+            run(&wanted, previous.as_deref(), ticker, besides)
         });
         let ran = std::panic::catch_unwind(ran);
         let refused = match ran {
@@ -157,7 +161,7 @@ fn run(
     wanted: &Wanted,
     previous: Option<&Path>,
     ticker: Waiting,
-    saver: Option<Waiting>,
+    (saver, control_thread): (Option<Waiting>, Option<Waiting>),
 ) -> Result<Outcome, RecordError> {
     let mut options = wanted.options(system::command_line())?;
     if let Some(previous) = previous {
@@ -177,10 +181,11 @@ fn run(
         shared,
         storage,
         drain_thread,
+        source,
         start,
+        session_id,
         mapping_name,
         host,
-        ..
     } = opening.open(
         |_| None,
         |mapping_name| system::host(mapping_name, own_pid),
@@ -192,15 +197,36 @@ fn run(
     let budget = options.budget();
     let ticker = ticker.run(move || ticker::run(&of_ticker, sampler, budget, false, cpu_before));
     let program_began_at = SystemTime::now();
-    shared.mapping.control().switch.store(1, Ordering::SeqCst);
+    let session = Arc::new(Session {
+        shared: Arc::clone(&shared),
+        mapping_name: mapping_name.to_vec(),
+        name: control::session_name(session_id),
+        command: trace_header::command_line(&options),
+        trace: options.output.clone(),
+        program_pid: AtomicU32::new(own_pid.0),
+        began: Instant::now(),
+        program_began_at,
+        symbol_cache: options.symbol_cache.clone(),
+        source,
+        start,
+        locks: system::locks,
+    });
+    session.begin(!wanted.start_disabled);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shared));
     *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(storage.path.clone()));
     advance(state::RECORDING);
 
     let symbolize = wanted.symbolize;
     let saver = saver.and_then(|saver| saver.run(move || _ = leftovers::complete(symbolize)));
+    let of_control = Arc::clone(&session);
+    let is_served = move || {
+        // Without it the session goes on; it has no place for warnings once it is open.
+        let _ = Server::serve_here(of_control);
+    };
+    let control = control_thread.and_then(|control| control.run(is_served));
     let drain_thread = drain_thread.run();
-    for thread in [ticker, saver].into_iter().flatten() {
+    Server::call(&session.name);
+    for thread in [ticker, saver, control].into_iter().flatten() {
         thread.join();
     }
     system::look_at_waits(&shared, &mapping_name);

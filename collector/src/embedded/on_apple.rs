@@ -10,6 +10,7 @@ use crate::apple::host::Inside;
 use crate::host::Host;
 use crate::session::error::RecordError;
 use crate::session::options::{Chosen, ClockChoice, Options};
+use crate::session::protocol::LocksReply;
 use crate::session::shared::Shared;
 
 /// The surroundings of the session.
@@ -25,6 +26,11 @@ pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError>
 
 /// Threads that wait are suspended and looked at while the session lasts.
 pub(super) fn look_at_waits(_shared: &Arc<Shared>, _mapping_name: &[u8]) {}
+
+/// Who holds a lock is not known.
+pub(super) fn locks(_shared: &Arc<Shared>, _mapping_name: &[u8]) -> LocksReply {
+    LocksReply::default()
+}
 
 /// The program's arguments.
 pub(super) fn command_line() -> Vec<OsString> {

@@ -13,10 +13,12 @@ use crate::host::{
     Followed, Host, Image, Interruption, Peers, Scheduled, State, ThreadClock, Usage, Watch, Whose,
 };
 use crate::linux::host::Linux;
+use crate::linux::lock_waits::LockWaits;
 use crate::linux::{off_cpu, thread_clock};
 use crate::session::error::RecordError;
 use crate::session::options::{Chosen, ClockChoice, Options};
 use crate::session::own_threads;
+use crate::session::protocol::LocksReply;
 use crate::session::shared::Shared;
 
 /// The surroundings of the session with this mapping.
@@ -45,6 +47,11 @@ pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError>
 /// Takes the stacks of threads that still wait, at the session's end.
 pub(super) fn look_at_waits(shared: &Arc<Shared>, mapping_name: &[u8]) {
     off_cpu::look_once(shared, mapping_name);
+}
+
+/// Threads that wait for locks now, and who holds these.
+pub(super) fn locks(shared: &Arc<Shared>, mapping_name: &[u8]) -> LocksReply {
+    LockWaits::new(Arc::clone(shared), mapping_name).reply()
 }
 
 /// The program's arguments, as the kernel has them.

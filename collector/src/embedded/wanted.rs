@@ -46,6 +46,9 @@ pub struct Wanted {
     /// Longest wait that keeps nobody who ended it, ns; 0: none is kept.
     #[serde(default)]
     pub long_wait_ns: Option<u64>,
+    /// Capture nothing until it is asked for.
+    #[serde(default)]
+    pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
     #[serde(default)]
     pub symbolize: bool,
@@ -85,6 +88,7 @@ impl Wanted {
             no_children: !options.follow_children,
             compress: options.compress,
             long_wait_ns: Some(options.long_wait_ns.unwrap_or(0)),
+            start_disabled: options.start_disabled,
             symbolize: options.symbolize,
             label: options.label.clone(),
             commit: options.commit.clone(),

@@ -82,7 +82,7 @@ const MOST_RECORDED: usize = 1024;
 
 /// Reads locks in the memory of the session's processes.
 #[derive(Debug)]
-pub(super) struct LockWaits {
+pub(crate) struct LockWaits {
     shared: Arc<Shared>,
     mapping_name: Vec<u8>,
     /// By upid; `None`: not ours to read.
@@ -93,7 +93,7 @@ pub(super) struct LockWaits {
 
 impl LockWaits {
     /// `mapping_name` is the file name of the session's mapping.
-    pub(super) fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> LockWaits {
+    pub(crate) fn new(shared: Arc<Shared>, mapping_name: &[u8]) -> LockWaits {
         LockWaits {
             shared,
             mapping_name: mapping_name.to_vec(),
@@ -160,7 +160,7 @@ impl LockWaits {
     }
 
     /// Who waits for which lock, and where, for a client.
-    pub(super) fn reply(&mut self) -> LocksReply {
+    pub(crate) fn reply(&mut self) -> LocksReply {
         let mut waits = self.waits();
         let deadlocks: Vec<Vec<usize>> = cycles(&waits)
             .into_iter()

@@ -16,7 +16,7 @@ mod descendants;
 pub(crate) mod find_program;
 pub(crate) mod group_sentinel;
 pub(crate) mod host;
-mod lock_waits;
+pub(crate) mod lock_waits;
 mod meter;
 pub(crate) mod off_cpu;
 mod procfs;

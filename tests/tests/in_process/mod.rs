@@ -2,6 +2,7 @@
 //! trace would show.
 
 mod bionic;
+mod steered;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

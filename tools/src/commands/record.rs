@@ -82,7 +82,6 @@ fn record_in_process(args: &RecordArgs, options: &Options) -> Result<Outcome> {
             "counters",
             matches!(args.watch.counters, Some(Period::Ns(_))),
         ),
-        ("start-disabled", options.start_disabled),
         ("systrace", options.systrace.is_some()),
         ("dump-on", options.dumps != Dumps::default()),
     ];

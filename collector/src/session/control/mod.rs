@@ -228,6 +228,9 @@ impl Session {
             });
         }
         let (reply, frozen) = mpsc::sync_channel(1);
+        if self.shared.stopping() {
+            return Err(DumpError::SessionEnded);
+        }
         self.shared.order(Order::Freeze(reply));
         let frozen = frozen.recv().map_err(|_| DumpError::SessionEnded)?;
         let window = Window {

@@ -43,13 +43,39 @@ impl Server {
                 Serving {
                     session,
                     listener,
-                    waked,
+                    waked: Some(waked),
                     clients: Vec::new(),
                     dump: None,
                 }
                 .run();
             })?;
         Ok(Server { thread, wake })
+    }
+
+    /// Serves on the calling thread until the session stops and [`Server::call`] says so: inside the program, where a thread that
+    /// this one would start takes memory of the program's malloc, and each thread has descriptors of its own. So dumps are written
+    /// here, and other clients wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub(crate) fn serve_here(session: Arc<Session>) -> io::Result<()> {
+        let listener = socket::listen(&session.name)?;
+        be_nice();
+        Serving {
+            session,
+            listener,
+            waked: None,
+            clients: Vec::new(),
+            dump: None,
+        }
+        .run();
+        Ok(())
+    }
+
+    /// Has [`Server::serve_here`] look whether the session has stopped. A server that does not listen yet looks by itself.
+    pub(crate) fn call(session: &str) {
+        let _ = socket::connect_at_once(session);
     }
 
     /// Ends it. A dump that is under way is finished first.
@@ -78,14 +104,15 @@ enum Progress {
 struct Serving {
     session: Arc<Session>,
     listener: UnixListener,
-    waked: UnixStream,
+    /// Closed to end it. `None`: it serves until the session stops.
+    waked: Option<UnixStream>,
     clients: Vec<Client>,
     dump: Option<JoinHandle<()>>,
 }
 
 impl Serving {
     fn run(mut self) {
-        loop {
+        while self.waked.is_some() || !self.session.shared.stopping() {
             let ready = self.wait();
             if ready.first().copied().unwrap_or(true) {
                 break;
@@ -120,7 +147,8 @@ impl Serving {
         } else {
             -1
         };
-        let mut all = vec![polled(self.waked.as_raw_fd()), polled(listener)];
+        let waked = self.waked.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut all = vec![polled(waked), polled(listener)];
         all.extend(self.clients.iter().map(|c| polled(c.stream.as_raw_fd())));
         let now = Instant::now();
         let nearest = self.clients.iter().map(|c| c.until).min();
@@ -189,6 +217,9 @@ impl Serving {
                 client.stream,
                 &Reply::error("another dump is under way; try again when it is done"),
             );
+        }
+        if self.waked.is_none() {
+            return answer(client.stream, &self.session.handle(&request));
         }
         let session = Arc::clone(&self.session);
         let dump = thread::Builder::new().name("stackbeat dump".to_owned());

@@ -98,9 +98,12 @@ pub(super) fn own_uid() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// Whether a user may steer the sessions of another one: they are the same, or it is root.
+/// The user of `adb`, through which a host reaches an app (`AID_SHELL` of Android's android_filesystem_config.h).
+const SHELL: libc::uid_t = 2000;
+
+/// Whether a user may steer the sessions of another one: they are the same, or it is root, or on Android the shell.
 pub(super) fn may_steer(user: libc::uid_t, owner: libc::uid_t) -> bool {
-    user == owner || user == 0
+    user == owner || user == 0 || (cfg!(target_os = "android") && user == SHELL)
 }
 
 #[cfg(test)]
