@@ -1,0 +1,197 @@
+//! Whether this app is to be recorded, and how: properties of the device, which a developer sets by adb.
+//!
+//! ```text
+//! adb shell setprop debug.stackbeat.package com.example.app      who is recorded
+//! adb shell setprop debug.stackbeat.interval_us 2000             time between samples; empty: the default
+//! adb shell setprop debug.stackbeat.disabled 1                   capture nothing until `start`
+//! ```
+//!
+//! Everything else is asked of the session's socket once it runs (docs/control.md). The properties are read once, when the
+//! session is about to begin; a device that restarts has forgotten them. `__system_property_get` is looked up at run time: it is
+//! in all of bionic's versions, and nowhere else.
+
+use core::ffi::{CStr, c_char, c_int};
+use std::ffi::CString;
+use std::mem;
+use std::path::{Path, PathBuf};
+
+/// What the properties' names begin with.
+const PREFIX: &str = "debug.stackbeat.";
+/// Bytes of a property's value, with the NUL: `PROP_VALUE_MAX` of bionic's `sys/system_properties.h`.
+const VALUE_BYTES: usize = 92;
+/// Intervals that a session accepts, µs.
+const INTERVALS_US: std::ops::RangeInclusive<u64> = 50..=4_000_000;
+
+/// What a recording of this app is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Time between samples of a thread, ns; `None`: the default.
+    pub interval_ns: Option<u64>,
+    /// Capture nothing until it is asked for.
+    pub start_disabled: bool,
+    /// Properties whose values make no sense, for the log. The recording goes on without them.
+    pub complaints: Vec<String>,
+}
+
+impl Wanted {
+    /// As `libstackbeat_session.so` takes it (`collector/src/embedded/wanted.rs`). The trace goes into the app's folder.
+    pub fn to_json(&self, output: &Path) -> String {
+        let mut text = format!("{{\"output\":{},\"overwrite\":true", quoted(output));
+        if let Some(ns) = self.interval_ns {
+            text += &format!(",\"interval_ns\":{ns}");
+        }
+        if self.start_disabled {
+            text += ",\"start_disabled\":true";
+        }
+        text + "}"
+    }
+}
+
+/// A JSON text.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c < ' ' => quoted += &format!("\\u{:04x}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// What the device's properties want of this process; `None`: nothing.
+pub fn wanted() -> Option<Wanted> {
+    let properties = Properties::find()?;
+    read(&own_package(), |name| properties.get(name))
+}
+
+/// Where the app's trace goes: a folder below its files, which it has itself.
+pub fn default_output(files: &Path) -> PathBuf {
+    files.join("stackbeat").join("app.beat")
+}
+
+/// The same for a package, with any way of reading properties.
+fn read(package: &str, get: impl Fn(&CStr) -> Option<String>) -> Option<Wanted> {
+    let get = |name: &str| {
+        let name = CString::new(format!("{PREFIX}{name}")).ok()?;
+        get(&name).filter(|value| !value.is_empty())
+    };
+    if package.is_empty() || get("package")? != package {
+        return None;
+    }
+    let mut wanted = Wanted::default();
+    if let Some(text) = get("interval_us") {
+        match text.parse().ok().filter(|us| INTERVALS_US.contains(us)) {
+            Some(us) => wanted.interval_ns = Some(us * 1000),
+            None => wanted.complaints.push(format!(
+                "{PREFIX}interval_us is `{text}`, not a number from {} to {}: the default is used",
+                INTERVALS_US.start(),
+                INTERVALS_US.end()
+            )),
+        }
+    }
+    wanted.start_disabled = get("disabled").is_some_and(|value| value == "1" || value == "true");
+    Some(wanted)
+}
+
+/// The app's name: that of its process, which may have a part of its own behind a colon.
+fn own_package() -> String {
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    package_of(&line)
+}
+
+fn package_of(command_line: &[u8]) -> String {
+    let name = command_line.split(|b| *b == 0 || *b == b':').next();
+    String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+}
+
+type Get = unsafe extern "C" fn(*const c_char, *mut c_char) -> c_int;
+
+/// bionic's function.
+struct Properties(Get);
+
+impl Properties {
+    /// `None`: this is no Android.
+    fn find() -> Option<Properties> {
+        // SAFETY: a name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__system_property_get".as_ptr()) };
+        // SAFETY: bionic's `sys/system_properties.h` declares it so.
+        (!found.is_null())
+            .then(|| Properties(unsafe { mem::transmute::<*mut libc::c_void, Get>(found) }))
+    }
+
+    fn get(&self, name: &CStr) -> Option<String> {
+        let mut value = [0 as c_char; VALUE_BYTES];
+        // SAFETY: it writes at most so many bytes, with a NUL.
+        let length = unsafe { (self.0)(name.as_ptr(), value.as_mut_ptr()) };
+        if length <= 0 {
+            return None;
+        }
+        // SAFETY: ends with a NUL, as it was zeroed and at least the last byte is left.
+        let value = unsafe { CStr::from_ptr(value.as_ptr()) };
+        Some(value.to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(properties: &[(&str, &str)], package: &str) -> Option<Wanted> {
+        read(package, |name| {
+            let name = name.to_str().unwrap().strip_prefix(PREFIX)?;
+            let found = properties.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn only_the_named_app_is_recorded() {
+        let named = [("package", "com.example.app")];
+        assert_eq!(with(&named, "com.example.app"), Some(Wanted::default()));
+        assert_eq!(with(&named, "com.example.other"), None);
+        assert_eq!(with(&[("package", "")], ""), None);
+        assert_eq!(with(&[], "com.example.app"), None);
+    }
+
+    #[test]
+    fn values_are_read_and_nonsense_is_said() {
+        let app = ("package", "a.b");
+        let fast = with(&[app, ("interval_us", "500"), ("disabled", "1")], "a.b").unwrap();
+        assert_eq!(
+            (fast.interval_ns, fast.start_disabled),
+            (Some(500_000), true)
+        );
+        for wrong in ["7 ms", "0", "-1"] {
+            let said = with(&[app, ("interval_us", wrong)], "a.b").unwrap();
+            assert_eq!(said.interval_ns, None);
+            assert!(said.complaints[0].contains(&format!("interval_us is `{wrong}`")));
+        }
+    }
+
+    #[test]
+    fn the_package_of_a_process() {
+        assert_eq!(package_of(b"com.example.app\0"), "com.example.app");
+        assert_eq!(package_of(b"com.example.app:remote\0\0"), "com.example.app");
+        assert_eq!(package_of(b""), "");
+    }
+
+    #[test]
+    fn what_the_session_gets_is_json() {
+        let wanted = Wanted {
+            interval_ns: Some(2000),
+            ..Wanted::default()
+        };
+        assert_eq!(
+            wanted.to_json(Path::new("/data/a \"b\"\\c\n")),
+            "{\"output\":\"/data/a \\\"b\\\"\\\\c\\u000a\",\"overwrite\":true,\"interval_ns\":2000}"
+        );
+    }
+
+    #[test]
+    fn linux_has_no_properties() {
+        assert!(cfg!(target_os = "android") || wanted().is_none());
+    }
+}
