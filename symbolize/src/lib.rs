@@ -20,6 +20,7 @@ mod namespaces;
 mod object_file;
 pub mod paths;
 mod plt;
+pub mod retrace;
 mod section_cache;
 pub mod short_names;
 mod symtab;
