@@ -34,7 +34,8 @@ pub(crate) fn build(folder: &Path, name: &str, source: &str, options: &[&str]) -
         folder.join(format!("lib{name}.so")),
     );
     std::fs::write(&file, source).unwrap();
-    let status = Command::new("cc")
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let status = Command::new(compiler)
         .args(["-O2", "-shared", "-fPIC", "-o"])
         .args([&library, &file])
         .args(options)

@@ -5,7 +5,7 @@
 #   scripts/cross/cross-check.sh [check|link|run|all]     default: all
 #
 # check   cargo check of the portable packages for each target
-# link    links core and api for Android and Apple, and compares what they ask of the platform with imports/
+# link    links core and api for Android and Apple, with Android's hooks, and compares what they ask of the platform with imports/
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 #
 # The toolchain is Debian's, because its std comes as source that can be built for any target. Whoever has
@@ -23,6 +23,10 @@ ARM64_LINUX=aarch64-unknown-linux-gnu
 # What an app carries: all of a session, its start inside the app so far on Android only.
 PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector -p stackbeat-api
   -p stackbeat-embedded"
+
+# Android's hooks.
+ANDROID_HOOKS="-p stackbeat-hooks-android -p shadowhook-sys"
+ANDROID="aarch64-linux-android x86_64-linux-android"
 
 # What of that runs on the program's own threads: what it may ask the platform for is on a list.
 ON_THREADS="-p stackbeat-core -p stackbeat-api"
@@ -95,11 +99,15 @@ unpack_arm64_std
 if [[ $MODE = check || $MODE = all ]]; then
   step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
   step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
+  step cargo check -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
 fi
 if [[ $MODE = link || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
+  # As a library of Rust: `imports.sh` links it.
+  step cargo rustc -q --locked -p stackbeat-hooks-android --lib --crate-type lib --target aarch64-linux-android
+  step cargo rustc -q --locked -p stackbeat-hooks-android --lib --crate-type lib --target x86_64-linux-android
   for target in $CROSS; do
     step scripts/cross/imports.sh "$target" "$CARGO_TARGET_DIR/$target/debug" "$SYSROOT"
   done
@@ -121,6 +129,9 @@ run_core() {
   done
   cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- $(printf -- '--skip %s ' $ALONE)
   cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- --ignored emulated
+  # Hooks of bionic's calls, in slots of a library that glibc's linker has loaded.
+  CC=aarch64-linux-gnu-gcc STACKBEAT_TEST_ALONE=1 cargo test -q --locked -p stackbeat-hooks-android --target $ARM64_LINUX \
+    --test main -- bionic
   # Signals come between any two instructions, not only where a block of code ends.
   QEMU_SINGLESTEP=1 cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- frame_pointers
   # The same code where signing does nothing.

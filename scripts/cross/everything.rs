@@ -1,4 +1,6 @@
 //! What runs on the program's threads, for a link that shows what it asks of the platform.
+#[cfg(with_android)]
+extern crate stackbeat_android;
 extern crate stackbeat_api;
 extern crate stackbeat_core;
 

@@ -35,21 +35,31 @@ compare() {
   fi
 }
 newest() { ls -t "$FOLDER"/deps/lib"$1"-*.rlib | head -1; }
-externs=() libraries=()
-for name in api core; do
-  library=$(newest stackbeat_$name)
-  libraries+=("$library")
-  externs+=(--extern "stackbeat_$name=$library")
-done
-# Everything of ours is kept, whoever calls it.
-llvm-nm --defined-only --format=posix "${libraries[@]}" 2>/dev/null \
-  | awk '$2 ~ /^[TD]$/ && $1 !~ /^(rust_eh_|_?__rust|anon\.|l_anon)/ { print $1 }' | sort -u > "$work/roots"
-# rustc asks Xcode for a folder of libraries, unless it has one.
-export LINK_ROOTS=$work/roots SDKROOT=$work
-rustc --crate-type cdylib --edition 2024 --target "$TARGET" ${SYSROOT:+--sysroot "$SYSROOT"} \
-  -C panic=unwind -C linker="$HERE/lld-cc.sh" -L "$FOLDER/deps" "${externs[@]}" \
-  -o "$work/everything" "$HERE/everything.rs"
+
+# link FILE NAME…: a library of all that these packages have.
+link() {
+  local file=$1 name library externs=() libraries=() cfg=(); shift
+  for name; do
+    library=$(newest "stackbeat_$name")
+    libraries+=("$library")
+    externs+=(--extern "stackbeat_$name=$library")
+    cfg+=(--cfg "with_$name")
+  done
+  # Everything of ours is kept, whoever calls it.
+  llvm-nm --defined-only --format=posix "${libraries[@]}" 2>/dev/null \
+    | awk '$2 ~ /^[TD]$/ && $1 !~ /^(rust_eh_|_?__rust|anon\.|l_anon)/ { print $1 }' | sort -u > "$work/roots"
+  # rustc asks Xcode for a folder of libraries, unless it has one.
+  LINK_ROOTS=$work/roots SDKROOT=$work rustc --crate-type cdylib --edition 2024 --target "$TARGET" "${cfg[@]}" \
+    ${SYSROOT:+--sysroot "$SYSROOT"} -C panic=unwind -C linker="$HERE/lld-cc.sh" -L "$FOLDER/deps" "${externs[@]}" \
+    -o "$file" "$HERE/everything.rs"
+}
+link "$work/everything" api core
 compare "$work/everything" "$list"
+# Android's hooks place themselves with std's files and locks, and bring Dobby, which is C++.
+if compgen -G "$FOLDER/deps/libstackbeat_android-*.rlib" >/dev/null; then
+  link "$work/android_hooks" api core android
+  compare "$work/android_hooks" "$list" "${list%.txt}-session.txt" "${list%.txt}-hooks.txt"
+fi
 # A session inside an app is a library of its own, with std's files, threads and sockets.
 session=$FOLDER/libstackbeat_session.so
 if [[ $TARGET = *-android && -e $session ]]; then compare "$session" "$list" "${list%.txt}-session.txt"; fi
