@@ -1,6 +1,7 @@
 //! Recordings of real programs, compared with runs without a recorder or with other tools. A module for each topic.
 
 mod allocations;
+mod android;
 mod attach;
 mod circles;
 mod control;

@@ -1,6 +1,7 @@
 //! The arguments, as they are typed. This one definition feeds `--help`, the man page and the shell
 //! completions; the commands resolve what they get here into options.
 
+pub(crate) mod android;
 mod common_arguments;
 pub(crate) mod control;
 mod groups;
@@ -46,6 +47,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Record(RecordArgs),
     Attach(AttachArgs),
+    Android(android::AndroidArgs),
     Status(control::StatusArgs),
     Start(control::StartArgs),
     Stop(control::StopArgs),

@@ -6,7 +6,7 @@ use clap::Command;
 
 /// What the commands are for, and which ones.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Make a trace", &["record", "attach", "recover"]),
+    ("Make a trace", &["record", "attach", "android", "recover"]),
     (
         "Steer a recording while it runs",
         &["status", "start", "stop", "set", "mark", "dump"],
