@@ -14,9 +14,10 @@ const SHOP: &str = r#"
 #include <time.h>
 #include <unistd.h>
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static volatile int is_held;
 static long now(void) {
   struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 __attribute__((noinline)) void price(long ms) {
@@ -27,6 +28,7 @@ __attribute__((noinline)) void insert(void) { pthread_mutex_lock(&lock); pthread
 static void *keep(void *unused) {
   pthread_setname_np(pthread_self(), "keeper");
   pthread_mutex_lock(&lock);
+  is_held = 1;
   usleep(250000);
   pthread_mutex_unlock(&lock);
   return unused;
@@ -35,7 +37,7 @@ int main(void) {
   pthread_t keeper;
   price(700);
   pthread_create(&keeper, 0, keep, 0);
-  usleep(50000);
+  while (!is_held) usleep(1000);
   insert();
   pthread_join(keeper, 0);
   return 0;

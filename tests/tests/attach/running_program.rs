@@ -215,14 +215,15 @@ fn threads_that_share_a_processor_are_met_soon() {
     let at = folder.path();
     let spinners = compile(at, "spinners.c", &[]);
     let program = Program::start(&mut Command::new(spinners));
-    attach(at, program.pid(), "2s");
+    attach(at, program.pid(), "5s");
     let report = stackbeat(at, &["report", "--json", "t.beat"]).stdout;
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let threads = report["threads"].as_array().expect("a list");
     let known: Vec<_> = threads.iter().map(|t| t["running_ns"].as_u64()).collect();
     assert_eq!(known.len(), 4);
+    // On an idle machine after a few turns of the processor; elsewhere such a turn takes as much longer.
     assert!(
-        known.iter().all(|ns| *ns > Some(1_400_000_000)),
+        known.iter().all(|ns| *ns > Some(2_500_000_000)),
         "{known:?}"
     );
     send("-TERM", program.pid());

@@ -309,14 +309,14 @@ fn they_have_rows_when_capturing_begins_later() {
     check(&tids);
 }
 
-/// A library whose constructor waits: whoever loads it holds the dynamic linker's lock meanwhile. How long, in seconds, is
-/// in the environment.
+/// A library whose constructor says that it runs, and waits until the file in the environment goes: whoever loads it
+/// holds the dynamic linker's lock meanwhile.
 const SLOW: &str = r#"
 #include <stdlib.h>
-#include <time.h>
+#include <unistd.h>
 __attribute__((constructor)) static void waits(void) {
-    struct timespec time = {.tv_sec = atol(getenv("SLOW_S"))};
-    while (nanosleep(&time, &time)) {}
+    if (write(1, "running\n", 8) != 8) _exit(9);
+    while (access(getenv("HELD"), F_OK) == 0) usleep(10000);
 }
 "#;
 
@@ -332,8 +332,6 @@ int main(int count, char **arguments) {
     pthread_t thread;
     void *loaded;
     pthread_create(&thread, 0, loads, arguments[count - 1]);
-    usleep(100000);
-    if (write(1, "running\n", 8) != 8) return 9;
     for (char byte; read(0, &byte, 1) == 1;) {}
     pthread_join(thread, &loaded);
     // What a call of ours left there would show.
@@ -348,8 +346,10 @@ fn a_program_whose_loader_is_held_is_said_not_to_answer() {
     let at = folder.path();
     let library = compile(at, "slow.c", SLOW, &["-shared", "-fPIC"]);
     let program = compile(at, "loads.c", LOADS, &["-pthread", "-ldl"]);
+    let held = at.join("held");
+    fs::write(&held, "").expect("writes");
     let mut command = Command::new(program);
-    command.arg(library).env("SLOW_S", "23");
+    command.arg(library).env("HELD", &held);
     let program = Waiting::start(command);
     let pid = program.child.0.id().to_string();
     let output = stackbeat(at, &["attach", "-f", "-o", "t.beat", "-d", "50ms", &pid]);
@@ -358,7 +358,7 @@ fn a_program_whose_loader_is_held_is_said_not_to_answer() {
     assert!(said.contains("did not answer within 20 s"), "{said}");
     assert!(!said.contains("ended"), "{said}");
     // Later it can be attached to.
-    sleep(Duration::from_secs(4));
+    fs::remove_file(&held).expect("is there");
     let output = stackbeat(at, &["attach", "-f", "-o", "t.beat", "-d", "50ms", &pid]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     program.end();

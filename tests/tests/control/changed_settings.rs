@@ -6,16 +6,22 @@ use super::*;
 fn what_is_changed_while_it_runs_stands_in_the_trace() {
     let mut recording = Recording::start(&["--budget", "0"]);
     let pid = recording.pid();
+    recording.wait_for_threads(5);
     recording.wait_for_samples(50);
     let program = recording.status().program_pid.to_string();
     let said = |arguments: &[&str]| text(&stackbeat(arguments).stderr);
     assert!(said(&["mark", &program, "first <mark>"]).contains("has the mark `first <mark>` at "));
     assert!(said(&["stop", &pid]).contains("captures nothing until `stackbeat start"));
     assert!(!recording.status().capturing);
-    std::thread::sleep(Duration::from_millis(700));
-    let while_stopped = recording.status().samples;
-    std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(recording.status().samples, while_stopped);
+    let stopped = Instant::now();
+    // What was under way comes in, then nothing.
+    let mut last = recording.status().samples;
+    wait_until("no more samples come", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = recording.status().samples;
+        std::mem::replace(&mut last, now) == now
+    });
+    let stopped_ns = stopped.elapsed().as_nanos() as u64;
     assert!(said(&["start", &pid]).contains("captures from now on"));
     recording.wait_for_samples(50);
     let changed = said(&["set", &pid, "--interval", "300us", "--probes", "lock,sleep"]);
@@ -64,7 +70,7 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
         ]
     );
     // The time without captures is nobody's: it is shown as time without evidence.
-    let off_ns = 1_000_000_000;
+    let off_ns = stopped_ns * 9 / 10;
     let mut workers = 0;
     for thread in report["threads"].as_array().expect("threads") {
         if thread["is_main"] == false {

@@ -1,9 +1,13 @@
 //! What users and files get wrong: a clear error with the reason and the next step, or a correct result.
 
-use stackbeat_tests::{Program, compile, plain_reader, run, scratch, stackbeat};
+use stackbeat_collector::session::control::client;
+use stackbeat_tests::{
+    Background, Program, compile, plain_reader, run, scratch, stackbeat, wait_until,
+};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Runs `stackbeat` and expects failure with status 2 and an error that contains all of `words`.
 fn refused(arguments: &[&str], words: &[&str]) {
@@ -175,27 +179,37 @@ impl Drop for TinyDisk {
 
 #[test]
 fn a_full_disk_does_not_touch_the_program_and_leaves_what_fitted() {
-    let disk = TinyDisk::mount();
+    let (disk, folder) = (TinyDisk::mount(), scratch());
     let trace = path(disk.0.path(), "t.beat");
-    std::fs::write(disk.0.path().join("ballast"), vec![0; 200 << 10]).unwrap();
-    let script = "def f(i, d): return f(i, d-1) if d else len(bytearray(100 + i % 50))\n\
-                  for i in range(150000): f(i, i % 40)\nprint('done')";
+    let go_on = path(folder.path(), "go-on");
+    std::fs::write(&go_on, "").unwrap();
+    let script = "import os, sys\n\
+                  def f(i, d): return f(i, d-1) if d else len(bytearray(100 + i % 50))\n\
+                  while os.path.exists(sys.argv[1]):\n    for i in range(1000): f(i, i % 40)\nprint('done')";
     let mut command = Command::new(stackbeat());
-    command.args([
-        "record",
-        "--interval",
-        "50us",
-        "-o",
-        &trace,
-        "--",
-        "python3",
-        "-c",
-        script,
-    ]);
-    let result = run(command);
-    assert_eq!(result.stdout(), "done\n", "{}", result.stderr());
-    assert!(result.output.status.success(), "{}", result.stderr());
-    assert!(result.stderr().contains("space"), "{}", result.stderr());
+    command
+        .args(["record", "--interval", "1ms", "-o", &trace, "--"])
+        .args(["python3", "-c", script, &go_on])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut recorder = Background(command.spawn().unwrap());
+    let session = recorder.0.id().to_string();
+    wait_until("samples are in the trace", || {
+        client::find(&session).is_ok_and(|session| session.samples > 0)
+    });
+    // As much as there is room for.
+    let filled = std::fs::write(disk.0.path().join("ballast"), vec![0; 256 << 10]);
+    assert!(filled.is_err(), "the disk is full");
+    let mut said = BufReader::new(recorder.0.stderr.take().unwrap()).lines();
+    let is_said = said.any(|line| line.unwrap().contains("space"));
+    assert!(is_said, "the recorder does not say that the disk is full");
+    std::fs::remove_file(&go_on).unwrap();
+    said.for_each(drop);
+    assert!(recorder.0.wait().unwrap().success());
+    let mut done = String::new();
+    let stdout = recorder.0.stdout.as_mut().unwrap();
+    stdout.read_to_string(&mut done).unwrap();
+    assert_eq!(done, "done\n");
     // What is there is a readable prefix, and the summary in its header says what happened.
     let bytes = std::fs::read(&trace).unwrap();
     let mut packets = stackbeat_proto::stream::PacketReader::new(bytes.as_slice());

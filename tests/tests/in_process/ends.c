@@ -31,8 +31,10 @@ static void *work(void *argument) {
 }
 
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static volatile int waits;
 
 __attribute__((noinline)) void *waits_for_ever(void *argument) {
+    waits = 1;
     pthread_mutex_lock(&held);
     return argument;
 }
@@ -52,6 +54,7 @@ int main(int count, char **arguments) {
         pthread_t thread;
         pthread_mutex_lock(&held);
         pthread_create(&thread, NULL, waits_for_ever, NULL);
+        while (!waits) usleep(1000);
         usleep(700000);
         exit(8);
     }

@@ -91,7 +91,7 @@ fn code_that_nothing_names_is_summed_up_by_program() {
     let output = stackbeat_tests::tool::stackbeat(
         folder.path(),
         &[
-            "record", "-o", "t.beat", "--", program, "0.2", "1", "own.map",
+            "record", "-o", "t.beat", "--", program, "0.5", "1", "own.map",
         ],
     );
     let said = stackbeat_tests::tool::text(&output.stderr);

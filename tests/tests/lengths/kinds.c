@@ -299,6 +299,8 @@ END(resolver) {
     struct sockaddr_in a;
     socklen_t bytes = sizeof a;
     ssize_t n = recvfrom(p->file, query, sizeof query, 0, (void *)&a, &bytes);
+    // The waiter may have slept before it asked.
+    let_pass();
     query[2] = 0x81, query[3] = 0x83;
     CALL(sendto(p->file, query, n, 0, (void *)&a, bytes));
 }

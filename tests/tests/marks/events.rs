@@ -366,27 +366,35 @@ while time.time() < end:
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        json(at, &["report", name, "--json"])["counters"].clone()
+        json(at, &["report", name, "--json"])
     };
-    let counters = run("t.beat", &[]);
-    let cpu = named(&counters, "CPU");
-    assert!(cpu["max"].as_i64() > Some(20), "{cpu}");
-    let memory = named(&counters, "memory");
+    let report = run("t.beat", &[]);
+    let counters = &report["counters"];
+    let cpu = named(counters, "CPU");
+    // It computes all the time: the highest rate is about the mean one, whatever a processor leaves to it.
+    let cpu_ns = report["totals"]["cpu_ns"].as_i64().expect("ns");
+    let duration_ns = report["recording"]["duration_ns"].as_i64().expect("ns");
+    let mean = cpu_ns * 100 / duration_ns;
+    assert!(cpu["max"].as_i64() >= Some(mean * 3 / 4), "{mean}: {cpu}");
+    let memory = named(counters, "memory");
     assert_eq!(memory["unit"], "bytes");
     assert!(memory["max"].as_i64() > memory["min"].as_i64(), "{memory}");
-    assert!(named(&counters, "descriptors")["last"].as_i64() >= Some(3));
+    assert!(named(counters, "descriptors")["last"].as_i64() >= Some(3));
     // 64 KiB a round.
-    let allocated = named(&counters, "allocated");
+    let allocated = named(counters, "allocated");
     assert_eq!(allocated["unit"], "bytes/s");
     assert!(allocated["max"].as_i64() > Some(1 << 20), "{allocated}");
-    let allocations = named(&counters, "allocations");
+    let allocations = named(counters, "allocations");
     assert!(allocations["max"].as_i64() > Some(16), "{allocations}");
-    assert!(named(&counters, "minor faults")["max"].as_i64() > Some(100));
+    assert!(named(counters, "minor faults")["max"].as_i64() > Some(100));
     assert_eq!(
-        run("off.beat", &["--counters", "off"]),
+        run("off.beat", &["--counters", "off"])["counters"],
         serde_json::json!([])
     );
-    assert_eq!(run("ring.beat", &["--mode", "ring"]), serde_json::json!([]));
+    assert_eq!(
+        run("ring.beat", &["--mode", "ring"])["counters"],
+        serde_json::json!([])
+    );
     let refused = stackbeat(at, &["record", "--counters", "1ms", "--", "true"]);
     assert_eq!(refused.status.code(), Some(2));
 }

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
-use stackbeat_tests::compile;
+use stackbeat_collector::session::control::client;
+use stackbeat_tests::{compile, wait_until};
 
 use stackbeat_tests::tool::{command_in, json, stackbeat};
 
@@ -132,7 +132,10 @@ fn dumps_know_what_happened_inside_of_scopes() {
     ];
     let mut recorder = command_in(at, &arguments).spawn().expect("runs");
     let session = recorder.id().to_string();
-    std::thread::sleep(Duration::from_millis(1200));
+    // Each sleep is a record.
+    wait_until("it is in the middle", || {
+        client::find(&session).is_ok_and(|session| session.samples > 300)
+    });
     let dumped = stackbeat(at, &["dump", &session, "-o", "d.beat"]);
     let status = recorder.wait().expect("ends");
     assert!(dumped.status.success(), "{dumped:?}");

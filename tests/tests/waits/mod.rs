@@ -81,7 +81,7 @@ impl Recorded {
             .expect("was said")
     }
 
-    /// The uids of the threads whose tids the program said after this word.
+    /// The utids of the threads whose tids the program said after this word.
     fn utids(&self, word: &str) -> Vec<u64> {
         let tids: Vec<u64> = self
             .said
