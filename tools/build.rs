@@ -22,6 +22,14 @@ use std::process::Command;
 
 /// The library with the session inside a program.
 const SESSION: &str = "libstackbeat_session.so";
+/// What that library has beside the agent, and all packages of others: most of the time that both take to build.
+const OF_SESSION: [&str; 5] = [
+    "*",
+    "stackbeat-collector",
+    "stackbeat-symbolize",
+    "stackbeat-model",
+    "stackbeat-proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=STACKBEAT_EMBED_AGENT");
@@ -90,6 +98,10 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
             "--config",
             "profile.agent.incremental=true",
         ]);
+        for package in OF_SESSION {
+            let level = format!("profile.agent.package.\"{package}\".opt-level=1");
+            cargo.args(["--config", &level]);
+        }
     }
     // What the outer build was told about its own crates (clippy's wrapper, sanitizers, coverage) must
     // not get into a library that is loaded into other people's programs.
