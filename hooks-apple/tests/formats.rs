@@ -197,12 +197,12 @@ fn rewrite_slot(
     if !is_arm64e(format) {
         // The image is linked for address 0, so offsets are addresses.
         return match is_bind {
-            true => import | addend << 24 | next / 4 << 51 | 1 << 63,
+            true => import | addend << 24 | (next / 4) << 51 | 1 << 63,
             false => slot,
         };
     }
     assert!(next.is_multiple_of(8));
-    let next = next / 8 << 51;
+    let next = (next / 8) << 51;
     match is_bind {
         false => slot & 0xf_ffff_ffff | (slot >> 36 & 0xff) << 43 | next,
         true if format.is_signed && is_function => {

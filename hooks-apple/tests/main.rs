@@ -3,7 +3,9 @@
 
 mod damage;
 mod formats;
+mod headers;
 mod linkers;
+mod posix;
 mod rebinding;
 mod truth;
 mod world;

@@ -243,7 +243,7 @@ hook!(hook_lock(lock: *mut c_void) -> c_int = REAL_LOCK, LOCKS);
 hook!(hook_free(block: *mut c_void) -> () = REAL_FREE, FREES);
 
 /// libc's functions, under the names that the image imports.
-fn libc_functions() -> Functions {
+pub(crate) fn libc_functions() -> Functions {
     Functions::from([
         ("malloc", libc::malloc as *const () as u64),
         ("free", libc::free as *const () as u64),

@@ -10,7 +10,9 @@ import lief  # noqa: E402
 
 for path in sys.argv[2:]:
     print("image", path)
-    image = lief.MachO.parse(path).at(0)
+    # The image is part of the file, which must live as long.
+    file = lief.MachO.parse(path)
+    image = file.at(0)
     chains = isinstance(next(iter(image.bindings), None), lief.MachO.ChainedBindingInfo)
     for bind in image.bindings:
         kind = "chain" if chains else "lazy" if bind.binding_class == lief.MachO.DyldBindingInfo.CLASS.LAZY else "eager"

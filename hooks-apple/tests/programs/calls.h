@@ -1,0 +1,25 @@
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/mman.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <termios.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/socket.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <sys/sem.h>
+#include <sys/msg.h>
+#include <time.h>
+#include <sys/time.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <sys/resource.h>
+#include <poll.h>
+#include <sys/select.h>
+#include <sys/event.h>
+#include <sys/types.h>
+// Exported, and not declared.
+int fdatasync(int);

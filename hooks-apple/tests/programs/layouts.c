@@ -1,0 +1,74 @@
+// The offsets that the crate reads fields at. A test appends its constants.
+#include <mach-o/fat.h>
+#include <mach-o/fixup-chains.h>
+#include <mach-o/loader.h>
+#include <mach-o/nlist.h>
+#include <mach/machine.h>
+#include <mach/vm_prot.h>
+#include <mach/vm_region.h>
+#include <stddef.h>
+
+#define AT(type, field, offset) _Static_assert(offsetof(struct type, field) == offset, #type "." #field)
+
+// image.rs
+AT(mach_header_64, cputype, 4);
+AT(mach_header_64, cpusubtype, 8);
+AT(mach_header_64, ncmds, 16);
+AT(mach_header_64, sizeofcmds, 20);
+AT(mach_header_64, flags, 24);
+AT(segment_command_64, segname, 8);
+AT(segment_command_64, vmaddr, 24);
+AT(segment_command_64, vmsize, 32);
+AT(segment_command_64, fileoff, 40);
+AT(segment_command_64, filesize, 48);
+AT(segment_command_64, initprot, 60);
+AT(segment_command_64, nsects, 64);
+AT(segment_command_64, flags, 68);
+_Static_assert(sizeof(struct segment_command_64) == 72, "sections follow");
+AT(section_64, addr, 32);
+AT(section_64, size, 40);
+AT(section_64, flags, 64);
+AT(section_64, reserved1, 68);
+AT(symtab_command, symoff, 8);
+AT(symtab_command, nsyms, 12);
+AT(symtab_command, stroff, 16);
+AT(symtab_command, strsize, 20);
+AT(dysymtab_command, indirectsymoff, 56);
+AT(dysymtab_command, nindirectsyms, 60);
+AT(dyld_info_command, rebase_off, 8);
+AT(dyld_info_command, bind_off, 16);
+AT(dyld_info_command, weak_bind_off, 24);
+AT(dyld_info_command, lazy_bind_off, 32);
+AT(linkedit_data_command, dataoff, 8);
+AT(linkedit_data_command, datasize, 12);
+AT(dylib_command, dylib.name.offset, 8);
+// indirect.rs
+AT(nlist_64, n_un.n_strx, 0);
+AT(nlist_64, n_desc, 6);
+_Static_assert(GET_LIBRARY_ORDINAL(0x1234) == 0x12, "the upper byte");
+_Static_assert(EXECUTABLE_ORDINAL == 0xff && DYNAMIC_LOOKUP_ORDINAL == 0xfe, "special ordinals");
+// source.rs
+AT(fat_header, nfat_arch, 4);
+AT(fat_arch, offset, 8);
+AT(fat_arch_64, offset, 8);
+_Static_assert(sizeof(struct fat_arch) == 20 && sizeof(struct fat_arch_64) == 32, "entries");
+// chains.rs
+AT(dyld_chained_fixups_header, starts_offset, 4);
+AT(dyld_chained_fixups_header, imports_offset, 8);
+AT(dyld_chained_fixups_header, symbols_offset, 12);
+AT(dyld_chained_fixups_header, imports_count, 16);
+AT(dyld_chained_fixups_header, imports_format, 20);
+AT(dyld_chained_fixups_header, symbols_format, 24);
+AT(dyld_chained_starts_in_image, seg_info_offset, 4);
+AT(dyld_chained_starts_in_segment, page_size, 4);
+AT(dyld_chained_starts_in_segment, pointer_format, 6);
+AT(dyld_chained_starts_in_segment, segment_offset, 8);
+AT(dyld_chained_starts_in_segment, page_count, 20);
+AT(dyld_chained_starts_in_segment, page_start, 22);
+_Static_assert(DYLD_CHAINED_PTR_ARM64E == 1 && DYLD_CHAINED_PTR_64 == 2 && DYLD_CHAINED_PTR_64_OFFSET == 6, "formats");
+_Static_assert(DYLD_CHAINED_PTR_ARM64E_USERLAND == 9 && DYLD_CHAINED_PTR_ARM64E_USERLAND24 == 12, "formats");
+// memory.rs
+_Static_assert(VM_PROT_READ == 1 && VM_PROT_COPY == 0x10, "protections");
+_Static_assert(VM_REGION_BASIC_INFO_64 == 9 && VM_REGION_BASIC_INFO_COUNT_64 == 9, "flavor");
+AT(vm_region_basic_info_64, offset, 20);
+AT(vm_region_basic_info_64, user_wired_count, 32);
