@@ -9,9 +9,12 @@
 mod browser_tests;
 mod packed_numbers;
 mod prune;
+mod source_lines;
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Result;
 use flate2::Compression;
@@ -19,19 +22,22 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use stackbeat_core::probe::Cause;
-use stackbeat_model::{ProbeId, ThreadIndex};
+use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use crate::render::markup::escape;
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{CAUSES, Label, Leaf};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
+use crate::summary::functions::functions;
 use crate::summary::load::Report;
 use crate::summary::metadata::{
     DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
 };
+use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::terminal::clean;
+use source_lines::SourceLines;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
 pub(crate) const BAR_BUDGET: usize = 600_000;
@@ -48,21 +54,24 @@ const STYLE: &str = include_str!("html/page.css");
 pub(crate) const NAMES_SCRIPT: &str = include_str!("html/names.js");
 /// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this order.
 pub(crate) const FLAME_STYLE: &str = include_str!("html/flame.css");
-pub(crate) const FLAME_SCRIPTS: [&str; 4] = [
+pub(crate) const FLAME_SCRIPTS: [&str; 5] = [
     NAMES_SCRIPT,
     include_str!("html/format.js"),
     include_str!("html/tip.js"),
     include_str!("html/flame.js"),
+    include_str!("html/picture.js"),
 ];
 /// The rest of this page's script.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("html/data.js"),
     include_str!("html/view.js"),
     include_str!("html/call_tree.js"),
+    include_str!("html/around.js"),
     include_str!("html/charts.js"),
     include_str!("html/waits.js"),
     include_str!("html/timeline.js"),
     include_str!("html/tables.js"),
+    include_str!("html/link.js"),
     include_str!("html/page.js"),
 ];
 
@@ -75,6 +84,8 @@ struct Meta<'a> {
     threads: Vec<ThreadMeta<'a>>,
     start_stacks: &'a [Vec<String>],
     functions: Vec<&'a FunctionName>,
+    /// By number of the function.
+    sources: BTreeMap<usize, SourceLines>,
     causes: Vec<&'static str>,
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
@@ -219,6 +230,19 @@ pub(crate) fn render(report: &Report) -> Result<String> {
         }
     }
     let unnamed = FunctionName::default();
+    let name = |f: &FunctionIndex| metadata.functions.get(f.0 as usize).unwrap_or(&unnamed);
+    let names: Vec<&FunctionName> = packed.functions.iter().map(name).collect();
+    let busiest = functions(profile, &|_| true, SortKey::SelfTime);
+    let ranks: HashMap<u32, usize> = (busiest.iter().map(|row| row.function.0).zip(0..)).collect();
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by_key(|number| {
+        ranks
+            .get(&packed.functions[*number].0)
+            .copied()
+            .unwrap_or(usize::MAX)
+    });
+    let started = UNIX_EPOCH + Duration::from_nanos(metadata.recording.started_unix_ns);
+    let sources = source_lines::read(&names, order.into_iter(), started);
     let several = ProcessRow {
         name: "several processes".to_owned(),
         ..ProcessRow::default()
@@ -237,11 +261,8 @@ pub(crate) fn render(report: &Report) -> Result<String> {
             .collect(),
         threads: threads.collect(),
         start_stacks: &metadata.start_stacks,
-        functions: packed
-            .functions
-            .iter()
-            .map(|f| metadata.functions.get(f.0 as usize).unwrap_or(&unnamed))
-            .collect(),
+        functions: names,
+        sources,
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),
         probes,
         drops: metadata.drops_by_cause(),

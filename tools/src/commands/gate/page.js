@@ -58,12 +58,9 @@ class Comparison {
 
   // Where the candidate has more, and where it has less, by more than chance would have it.
   colorOf(node) {
-    const pair = this.pair(node), { flat, more, less } = this.colors;
-    if (!pair[DIFFERS]) return flat;
-    const change = pair[CANDIDATE] - pair[BASELINE];
-    const strength = Math.sqrt(Math.min(1, Math.abs(change) / this.strongest));
-    const [from, to] = [flat, change > 0 ? more : less].map((color) => color.match(/[\d.]+/g).map(Number));
-    return `rgb(${from.map((part, i) => Math.round(part + (to[i] - part) * strength))})`;
+    const pair = this.pair(node), { colors } = this;
+    if (!pair[DIFFERS]) return colors.flat;
+    return changeColor(colors, pair[CANDIDATE] - pair[BASELINE], this.strongest);
   }
 
   isUnknown() { return false; }
@@ -76,7 +73,7 @@ class Comparison {
 
   describe(node, focus) {
     const [before, after, differs] = this.pair(node), whole = DATA.nodes[0][2][this.weight][this.side];
-    const change = before > 0 ? `${after >= before ? "+" : "−"}${Math.abs(100 * (after / before - 1)).toFixed(1)} %` : after > 0 ? "new" : "";
+    const change = formatChange(before, after);
     const lines = [["baseline", this.format(before)], ["candidate", this.format(after)]];
     if (change) lines.push(["change", change]);
     if (!differs && before !== after) lines.push(["", "may be chance"]);
@@ -108,6 +105,7 @@ byId("search").addEventListener("input", (e) => {
   flame.draw();
   showMatched();
 });
+byId("svg").addEventListener("click", () => saveFile("flame-graph.svg", "image/svg+xml", flameToSvg(flame, document.title)));
 byId("back").addEventListener("click", () => flame.zoomTo([]));
 window.addEventListener("resize", () => flame.layout());
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { comparison.refresh(); flame.draw(); });

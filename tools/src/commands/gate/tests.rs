@@ -124,6 +124,13 @@ fn the_differential_flame_graph_zooms_and_searches() {
         assert_eq!(b.evaluate("document.getElementById('back').hidden"), false);
         let wide = b.evaluate(&find("shop::price"));
         assert!(wide[2].as_f64() > price[2].as_f64(), "{wide}");
+        b.evaluate("URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }; document.getElementById('svg').click()");
+        let svg = b.evaluate("saved.text()");
+        let svg = svg.as_str().expect("text");
+        assert!(
+            svg.starts_with("<svg ") && svg.contains(">shop::price"),
+            "{svg}"
+        );
         b.evaluate("document.getElementById('back').click()");
         assert_eq!(b.evaluate("page.flame.zoomPath"), json!([]));
         b.evaluate("(() => { const s = document.getElementById('search'); s.value = 'price'; s.dispatchEvent(new Event('input')); })()");

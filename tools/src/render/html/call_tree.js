@@ -55,7 +55,29 @@ class CallTree {
     return node.depth === 0 ? `all · ${format(node.value)}` : this.data.nameOf(node.label);
   }
 
-  colorOf(node) { return this.colors.of(node.label); }
+  colorOf(node) {
+    const { view, colors } = this;
+    if (!view.baseline) return colors.of(node.label);
+    return changeColor(colors, node.value - this.before(node), Math.max(view.sums().all, view.baselineSums().all * view.scale()) / 10);
+  }
+
+  // A node's amount by other sums.
+  amountIn(node, sums) {
+    if (!node.entries) return sums.total[node.place];
+    let sum = 0;
+    for (let i = 0; i < node.entries.length; i += 2) sum += sums.self[node.entries[i]];
+    return sum;
+  }
+
+  // A node's amount in the baseline, for the length of what is shown.
+  before(node) { return this.amountIn(node, this.view.baselineSums()) * this.view.scale(); }
+
+  // What a comparison says of a node, for tooltips.
+  changeLines(node) {
+    if (!this.view.baseline) return [];
+    const { format } = WEIGHTS[this.view.weight], before = this.before(node);
+    return [["Baseline, for this length", format(before)], ["Change", formatChange(before, node.value)]];
+  }
 
   isUnknown(node) { return node.label === GAP; }
 
@@ -63,7 +85,11 @@ class CallTree {
 
   isMatch(node) { return this.view.isMatch(node.label); }
 
-  nothing() { return `No ${WEIGHTS[this.view.weight].title} in what is selected.`; }
+  nothing() {
+    const { weight } = this.view, { hiddenTime } = this.view.sums();
+    const isHidden = hiddenTime > 0 && (weight === "wall" || weight === "blocked");
+    return `No ${WEIGHTS[weight].title} in what is selected${isHidden ? ` but ${formatTime(hiddenTime)} of idle time, which is hidden` : ""}.`;
+  }
 
   // Everything known about a frame.
   describe(node, focus, outer) {
@@ -78,6 +104,7 @@ class CallTree {
     }
     const { format, title } = WEIGHTS[view.weight];
     const lines = [[title[0].toUpperCase() + title.slice(1), `${format(node.value)}  ${formatShare(node.value, sums.all)}`]];
+    lines.push(...this.changeLines(node));
     if (focus.depth > 0 && node.depth > 0) lines.push(["of the zoomed frame", formatShare(node.value, focus.value)]);
     if (!node.entries && node.self > 0) lines.push(["in itself", format(node.self)]);
     if (view.weight !== "wall") lines.push(["Wall time", formatTime(sum.time)]);

@@ -20,12 +20,14 @@ class Flame {
     box.replaceChildren(this.size);
     this.zoomPath = []; // labels from the root to the frame that is zoomed to
     this.onZoom = () => {};
+    this.onChoose = () => {}; // a frame was clicked twice
     this.hovered = null;
     this.rows = [];
     this.box.addEventListener("scroll", () => this.draw());
     this.canvas.addEventListener("pointermove", (e) => this.hover(e));
     this.canvas.addEventListener("pointerleave", () => this.leave());
     this.canvas.addEventListener("click", (e) => this.click(e));
+    this.canvas.addEventListener("dblclick", (e) => { const frame = this.at(e); if (frame) this.onChoose(frame.node); });
     this.box.addEventListener("keydown", (e) => {
       if (e.key === "Escape" && this.zoomPath.length) { e.stopPropagation(); this.zoomTo([]); }
     });

@@ -36,6 +36,10 @@ function formatCount(n) {
 
 const formatShare = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "");
 
+// How much more or less a later amount is.
+const formatChange = (before, after) =>
+  before > 0 ? `${after >= before ? "+" : "−"}${Math.abs(100 * (after / before - 1)).toFixed(1)} %` : after > 0 ? "new" : "";
+
 // The 95 % interval of a share that so many samples of equal weight have found (Wilson).
 function shareInterval(part, whole, samples) {
   if (!(whole > 0) || !(samples > 0)) return null;
@@ -96,6 +100,13 @@ function nameTest(text) {
   } catch {
     return () => false;
   }
+}
+
+// From the colour of no change towards that of more or less; full colour from a change of `strongest` on.
+function changeColor({ flat, more, less }, change, strongest) {
+  const strength = Math.sqrt(Math.min(1, Math.abs(change) / (strongest || 1)));
+  const [from, to] = [flat, change > 0 ? more : less].map((color) => color.match(/[\d.]+/g).map(Number));
+  return `rgb(${from.map((part, i) => Math.round(part + (to[i] - part) * strength))})`;
 }
 
 // The colours that the style sheet has under these names, the font, and whether the scheme is dark.

@@ -10,15 +10,42 @@ class Page {
     this.timeline = new Timeline(data, this.view, this.colors, this.tip);
     this.flame = new Flame(byId("flame"), new CallTree(data, this.view, this.colors), this.colors, this.tip);
     this.tables = new Tables(data, this.view, this.colors, this.timeline);
-    this.tables.onFunction = (name) => { this.search(name); this.open("flame"); };
+    this.aroundPanel = new AroundPanel(data, this.view, this.colors, this.tip);
+    this.around = null; // number of the function whose callers and callees are shown
+    this.tables.onFunction = (index) => this.showAround(index);
+    for (const flame of [this.flame, ...this.aroundPanel.flames]) {
+      flame.onChoose = (node) => { if (data.isFunction(node.label)) this.showAround((node.label - LABEL_FUNCTION) / 2); };
+    }
+    this.timeline.onShow = () => this.keepLink();
     this.tab = "flame";
     this.fillHeader();
     this.fillLegend();
     this.fillScope();
     this.listen();
     this.view.onChange((changes) => this.changed(changes));
-    this.open("flame");
+    followLink(this, location.hash.slice(1));
     this.timeline.redraw();
+  }
+
+  showAround(index) {
+    this.around = index;
+    this.open("around");
+  }
+
+  // The address follows what is shown, at most four times a second: browsers refuse more.
+  keepLink() {
+    this.link ||= setTimeout(() => {
+      this.link = null;
+      const link = linkOf(this);
+      if (link !== location.hash.slice(1)) history.replaceState(null, "", "#" + link);
+    }, 250);
+  }
+
+  saveSvg() {
+    const flame = this.tab === "around" ? this.aroundPanel.flames[1] : this.flame, { view } = this;
+    if (flame === this.flame && !flame.tree) flame.rebuild();
+    const range = view.range ? `, ${formatTime(view.range[0])} to ${formatTime(view.range[1])}` : "";
+    saveFile("flame-graph.svg", "image/svg+xml", flameToSvg(flame, `${this.data.meta.recording.command.join(" ")} · ${WEIGHTS[view.weight].title}${range}`));
   }
 
   fillHeader() {
@@ -83,7 +110,10 @@ class Page {
   }
 
   refresh() {
-    if (this.tab === "flame") this.flame.rebuild(); else this.tables.render(this.tab);
+    if (this.tab === "flame") this.flame.rebuild();
+    else if (this.tab === "around") this.around = this.aroundPanel.render(this.around);
+    else this.tables.render(this.tab);
+    this.keepLink();
   }
 
   changed(changes) {
@@ -95,11 +125,16 @@ class Page {
     byId("scope").value = view.scope;
     byId("range").hidden = !view.range;
     if (view.range) byId("range").textContent = `${formatTime(view.range[1] - view.range[0])} selected ✕`;
+    byId("compare").hidden = !view.range && !view.baseline;
+    byId("compare").textContent = view.baseline ? `compared with ${formatTime(view.baseline[1] - view.baseline[0])} at ${formatTime(view.baseline[0])} ✕` : "Compare";
     if ("outer" in changes) this.timeline.place();
     if ("inverted" in changes) this.flame.zoomPath = [];
     byId("matched").textContent = view.matches ? formatShare(view.matched(), view.sums().all) : "";
-    if (Object.keys(changes).length === 1 && "search" in changes && this.tab === "flame") this.flame.draw();
+    const isSearch = Object.keys(changes).length === 1 && "search" in changes;
+    if (isSearch && this.tab === "flame") this.flame.draw();
+    else if (isSearch && this.tab === "around") this.aroundPanel.draw();
     else this.refresh();
+    this.keepLink();
     this.timeline.redraw();
   }
 
@@ -112,7 +147,7 @@ class Page {
     this.flame.zoomPath = [];
     byId("search").value = "";
     this.timeline.reset();
-    this.view.set({ weight: "wall", inverted: false, idle: true, outer: false, scope: "all", range: null, search: "" });
+    this.view.set({ weight: "wall", inverted: false, idle: false, outer: false, scope: "all", range: null, baseline: null, search: "" });
   }
 
   listen() {
@@ -134,6 +169,12 @@ class Page {
     byId("scope").addEventListener("change", (e) => view.set({ scope: e.target.value }));
     byId("search").addEventListener("input", (e) => view.set({ search: e.target.value }));
     byId("range").addEventListener("click", () => { timeline.selected = null; view.set({ range: null }); });
+    byId("compare").addEventListener("click", () => {
+      timeline.selected = null;
+      view.set(view.baseline ? { baseline: null } : { baseline: view.range, range: null });
+    });
+    byId("svg").addEventListener("click", () => this.saveSvg());
+    window.addEventListener("hashchange", () => followLink(this, location.hash.slice(1)));
     byId("reset").addEventListener("click", () => this.reset());
     byId("help-button").addEventListener("click", () => byId("help").showModal());
     byId("theme").addEventListener("click", () => {
@@ -144,6 +185,7 @@ class Page {
     this.listenSplitter();
     new ResizeObserver(() => { timeline.overviewKey = null; timeline.redraw(); }).observe(byId("time"));
     new ResizeObserver(() => { if (this.tab === "flame") this.flame.layout(); }).observe(byId("flame"));
+    new ResizeObserver(() => { if (this.tab === "around") this.aroundPanel.layout(); }).observe(byId("detail"));
     window.addEventListener("resize", () => this.tables.fitNames());
     document.addEventListener("keydown", (e) => this.key(e));
   }
@@ -177,6 +219,7 @@ class Page {
     if (e.key === "Escape") {
       if (typing) { this.search(""); e.target.blur(); }
       else if (view.range || view.scope !== "all") { timeline.selected = null; view.set({ range: null, scope: "all" }); }
+      else if (view.baseline) view.set({ baseline: null });
       else if (this.flame.zoomPath.length) this.flame.zoomTo([]);
       return;
     }

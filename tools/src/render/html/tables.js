@@ -6,7 +6,7 @@ const CHAIN = 48; // letters of a name in a chain of callers, as in the report
 class Tables {
   constructor(data, view, colors, timeline) {
     Object.assign(this, { data, view, colors, timeline });
-    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], woken: ["count", -1], threads: ["wall", -1] };
+    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], woken: ["count", -1], threads: ["running", -1] };
   }
 
   render(name) {
@@ -69,13 +69,21 @@ class Tables {
     const { view, data } = this;
     const known = view.evidence(), running = known.whole;
     const ends = (r) => (r.running > 0 ? shareInterval(r.running, running, known.samples) : null);
+    const before = view.baseline && new Map(view.functions(view.baselineSums()).map((r) => [r.index, r.running]));
+    const signed = (ns) => (ns > 0 ? "+" : "") + formatTime(ns);
     const rows = view.functions()
       .filter((r) => !view.matches || view.matches.functions[r.index])
       .map((r) => ({ ...r, name: r.f.name, chosen: view.search === r.f.name }))
+      .map((r) => ({ ...r, before: before ? (before.get(r.index) || 0) * view.scale() : 0 }))
+      .map((r) => ({ ...r, change: r.running - r.before }))
       .map((r) => ({ ...r, share: running > 0 ? r.running / running : 0, ends: ends(r), low: (ends(r) || [0])[0] }));
     const columns = [
       { key: "running", title: "Self", hint: "Running in the function itself", cell: (r) => this.share(r.running, running, formatTime) },
       { key: "share", title: "Share", hint: "Of the running time of what is selected, and of its CPU time without evidence", format: (v) => `${(100 * v).toFixed(1)} %` },
+      ...(before ? [
+        { key: "before", title: "Baseline", hint: "Running in the function itself in the baseline, for the length of what is shown", format: formatTime },
+        { key: "change", title: "Change", hint: "Since the baseline", format: signed },
+      ] : []),
       {
         key: "low", title: "95 % interval", hint: "In which the share lies, by the number of samples", optional: true,
         cell: (r) => (r.ends ? `${(100 * r.ends[0]).toFixed(1)} … ${(100 * r.ends[1]).toFixed(1)} %` : ""),
@@ -93,20 +101,21 @@ class Tables {
         },
       },
     ];
-    return this.table("functions", columns, rows, (r) => this.onFunction(r.f.name));
+    return this.table("functions", columns, rows, (r) => this.onFunction(r.index));
   }
 
   blocking() {
     const { view, data } = this, { own } = view.sums(), rows = [];
     for (let p = 1; p < data.count; p++) {
       const label = data.label[p];
-      if (!data.isBlocking(label) || own.time[p] === 0) continue;
-      if (!view.idle && IDLE_CAUSES.has(data.causeOf(label))) continue;
+      if (!data.isBlocking(label)) continue;
+      const hidden = view.idle ? 0 : own.idle[p], hiddenCount = view.idle ? 0 : own.idleCount[p];
+      if (own.time[p] - hidden <= 0) continue;
       const stack = view.outwards(p).slice(1);
       if (view.matches && !view.isMatch(label) && !stack.some((l) => view.isMatch(l))) continue;
       rows.push({
-        p, call: data.nameOf(label), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p],
-        total: own.time[p], longest: own.longest[p], stack, names: stack.map((l) => fitName(data.nameOf(l), CHAIN, 1)).join(" ← "),
+        p, call: data.nameOf(label), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p] - hiddenCount,
+        total: own.time[p] - hidden, longest: own.longest[p], stack, names: stack.map((l) => fitName(data.nameOf(l), CHAIN, 1)).join(" ← "),
       });
     }
     const columns = [
@@ -117,15 +126,19 @@ class Tables {
       { key: "call", title: "Call", class: "short", format: (v) => v },
       { key: "names", title: "Called from", class: "name", cell: (r) => element("span", { title: r.stack.map((l) => data.nameOf(l)).join("\n") }, r.names) },
     ];
-    return this.table("blocking", columns, rows, (r) => {
+    const parts = this.table("blocking", columns, rows, (r) => {
       const thread = own.longestThread[r.p];
       if (thread >= 0) this.timeline.reveal(thread, own.longestAt[r.p], own.longestAt[r.p] + r.longest);
     });
+    const { hiddenTime } = view.sums();
+    if (hiddenTime > 0) parts.push(element("p", { class: "note" }, `${formatTime(hiddenTime)} of idle time is hidden: “Idle time” shows it.`));
+    return parts;
   }
 
   calls() {
     const { view, data } = this;
-    const found = (rows) => rows.filter((r) => !view.search || r.called_from.toLowerCase().includes(view.search.toLowerCase()));
+    const test = view.search.trim() === "" ? () => true : nameTest(view.search);
+    const found = (rows) => rows.filter((r) => r.called_from.split(" ← ").some(test) || test(r.call));
     const columns = (title, format) => [
       { key: "count", title, cell: (r) => this.share(r.count, r.of_kind, format) },
       { key: "call", title: "Kind", class: "short", format: (v) => v },
@@ -154,7 +167,8 @@ class Tables {
   }
 
   threads() {
-    const { data, view } = this, rows = data.meta.threads.map((t, i) => {
+    const { data, view } = this, test = view.search.trim() === "" ? () => true : nameTest(view.search);
+    const rows = data.meta.threads.map((t, i) => ({ t, i })).filter(({ t }) => test(threadName(t))).map(({ t, i }) => {
       const blocked = t.blocked_ns.reduce((a, b) => a + b, 0);
       return {
         i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid || ""}`,

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
 use stackbeat_symbolize::short_names;
 
@@ -75,6 +76,7 @@ fn numbers_are_those_of_the_report() {
         assert!(found.contains(&line), "{line} in {rows}");
     }
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    b.evaluate("page.view.set({ idle: true })");
     assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
     // The picture is as large as its box.
     let sizes = b.evaluate("[page.timeline.canvas.height, page.timeline.box.clientHeight, page.flame.canvas.height, page.flame.box.clientHeight]");
@@ -190,6 +192,7 @@ fn hands_zoom_search_select_and_reset() {
         return;
     };
     let b = &mut shown.browser;
+    b.evaluate("page.view.set({ idle: true })");
     let flame = b.evaluate(
         "(() => { const r = page.flame.canvas.getBoundingClientRect(); return [r.x, r.y]; })()",
     );
@@ -298,6 +301,7 @@ fn hands_zoom_search_select_and_reset() {
 
     // A click on a slice narrows everything to that call.
     b.key("0");
+    b.evaluate("page.view.set({ idle: true })");
     b.click(middle, top + 20.0 + 2.0 + 18.0 + 8.0 + 17.0);
     assert_eq!(b.evaluate("page.view.scope[0]"), json!("t"));
     let same = b.evaluate("(() => { const s = page.timeline.selected; return [s.end - s.begin, page.view.sums().all]; })()");
@@ -348,6 +352,7 @@ fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
     let about = b.evaluate("document.querySelector('[data-panel=about]').textContent");
     assert!(about.to_string().contains("near byte 7"), "{about}");
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
+    b.evaluate("page.view.set({ idle: true })");
     assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
     let took = b.evaluate(
         "(() => { const t = performance.now(); page.timeline.drawTracks(); page.timeline.drawOverview(); \
@@ -480,5 +485,250 @@ fn a_blocking_call_says_who_ended_it() {
     assert_eq!(described["Held by"], name(1));
     assert_eq!(described["Woken by"], name(2));
     assert!(described["Woken in"].is_string(), "{described}");
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// What runs comes first: idle loops and workers without work are hidden until somebody wants to see them, and
+/// threads stand in the order of their running time with a runtime's helpers below.
+#[test]
+fn the_page_starts_with_what_runs() {
+    let mut report = testing::report();
+    // The one that runs longest.
+    report.metadata.threads[0].name = "GC Thread#0".into();
+    report.metadata.threads[0].is_main = false;
+    report.metadata.threads[1].is_main = true;
+    let times = &report.profile.threads;
+    assert!(times[0].running_ns > times[2].running_ns && times[2].running_ns > times[1].running_ns);
+    let of = |thread: usize, cause: Cause| times[thread].blocked_ns[cause as usize];
+    // The main thread's waits for others are no idle time.
+    let hidden: u64 = (0..times.len())
+        .map(|t| {
+            let work = if t == 1 { 0 } else { of(t, Cause::Wait) };
+            times[t].gap_ns + of(t, Cause::Poll) + of(t, Cause::Sleep) + work
+        })
+        .sum();
+    let wall: u64 = times.iter().map(|t| t.wall_ns()).sum();
+    assert!(hidden > 0 && of(1, Cause::Wait) > 0);
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    assert_eq!(
+        b.evaluate("page.timeline.tracks.slice(0, 3).map((t) => t.t)"),
+        json!([2, 1, 0])
+    );
+    let all = "page.view.sums().all";
+    assert_eq!(number(&b.evaluate(all)), (wall - hidden) as f64);
+    let whole = "page.view.set({ range: [0, page.timeline.duration] })";
+    b.evaluate(whole);
+    assert_eq!(number(&b.evaluate(all)), (wall - hidden) as f64);
+    b.evaluate("page.view.set({ range: null }); page.open('blocking')");
+    let panel = "document.querySelector('[data-panel=blocking]').textContent";
+    let text = b.evaluate(panel);
+    let text = text.as_str().expect("text");
+    assert!(
+        text.contains("of idle time is hidden") && !text.contains("epoll_wait"),
+        "{text}"
+    );
+    b.evaluate("document.getElementById('idle').click()");
+    assert_eq!(number(&b.evaluate(all)), wall as f64);
+    assert!(b.evaluate(panel).to_string().contains("epoll_wait"));
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// Callers and callees of a function have its whole time, and its source lines stand above them.
+#[test]
+fn a_function_has_callers_callees_and_source_lines() {
+    let mut report = testing::report();
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("price.rs");
+    std::fs::write(&source, "one\ntwo <b>\nfn price() {\nfour\n").expect("writes");
+    let price = report
+        .metadata
+        .functions
+        .iter()
+        .position(|f| f.name == "shop::price");
+    let price = price.expect("a function");
+    report.metadata.functions[price].file = source.display().to_string();
+    report.metadata.functions[price].line = 3;
+    report.metadata.recording.started_unix_ns = u64::MAX / 2;
+    let rows = functions(&report.profile, &|_| true, SortKey::Total);
+    let total = rows
+        .iter()
+        .find(|r| r.function.0 as usize == price)
+        .expect("a row")
+        .total
+        .wall_ns;
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    b.evaluate("page.view.set({ idle: true }); page.open('functions')");
+    // A click on its line in the table.
+    b.evaluate("[...document.querySelectorAll('[data-panel=functions] tbody tr')].find((r) => r.textContent.includes('shop::price')).click()");
+    assert_eq!(b.evaluate("page.tab"), "around");
+    assert_eq!(
+        b.evaluate("document.getElementById('around-name').textContent"),
+        "shop::price"
+    );
+    let graphs = b.evaluate(
+        "page.aroundPanel.flames.map((f) => [f.tree.value, f.children(f.tree).map((n) => [f.source.nameOf(n), n.value])])",
+    );
+    // Recursion counts once in the whole; the inner call is among the callees.
+    assert_eq!(number(&graphs[0][0]), total as f64);
+    assert_eq!(graphs[0][1], json!([["shop::worker", total]]));
+    assert_eq!(graphs[1][0], graphs[0][0]);
+    let callees = graphs[1][1].to_string();
+    assert!(
+        callees.contains("shop::price") && !callees.contains("shop::worker"),
+        "{callees}"
+    );
+    let lines =
+        b.evaluate("[...document.querySelectorAll('#source div')].map((d) => d.textContent)");
+    assert_eq!(lines, json!(["1one", "2two <b>", "3fn price() {", "4four"]));
+    assert_eq!(
+        b.evaluate("document.querySelector('#source .first').textContent"),
+        "3fn price() {"
+    );
+    picture(b, "around.png");
+    // Another one has no lines.
+    b.evaluate("page.showAround(page.data.meta.functions.findIndex((f) => f.name === 'memcpy'))");
+    assert_eq!(b.evaluate("document.getElementById('source').hidden"), true);
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// Two ranges are compared by what the baseline would be in the other's length.
+#[test]
+fn two_ranges_are_compared() {
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    // A range with itself: nothing changed.
+    b.evaluate("page.view.set({ scope: 't0', idle: true, range: [0, 100e6] })");
+    b.evaluate("document.getElementById('compare').click()");
+    assert_eq!(
+        b.evaluate("[page.view.baseline, page.view.range]"),
+        json!([[0, 100_000_000], null])
+    );
+    b.evaluate("page.view.set({ range: [0, 100e6] })");
+    let colors = "[...new Set(page.flame.rows.slice(1).flat().map((f) => page.flame.source.colorOf(f.node)))]";
+    let flat = b.evaluate("page.colors.flat.replaceAll(' ', '')");
+    assert_eq!(b.evaluate(colors), json!([flat]));
+    // The first half of it: the same per second, twice as long.
+    b.evaluate("page.view.set({ range: [0, 50e6] })");
+    let pair = b.evaluate(
+        "[page.view.scale(), page.flame.source.before(page.flame.tree), page.view.sums().all]",
+    );
+    assert_eq!(pair[0], 0.5);
+    assert!((number(&pair[1]) - number(&pair[2])).abs() < 1.0, "{pair}");
+    // A turn with a lock and one without.
+    b.evaluate("page.view.set({ range: [100e6, 150e6] })");
+    assert!(b.evaluate(colors).as_array().is_some_and(|c| c.len() > 2));
+    b.evaluate("page.open('functions')");
+    let heads = b.evaluate("document.querySelector('[data-panel=functions] thead').textContent");
+    assert!(heads.to_string().contains("BaselineChange"), "{heads}");
+    picture(b, "compared.png");
+    b.evaluate("document.getElementById('compare').click()");
+    assert_eq!(b.evaluate("page.view.baseline"), Value::Null);
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// The page's address holds what is shown. What is wrong in a link is not followed.
+#[test]
+fn a_link_leads_to_what_was_shown() {
+    let report = testing::report();
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let file = shown.file.clone();
+    let b = &mut shown.browser;
+    let state = "JSON.stringify([page.tab, page.view.weight, page.view.inverted, page.view.idle, page.view.scope, page.view.range, \
+                 page.view.baseline, page.view.search, page.timeline.shown.map(Math.round), page.around])";
+    let start = b.evaluate(state);
+    b.evaluate(
+        "page.view.set({ weight: 'cpu', inverted: true, idle: true, scope: 't1', range: [5e6, 90e6], baseline: [1e8, 2e8], search: '/^shop::(price|w)&/' }); \
+         page.timeline.show(1e6, 3e8); page.showAround(3)",
+    );
+    let before = b.evaluate(state);
+    b.evaluate("new Promise((done) => setTimeout(done, 400))");
+    let link = b.evaluate("location.hash");
+    let link = link.as_str().expect("text").to_owned();
+    let follow = |b: &mut Browser, link: &str| {
+        b.evaluate(&format!("new Promise((done) => {{ addEventListener('hashchange', () => done(1), {{ once: true }}); location.hash = {}; }})", json!(link)));
+        b.frame();
+        b.evaluate(state)
+    };
+    // Nothing else is asked for than the start.
+    assert_eq!(follow(b, "#tab=flame"), start);
+    assert_eq!(follow(b, &link), before);
+    let wrong = "#tab=x\"]&weight=constructor&scope=t99&range=9-3&compare=a&function=1e9&shown=-1";
+    assert_eq!(follow(b, wrong), start);
+    assert_eq!(
+        b.evaluate("document.getElementById('weight').value"),
+        "wall"
+    );
+    assert_eq!(b.complaints, Vec::<String>::new());
+    // A page that is opened by a link.
+    let mut second = Browser::start(
+        &browser::program_or_skip().expect("found before"),
+        1280,
+        800,
+    );
+    second.open(&PathBuf::from(format!("{}{link}", file.display())));
+    assert_eq!(second.evaluate(state), before);
+    assert_eq!(second.complaints, Vec::<String>::new());
+}
+
+/// Every view follows the search, expressions included; tips stay in the window; the picture is an SVG file.
+#[test]
+fn views_are_searched_tips_wrap_and_pictures_are_kept() {
+    let mut report = testing::report();
+    report.metadata.functions[2].name = "long_".repeat(120);
+    report.metadata.recording.command = vec!["shop".into(), "<&\">".into()];
+    let Some(mut shown) = show(&report, 400, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    for (tab, pattern, one, other) in [
+        ("functions", "/^shop::p/", "shop::price", "memcpy"),
+        ("blocking", "/^fsync$/", "fsync", "send"),
+        ("calls", "/store::.*insert/", "Store::insert", "parse"),
+        ("threads", "/^worker-1/", "worker-1", "worker-2"),
+    ] {
+        b.evaluate(&format!(
+            "page.search({}); page.view.set({{ idle: true }}); page.open('{tab}')",
+            json!(pattern)
+        ));
+        let text = b.evaluate(&format!(
+            "document.querySelector('[data-panel={tab}] tbody').textContent"
+        ));
+        let text = text.as_str().expect("text");
+        assert!(text.contains(one) && !text.contains(other), "{tab}: {text}");
+    }
+    b.evaluate("page.search(''); page.open('flame')");
+    let tip = b.evaluate(
+        "(() => { const all = page.flame.rows.flat(), f = all.find((f) => page.flame.source.nameOf(f.node).startsWith('long_')); \
+         page.tip.show({ clientX: 390, clientY: 300 }, page.flame.describe({ node: f.node, skipped: 1 })); \
+         const r = page.tip.box.getBoundingClientRect(), cells = [...page.tip.box.querySelectorAll('td')]; \
+         return [r.left >= 0 && r.right <= innerWidth, page.tip.box.scrollWidth <= page.tip.box.clientWidth, cells.length > 3]; })()",
+    );
+    assert_eq!(tip, json!([true, true, true]));
+    // What the button hands to the browser.
+    b.evaluate("URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }; document.getElementById('svg').click()");
+    let svg = b.evaluate("saved.text()");
+    let svg = svg.as_str().expect("text");
+    let read = b.evaluate(&format!(
+        "(() => {{ const d = new DOMParser().parseFromString({}, 'image/svg+xml'); \
+         return [d.querySelector('parsererror') === null, d.querySelectorAll('g').length, d.querySelectorAll('script').length, d.querySelector('text').textContent]; }})()",
+        json!(svg)
+    ));
+    let frames = b.evaluate("page.flame.rows.flat().length");
+    assert_eq!(
+        read.as_array().expect("a list")[..3],
+        [json!(true), frames, json!(0)]
+    );
+    assert!(read[3].to_string().contains("<&"), "{read}");
     assert_eq!(b.complaints, Vec::<String>::new());
 }

@@ -1,7 +1,10 @@
 // Threads over time: a strip with the whole recording, and one track a thread that opens into the
 // stack of its calls.
 
-const LABEL_WIDTH = 190, RULER = 20, STRIP = 18, SLICE = 15, TRACK_GAP = 5;
+const LABEL_WIDTH = innerWidth < 600 ? 120 : 190, RULER = 20, STRIP = 18, SLICE = 15, TRACK_GAP = 5;
+
+// Threads that a runtime has for itself: collectors, compilers, and the like. Linux keeps 15 letters of a name.
+const HELPERS = /^(GC Thread|G1 |ZDriver|ZWorker|ZDirector|Shenandoah|C[12] Compiler|VM (Thread|Periodic)|Reference Handl|Finalizer|Signal Dispatch|Service Thread|Monitor Deflat|Common-Cleaner|Notification Th|Attach Listener|V8Worker|node-V8Worker|DelayedTaskSche|SignalInspector|\.NET (Finalizer|Tiered|SigHandler|EventPipe|Server GC|BGC)|dotnet-)/;
 
 class Timeline {
   constructor(data, view, colors, tip) {
@@ -14,20 +17,22 @@ class Timeline {
     this.selected = null; // { thread, depth, begin, end }
     this.hovered = null;
     this.pending = false;
+    this.onShow = () => {};
     this.charts = new Charts(data);
     this.order();
     this.listen();
   }
 
-  // Tracks by process, busiest first, then main thread first, then by start; the busiest open.
+  // Tracks by process, busiest first, then by running time, helpers of a runtime last; the busiest open.
   order() {
     const { threads } = this.data.meta;
-    const busy = (t) => t.running_ns;
+    const busy = (t) => t.running_ns, isHelper = (t) => HELPERS.test(t.name);
     const byProcess = new Map();
     for (const t of threads) byProcess.set(t.process, (byProcess.get(t.process) || 0) + busy(t));
     // Rows of many threads have sums, and no order of time.
     const order = threads.map((_, i) => i).filter((i) => !threads[i].merged).sort((a, b) =>
-      byProcess.get(threads[b].process) - byProcess.get(threads[a].process) || threads[a].process - threads[b].process || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
+      byProcess.get(threads[b].process) - byProcess.get(threads[a].process) || threads[a].process - threads[b].process ||
+      isHelper(threads[a]) - isHelper(threads[b]) || busy(threads[b]) - busy(threads[a]) || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
     const open = new Set([...order].sort((a, b) => busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
     this.tracks = order.map((t) => ({ t, open: open.has(t), outer: this.outerFrames(t) }));
     this.place();
@@ -80,6 +85,7 @@ class Timeline {
     let length = Math.min(Math.max(to - from, least), this.duration);
     from = Math.min(Math.max(from, 0), this.duration - length);
     this.shown = [from, from + length];
+    this.onShow();
     this.redraw();
   }
 
@@ -174,7 +180,7 @@ class Timeline {
     c.fillStyle = colors.text;
     c.fillText("Whole recording", 10, 14);
     c.fillStyle = colors.dim;
-    c.fillText(`up to ${(this.overviewWhole / perThread).toFixed(1)} threads not idle`, 10, 31);
+    c.fillText(fitText(`up to ${(this.overviewWhole / perThread).toFixed(1)} threads not idle`, LABEL_WIDTH - 14, 6), 10, 31);
     const x = (time) => LABEL_WIDTH + (time / this.duration) * area;
     c.fillStyle = colors.back;
     c.globalAlpha = 0.72;
@@ -203,6 +209,13 @@ class Timeline {
     }
     this.drawRuler(c);
     this.drawEvents(c, height);
+    if (this.view.baseline) {
+      const [a, b] = this.view.baseline.map((time) => Math.min(Math.max(this.x(time), LABEL_WIDTH), this.width));
+      c.fillStyle = colors.dim;
+      c.globalAlpha = 0.25;
+      c.fillRect(a, 0, Math.max(b - a, 1.5), height);
+      c.globalAlpha = 1;
+    }
     const range = this.dragRange || this.view.range;
     if (range) {
       // What is not selected steps back.

@@ -9,7 +9,7 @@ class Tip {
     this.box.replaceChildren(element("b", null, title), ...places, ...(rows.length ? [element("table", null, ...rows)] : []));
     this.box.hidden = false;
     const { width, height } = this.box.getBoundingClientRect();
-    const x = event.clientX + 14 + width > innerWidth ? Math.max(4, event.clientX - width - 10) : event.clientX + 14;
+    const x = event.clientX + 14 + width > innerWidth ? Math.max(4, Math.min(event.clientX - width - 10, innerWidth - width - 4)) : event.clientX + 14;
     const y = event.clientY + 16 + height > innerHeight ? Math.max(4, event.clientY - height - 10) : event.clientY + 16;
     this.box.style.left = x + "px";
     this.box.style.top = y + "px";

@@ -2,6 +2,8 @@
 
 // Waits that a thread spends by choice, not because something holds it up.
 const IDLE_CAUSES = new Set([5, 6]); // poll, sleep
+// Other threads than the main one wait for work in these.
+const WORKER_CAUSES = new Set([2]); // wait: condition variables, semaphores, futexes
 
 const WEIGHTS = {
   wall: { title: "wall time", format: formatTime },
@@ -16,10 +18,11 @@ class View {
     this.listeners = [];
     this.weight = "wall";
     this.inverted = false;
-    this.idle = true;
+    this.idle = false; // show idle waits
     this.outer = false; // show frames that everything shares
     this.scope = "all"; // all | p<process> | t<thread>
     this.range = null; // [begin, end] in ns
+    this.baseline = null; // the range that the other one is compared with
     this.search = "";
     this.matches = null; // by function, or null
     this.cached = null;
@@ -28,8 +31,8 @@ class View {
   onChange(listener) { this.listeners.push(listener); }
 
   set(changes) {
-    for (const key of ["weight", "inverted", "idle", "scope", "range", "outer"]) {
-      if (key in changes && changes[key] !== this[key]) { this[key] = changes[key]; this.cached = null; }
+    for (const key of ["weight", "inverted", "idle", "scope", "range", "outer", "baseline"]) {
+      if (key in changes && changes[key] !== this[key]) { this[key] = changes[key]; this.cached = this.cachedBaseline = null; }
     }
     if ("search" in changes && changes.search !== this.search) {
       this.search = changes.search;
@@ -56,6 +59,13 @@ class View {
     return false;
   }
 
+  // Whether a thread has nothing to do in a place: an idle loop, or a worker without work.
+  isIdle(t, label) {
+    if (label === GAP) return true;
+    const cause = this.data.causeOf(label);
+    return IDLE_CAUSES.has(cause) || (WORKER_CAUSES.has(cause) && !this.data.meta.threads[t].is_main);
+  }
+
   hasThread(t) {
     if (this.scope === "all") return true;
     const n = Number(this.scope.slice(1));
@@ -63,13 +73,23 @@ class View {
   }
 
   // Sums by place, callees not included, for the chosen threads and range.
-  sums() {
-    if (this.cached) return this.cached;
+  sums() { return (this.cached ||= this.sumsOf(this.range)); }
+
+  // Those of the baseline.
+  baselineSums() { return (this.cachedBaseline ||= this.sumsOf(this.baseline)); }
+
+  // What an amount of the baseline would be in the time of the range: ranges differ in length.
+  scale() {
+    const { range, baseline } = this, whole = [0, this.data.meta.recording.duration_ns], length = ([from, to]) => to - from;
+    return length(range || whole) / Math.max(1, length(baseline));
+  }
+
+  sumsOf(range) {
     const { data } = this, n = data.count, column = () => new Float64Array(n);
     const own = {
       time: column(), cpu: column(), bytes: column(), allocations: column(), samples: column(), standing: column(), squares: column(),
       minorFaults: column(), majorFaults: column(), voluntary: column(), involuntary: column(),
-      count: column(), longest: column(), longestAt: column(), longestThread: new Int32Array(n).fill(-1),
+      count: column(), idle: column(), idleCount: column(), longest: column(), longestAt: column(), longestThread: new Int32Array(n).fill(-1),
     };
     const longest = (place, length, begin, thread) => {
       if (length > own.longest[place]) {
@@ -80,7 +100,7 @@ class View {
     };
     for (let t = 0; t < data.meta.threads.length; t++) {
       if (!this.hasThread(t)) continue;
-      if (this.range) this.addRange(own, t, longest);
+      if (range) this.addRange(own, t, range, longest);
       else {
         const c = data.cells[t];
         for (let i = 0; i < c.n; i++) {
@@ -97,19 +117,23 @@ class View {
           own.voluntary[p] += c.voluntary[i];
           own.involuntary[p] += c.involuntary[i];
           own.count[p] += c.count[i];
-          longest(p, c.longest[i], c.longestAt[i], t);
+          const isIdle = this.isIdle(t, data.label[p]);
+          if (isIdle) { own.idle[p] += c.time[i]; own.idleCount[p] += c.count[i]; }
+          if (this.idle || !isIdle) longest(p, c.longest[i], c.longestAt[i], t);
         }
       }
     }
     const self = column();
     const blocked = column();
+    let hiddenTime = 0;
     for (let p = 0; p < n; p++) {
       const blocking = data.isBlocking(data.label[p]);
       if (blocking) blocked[p] = own.time[p];
-      const hidden = !this.idle && (data.label[p] === GAP || (blocking && IDLE_CAUSES.has(data.causeOf(data.label[p]))));
-      if (hidden) continue;
-      self[p] = this.weight === "wall" ? own.time[p] : this.weight === "cpu" ? own.cpu[p]
-        : this.weight === "alloc" ? own.bytes[p] : blocked[p];
+      // What idle threads do allocate and compute is shown.
+      const hidden = this.idle ? 0 : own.idle[p];
+      hiddenTime += hidden;
+      self[p] = this.weight === "wall" ? own.time[p] - hidden : this.weight === "cpu" ? own.cpu[p]
+        : this.weight === "alloc" ? own.bytes[p] : blocking ? blocked[p] - hidden : 0;
     }
     own.blocked = blocked;
     const sum = (values) => {
@@ -120,12 +144,11 @@ class View {
     const total = sum(self);
     const lazy = {};
     const amounts = (key) => lazy[key] || (lazy[key] = sum(own[key]));
-    this.cached = { own, self, total, amounts, all: total[0] };
-    return this.cached;
+    return { own, self, total, amounts, all: total[0], hiddenTime };
   }
 
-  addRange(own, t, longest) {
-    const bars = this.data.bars[t], [from, to] = this.range, cells = this.data.cells[t];
+  addRange(own, t, [from, to], longest) {
+    const bars = this.data.bars[t], cells = this.data.cells[t];
     // Bars do not know their samples: a place has them evenly over its time.
     cells.at ||= new Map(Array.from(cells.place, (p, i) => [p, i]));
     for (let i = firstBarAfter(bars, from); i < bars.n && bars.begin[i] < to; i++) {
@@ -139,13 +162,15 @@ class View {
       // What is inferred is in no count.
       const isCounted = i0 === undefined || cells.count[i0] > 0;
       if (isCounted) own.count[p] += 1;
+      const isIdle = this.isIdle(t, this.data.label[p]);
+      if (isIdle) { own.idle[p] += end - begin; own.idleCount[p] += isCounted ? 1 : 0; }
       const share = i0 !== undefined && cells.time[i0] > 0 ? (end - begin) / cells.time[i0] : 0;
       if (share > 0) {
         own.samples[p] += cells.samples[i0] * share;
         own.standing[p] += cells.standing[i0] * share;
         own.squares[p] += cells.squares[i0] * share;
       }
-      if (isCounted) longest(p, end - begin, begin, t);
+      if (isCounted && (this.idle || !isIdle)) longest(p, end - begin, begin, t);
     }
   }
 
@@ -162,8 +187,8 @@ class View {
   }
 
   // Amounts by function: own and with callees.
-  functions() {
-    const { data } = this, { own, amounts } = this.sums();
+  functions(sums = this.sums()) {
+    const { data } = this, { own, amounts } = sums;
     const rows = data.meta.functions.map((f, index) => ({
       index, f, running: 0, samples: 0, cpu: 0, bytes: 0, blocked: 0, total: 0, totalBlocked: 0, totalCpu: 0, totalBytes: 0,
     }));
@@ -224,7 +249,7 @@ class Colors {
   }
 
   refresh() {
-    Object.assign(this, schemeColors(["back", "panel", "line", "text", "dim", "accent", "select"]));
+    Object.assign(this, schemeColors(["back", "panel", "line", "text", "dim", "accent", "select", "flat", "more", "less"]));
     this.labels.clear();
     const d = this.dark;
     // Order of core::probe::Cause: none, lock, wait, io, net, poll, sleep, join, process, unknown, ipc.

@@ -1,0 +1,41 @@
+// What is shown, as the fragment of the page's address: a link that somebody else opens shows the same.
+
+const LINK_DEFAULTS = { tab: "flame", weight: "wall", inverted: "", idle: "", outer: "", scope: "all", range: "", compare: "", shown: "", search: "", function: "" };
+
+const pairToText = (pair) => (pair ? pair.map((ns) => Math.round(ns)).join("-") : "");
+
+// Two times in ns with time between them, or null.
+function pairOfText(text) {
+  const found = /^(\d{1,16})-(\d{1,16})$/.exec(text);
+  return found && Number(found[1]) < Number(found[2]) ? [Number(found[1]), Number(found[2])] : null;
+}
+
+function linkOf(page) {
+  const { view, timeline } = page, [from, to] = timeline.shown, flag = (is) => (is ? "1" : "");
+  const state = {
+    tab: page.tab, weight: view.weight, inverted: flag(view.inverted), idle: flag(view.idle), outer: flag(view.outer), scope: view.scope,
+    range: pairToText(view.range), compare: pairToText(view.baseline), search: view.search,
+    shown: from <= 0 && to >= timeline.duration ? "" : pairToText(timeline.shown), function: page.tab === "around" && page.around !== null ? String(page.around) : "",
+  };
+  const parts = new URLSearchParams();
+  for (const [key, value] of Object.entries(state)) if (value !== LINK_DEFAULTS[key]) parts.set(key, value);
+  return parts.toString();
+}
+
+// Brings the page to the state of a link. What a link has wrong stays as it was at the start.
+function followLink(page, link) {
+  const state = { ...LINK_DEFAULTS, ...Object.fromEntries(new URLSearchParams(link)) }, { view, timeline, data } = page;
+  const { threads, processes } = data.meta, scope = /^([pt])(\d{1,9})$/.exec(state.scope);
+  const isScope = scope && Number(scope[2]) < (scope[1] === "t" ? threads : processes).length;
+  byId("search").value = state.search;
+  timeline.selected = null;
+  const shown = pairOfText(state.shown);
+  timeline.show(...(shown || [0, timeline.duration]));
+  page.around = /^\d{1,9}$/.test(state.function) && Number(state.function) < data.meta.functions.length ? Number(state.function) : null;
+  page.tab = document.querySelector(`[role="tab"][data-tab="${CSS.escape(state.tab)}"]`) ? state.tab : "flame";
+  view.set({
+    weight: Object.hasOwn(WEIGHTS, state.weight) ? state.weight : "wall", inverted: state.inverted === "1", idle: state.idle === "1", outer: state.outer === "1",
+    scope: isScope ? state.scope : "all", range: pairOfText(state.range), baseline: pairOfText(state.compare), search: state.search,
+  });
+  page.open(page.tab);
+}
