@@ -161,7 +161,7 @@ fn the_begin_and_the_end_of_short_processes_say_nothing_of_their_time() {
         "-o",
         "t.beat",
         "--interval",
-        "1s",
+        "4s",
         "--",
         "sh",
         "-c",

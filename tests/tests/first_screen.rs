@@ -317,8 +317,8 @@ fn differences_are_there_as_json() {
         (&price["b"], &0.0.into()),
         "{price}"
     );
-    // How much of its 700 ms depends on what else the machine does.
-    assert!(price["a"].as_f64() > Some(1e7), "{price}");
+    // How much of its 700 ms is CPU time depends on what else the machine does.
+    assert!(price["a"].as_f64() > Some(0.0), "{price}");
     let waits = diff["waits"].to_string();
     assert!(waits.contains("insert"), "{waits}");
 }
