@@ -9,7 +9,7 @@ use stackbeat_android::backend::{HookBackend, Refusal};
 use stackbeat_android::bionic;
 use stackbeat_core::agent;
 use stackbeat_core::platform;
-use stackbeat_core::shm::layout::{Capacity, ThreadEntry};
+use stackbeat_core::shm::layout::{CLASSES, Capacity, ThreadEntry};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
 use stackbeat_core::shm::throttle::Ticker;
@@ -58,7 +58,7 @@ fn session() -> Mapping {
     control.switch.store(1, Ordering::Relaxed);
     control.depth_limit.store(128, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
-    for class in 0..control.interval_ns.len() {
+    for class in 0..CLASSES {
         control.interval_ns[class].store(1_000_000, Ordering::Relaxed);
         control.interval_cycles[class].store(1_000_000, Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);

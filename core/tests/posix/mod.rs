@@ -15,7 +15,7 @@ use stackbeat_core::clock;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::layout::Capacity;
+use stackbeat_core::shm::layout::{CLASSES, Capacity};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record_format::{Sample, read_sample};
 use stackbeat_core::shm::throttle::Ticker;
@@ -87,7 +87,7 @@ fn session() -> Mapping {
     control.depth_limit.store(128, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
     control.long_wait_cycles.store(1, Ordering::Relaxed);
-    for class in 0..3 {
+    for class in 0..CLASSES {
         control.interval_ns[class].store(1_000, Ordering::Relaxed);
         control.interval_cycles[class].store(1, Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);
