@@ -16,6 +16,8 @@ packages=(
   # exports in pprof's own reader, and Perfetto's trace processor (in a wheel)
   golang-go python3-pip
   procps unzip
+  # ShadowHook's library for Android
+  maven
   # newer versions of Python
   patchelf
   # the examples for CI, read by another program
@@ -27,6 +29,7 @@ for package in "${packages[@]}"; do
     # Present in other packaging on many machines: the program counts.
     nodejs) command -v node >/dev/null && continue ;;
     golang-go) command -v go >/dev/null && continue ;;
+    maven) command -v mvn >/dev/null && continue ;;
     python3-pip) command -v pip >/dev/null && continue ;;
     git | gcc | g++) command -v "$package" >/dev/null && continue ;;
   esac
