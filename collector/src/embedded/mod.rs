@@ -225,8 +225,7 @@ fn run(
     };
     let control = control_thread.and_then(|control| control.run(is_served));
     let drain_thread = drain_thread.run();
-    Server::call(&session.name);
-    for thread in [ticker, saver, control].into_iter().flatten() {
+    for thread in [ticker, saver].into_iter().flatten() {
         thread.join();
     }
     system::look_at_waits(&shared, &mapping_name);
@@ -248,5 +247,11 @@ fn run(
         preloaded: true,
         removes_jit_maps: false,
     };
-    Ok(finisher.finish(drain_thread, ended, &mut |_| {}, &mut || false))
+    let outcome = finisher.finish(drain_thread, ended, &mut |_| {}, &mut || false);
+    // A dump that somebody has asked for just before gets what the last pass gives.
+    Server::call(&session.name);
+    if let Some(control) = control {
+        control.join();
+    }
+    Ok(outcome)
 }

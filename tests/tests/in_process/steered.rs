@@ -54,7 +54,7 @@ fn a_session_inside_is_steered_as_one_outside() {
     let pid = until("the session listens", || {
         status().map(|s| s.program_pid.to_string())
     });
-    let now = || status().expect("the session lives");
+    let now = || until("the session answers", &status);
     assert!(!now().capturing, "it was started disabled");
     assert_eq!(
         now().collector_pid.to_string(),

@@ -12,8 +12,9 @@ mod socket;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::probe::Category;
@@ -232,7 +233,7 @@ impl Session {
             return Err(DumpError::SessionEnded);
         }
         self.shared.order(Order::Freeze(reply));
-        let frozen = frozen.recv().map_err(|_| DumpError::SessionEnded)?;
+        let frozen = self.wait_for(&frozen)?;
         let window = Window {
             output: request.output.clone(),
             overwrite: request.overwrite,
@@ -253,6 +254,23 @@ impl Session {
             covered_ns: written.covered_ns,
             elapsed_ns: self.began.elapsed().as_nanos() as u64,
         })
+    }
+
+    /// Waits for what the drain gives. A session that stops makes one more pass, and none after that.
+    fn wait_for<T>(&self, given: &mpsc::Receiver<T>) -> Result<T, DumpError> {
+        const LOOK: Duration = Duration::from_millis(500);
+        const LOOKS_AFTER_STOP: u32 = 20;
+        let mut looks_after_stop = 0;
+        loop {
+            match given.recv_timeout(LOOK) {
+                Ok(given) => return Ok(given),
+                Err(RecvTimeoutError::Timeout) if !self.shared.stopping() => {}
+                Err(RecvTimeoutError::Timeout) if looks_after_stop < LOOKS_AFTER_STOP => {
+                    looks_after_stop += 1;
+                }
+                Err(_) => return Err(DumpError::SessionEnded),
+            }
+        }
     }
 
     /// Where the session stands.
