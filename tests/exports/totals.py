@@ -24,6 +24,8 @@ from fractions import Fraction
 def folded(path):
     totals = collections.Counter()
     for line in open(path, encoding="utf-8"):
+        if line.startswith("#"):
+            continue
         stack, weight = line.rstrip("\n").rsplit(" ", 1)
         levels = stack.split(";")
         assert len(levels) >= 3, line

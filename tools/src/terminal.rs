@@ -265,7 +265,7 @@ pub(crate) fn unused(folder: &Path, name: &str, extension: &str, replace: bool) 
 /// What is said of an output that would be replaced.
 pub(crate) fn exists_already(output: &Path) -> String {
     format!(
-        "{}: exists already; choose another name with -o, or replace it with --force",
+        "{}: exists already; choose another name, or replace it with --force",
         output.display()
     )
 }

@@ -165,8 +165,21 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     assert_eq!(phases("i", "answer"), 1);
     // One thread started, one end of a thread waited for.
     for arrow in ["thread start", "wakeup"] {
-        assert_eq!((phases("s", arrow), phases("f", arrow)), (1, 1), "{arrow}");
+        let ids = |direction: &str| -> Vec<&Value> {
+            let ends = events
+                .iter()
+                .filter(|e| e["cat"] == arrow && e[direction] == true);
+            ends.map(|e| &e["bind_id"]).collect()
+        };
+        let ids = (ids("flow_out"), ids("flow_in"));
+        assert_eq!((ids.0.len(), &ids.0), (1, &ids.1), "{arrow}");
     }
+    fs::write(at.join("t.json"), chrome.to_string()).expect("writes");
+    let flows = "select count(*) as flows from flow f join slice s on f.slice_out = s.id \
+                 join slice t on f.slice_in = t.id where s.category in ('thread start', 'wakeup') \
+                 and s.category = t.category";
+    let flows = viewers::trace_processor(&at.join("t.json"), &[flows]);
+    assert_eq!(flows[0]["flows"], 2, "{flows:?}");
     let firefox = stackbeat(at, &["export", "t.beat", "--to", "firefox", "-o", "-"]);
     let firefox: Value = serde_json::from_slice(&firefox.stdout).expect("JSON");
     let of_main = &firefox["threads"][0]["markers"];

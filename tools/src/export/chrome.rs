@@ -1,8 +1,8 @@
 //! Chrome's JSON trace events: a begin and an end (`B`, `E`) for each slice, metadata for names,
 //! counters for each process.
 //!
-//! Complete events (`X`) would be shorter, but are only known when a slice is over, and readers nest
-//! those that begin at one moment in the order of the file.
+//! Complete events (`X`) are for what has no length. A slice as one would be shorter, but is only known when it is over,
+//! and readers nest those that begin at one moment in the order of the file.
 
 use std::io::{self, Write};
 
@@ -259,19 +259,25 @@ impl Sink for Writer<'_> {
         Ok(())
     }
 
-    /// Ids of one category are apart from those of others, so these are from the program's flows.
+    /// Each end is a slice without a length that carries the arrow: an arrow that was tied to the slice around it would
+    /// be lost where no slice is, as at the end of a process.
     fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
         self.arrows += 1;
         let id = self.arrows;
-        // The end belongs to the slice around it, the begin does so anyway.
-        for (phase, end) in [("s", &arrow.from), ("f\",\"bp\":\"e", &arrow.to)] {
+        let [from, to] = arrow.texts(trace);
+        for (end, text, direction) in [(&arrow.from, from, "out"), (&arrow.to, to, "in")] {
             let thread = trace.thread(end.thread);
             let (pid, tid) = (trace.process(thread.process).pid, thread.tid);
             self.separator.next(self.out)?;
             write!(
                 self.out,
-                "\n{{\"ph\":\"{phase}\",\"cat\":\"{0}\",\"name\":\"{0}\",\"id\":\"{id:#x}\",\"pid\":{pid},\"tid\":{tid},\"ts\":",
+                "\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":",
                 arrow.kind.category()
+            )?;
+            json_writer::string(self.out, &text)?;
+            write!(
+                self.out,
+                ",\"bind_id\":\"{id:#x}\",\"flow_{direction}\":true,\"pid\":{pid},\"tid\":{tid},\"dur\":0,\"ts\":"
             )?;
             json_writer::micros(self.out, end.time_ns.saturating_sub(self.origin_ns))?;
             self.out.write_all(b"}")?;

@@ -1,6 +1,6 @@
 //! Hands the selected part of a trace to an exporter that can fail.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use anyhow::Result;
@@ -12,6 +12,7 @@ use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1;
 
 use super::arrows::Arrow;
+use super::viewer_ids::Identities;
 use super::{Exported, Selection};
 use crate::scopes::{Asynchronous, Work};
 
@@ -22,16 +23,6 @@ pub(super) trait Sink {
     }
 
     fn segment(&mut self, trace: &Trace, segment: &Segment) -> io::Result<()>;
-
-    fn sample(
-        &mut self,
-        _: &Trace,
-        _: ThreadIndex,
-        _: &SampleRow,
-        _: StackIndex,
-    ) -> io::Result<()> {
-        Ok(())
-    }
 
     /// System calls of a kind and a stack.
     fn system_calls(&mut self, _: &AttributedCalls) {}
@@ -69,6 +60,8 @@ pub(super) fn run(trace: &Trace, selection: &Selection, sink: &mut dyn Sink) -> 
         exported: Exported::default(),
         asynchronous: Asynchronous::default(),
         counters: HashMap::new(),
+        identities: Identities::new(trace),
+        known: HashSet::new(),
         result: Ok(()),
     };
     trace.visit(&mut feed)?;
@@ -94,6 +87,9 @@ struct Feed<'a> {
     asynchronous: Asynchronous,
     /// Of processes that end: by process, name and unit the latest value and its time.
     counters: HashMap<(ProcessIndex, String, String), (u64, i64)>,
+    /// A process that executes another program keeps its main thread.
+    identities: Identities,
+    known: HashSet<ThreadIndex>,
     result: io::Result<()>,
 }
 
@@ -122,7 +118,9 @@ impl Feed<'_> {
 impl Visitor for Feed<'_> {
     fn thread_begin(&mut self, trace: &Trace, thread: ThreadIndex) {
         if self.result.is_ok() && self.selection.has_thread(thread) {
-            self.exported.threads += 1;
+            if self.known.insert(self.identities.thread(thread)) {
+                self.exported.threads += 1;
+            }
             self.result = self.sink.thread_begin(trace, thread);
             let Thread {
                 creator, start_ns, ..
@@ -149,13 +147,12 @@ impl Visitor for Feed<'_> {
         }
     }
 
-    fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {
+    fn sample(&mut self, _: &Trace, thread: ThreadIndex, row: &SampleRow, _: StackIndex) {
         if self.result.is_ok()
             && self.selection.has_thread(thread)
             && self.selection.has_time(row.time_ns)
         {
             self.exported.samples += 1;
-            self.result = self.sink.sample(trace, thread, row, stack);
         }
     }
 

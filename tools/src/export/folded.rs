@@ -8,6 +8,7 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, Trace};
 
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::losses;
 use super::profile::{Entry, Profile};
 use super::{Exported, Options, Selection};
 use crate::terminal::clean;
@@ -21,6 +22,10 @@ pub(super) fn write(
     let profile = Profile::collect(trace, selection)?;
     for (line, weight) in lines(trace, &profile, options) {
         writeln!(out, "{line} {weight}")?;
+    }
+    // At the end, and without a number there: readers skip what is no stack, and know the format by the first line.
+    for line in losses::lines(trace) {
+        writeln!(out, "# incomplete: {}.", clean(&line))?;
     }
     Ok(profile.exported)
 }

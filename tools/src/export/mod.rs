@@ -13,6 +13,7 @@ mod feed;
 mod firefox;
 mod folded;
 mod json_writer;
+mod losses;
 mod nesting;
 mod perfetto;
 mod pprof;

@@ -13,6 +13,7 @@ use stackbeat_model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace}
 use stackbeat_proto::pprof as pb;
 
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
+use super::losses;
 use super::profile::{Entry, Profile};
 use super::{Exported, Options, Selection, Weight};
 
@@ -364,6 +365,10 @@ impl<'a> Builder<'a> {
         let title = export_names::title(self.trace, options);
         let comment = self.string(&title);
         self.profile.comment.push(comment);
+        for line in losses::lines(self.trace) {
+            let comment = self.string(&format!("incomplete: {line}"));
+            self.profile.comment.push(comment);
+        }
         self.profile
     }
 }

@@ -9,6 +9,7 @@ use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex, Trace};
 
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::json_writer::{self, Separator};
+use super::losses;
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::profile::Profile;
 use super::spool::Spool;
@@ -26,7 +27,8 @@ pub(super) fn write(
         out,
         r#"{{"$schema":"{SCHEMA}","exporter":"stackbeat","name":"#
     )?;
-    json_writer::string(out, &export_names::title(trace, options))?;
+    let title = export_names::title(trace, options) + &losses::suffix(trace);
+    json_writer::string(out, &title)?;
     out.write_all(br#","profiles":["#)?;
     let mut frames = Frames::new(trace);
     let (exported, busiest) = match options.weight {

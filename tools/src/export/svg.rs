@@ -17,6 +17,7 @@ use stackbeat_symbolize::short_names::fit;
 
 use super::export_names::{self, Names};
 use super::folded::path_of;
+use super::losses;
 use super::profile::Profile;
 use super::{Exported, Options, Selection, Weight};
 use crate::render::html::NAMES_SCRIPT;
@@ -225,10 +226,11 @@ g.f.match rect {{ fill: #d642e8; }}
     out.write_all(in_markup(&shortened(&export_names::title(trace, options), 110)).as_bytes())?;
     write!(out, r#"</text><text id="sub" x="{PAD}" y="42">"#)?;
     let what = format!(
-        "{}: {}, {}",
+        "{}: {}, {}{}",
         options.weight.name(),
         options.weight.description(),
-        amount(options.weight.metric(), total)
+        amount(options.weight.metric(), total),
+        losses::suffix(trace)
     );
     out.write_all(in_markup(&what).as_bytes())?;
     write!(

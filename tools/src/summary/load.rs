@@ -305,7 +305,7 @@ pub(crate) fn recording(trace: &Trace) -> Recording {
 }
 
 /// How complete a trace is, in words: `complete`, `complete but for` what is missing, or what else it is.
-fn state(trace: &Trace) -> String {
+pub(crate) fn state(trace: &Trace) -> String {
     let missing = missing(trace);
     let but_for = |state: &str| match missing.is_empty() {
         true => state.to_owned(),

@@ -4,34 +4,28 @@
 use std::collections::HashMap;
 use std::io;
 
-use stackbeat_core::probe::Cause;
-use stackbeat_model::call_tree::Leaf;
-use stackbeat_model::{FrameIndex, ProbeId, StackIndex, ThreadIndex, Trace};
-use stackbeat_proto::columns::SampleRow;
+use stackbeat_model::{FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
 use super::super::export_names::{self, Names};
 use super::packet_bytes::Message;
 use super::packets::{self, Packets, Seen, Sequence};
 
-/// Ids of leaf frames and their names stand above all those of frames and functions.
-const LEAF_BASE: u64 = 1 << 32;
 /// `TracePacket.perf_sample`.
 const PERF_SAMPLE: u32 = 66;
-/// The mapping of code outside any module, and of leaves; Perfetto wants one for every frame.
+/// The mapping of code outside any module; Perfetto wants one for every frame.
 const NO_MODULE: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Callstacks {
-    /// Ids of stacks without and with a leaf, 0 for none yet, and how many there are.
-    plain: Vec<u32>,
-    with_leaf: HashMap<(StackIndex, Leaf), u32>,
-    known: u32,
+    known_stacks: Vec<bool>,
+    interval_ns: u64,
+    /// Running time since a thread's last sample.
+    ran_ns: Vec<u64>,
     common: Vec<u8>,
     sample: Message,
     frames: Seen,
     functions: Seen,
-    leaves: Seen,
     /// Mapping id and bias by module path and range.
     modules: HashMap<String, Vec<(u64, u64, u64, u64)>>,
     path: Vec<FrameIndex>,
@@ -41,14 +35,13 @@ pub(super) struct Callstacks {
 impl Callstacks {
     pub(super) fn new(trace: &Trace) -> Callstacks {
         Callstacks {
-            plain: vec![0; trace.stack_count() as usize],
-            with_leaf: HashMap::new(),
-            known: 0,
+            known_stacks: vec![false; trace.stack_count() as usize],
+            interval_ns: trace.config().interval_ns.max(1),
+            ran_ns: Vec::new(),
             common: Sequence::SAMPLES.common_fields(),
             sample: Message::new(),
             frames: Seen::default(),
             functions: Seen::default(),
-            leaves: Seen::default(),
             modules: HashMap::new(),
             path: Vec::new(),
             samples: 0,
@@ -57,7 +50,6 @@ impl Callstacks {
 
     /// Opens the sequence and describes the modules.
     pub(super) fn begin(&mut self, trace: &Trace, packets: &mut Packets<'_>) -> io::Result<()> {
-        let interval_ns = trace.config().interval_ns;
         let mut interned = pb::InternedData::default();
         // Id 1 is the name and build id of what is in no module.
         let text = |iid: u64, str: &[u8]| pb::InternedString {
@@ -103,7 +95,7 @@ impl Callstacks {
                 timestamp_clock_id: Some(packets::CLOCK_MONOTONIC),
                 perf_sample_defaults: Some(pb::PerfSampleDefaults {
                     timebase: Some(pb::perf_sample_defaults::Timebase {
-                        frequency: Some(1_000_000_000 / interval_ns.max(1)),
+                        frequency: Some(1_000_000_000 / self.interval_ns),
                         name: Some("stackbeat samples".to_owned()),
                     }),
                 }),
@@ -114,43 +106,62 @@ impl Callstacks {
         })
     }
 
-    pub(super) fn sample(
+    /// Samples of a segment's running time: one for each interval that a thread ran, with the stack that it then had.
+    /// Perfetto's flame graph counts samples, so shares are those of the running time. Samples as they were recorded would
+    /// not do: a wait has one, whether it is long or short, and the time between two differs.
+    pub(super) fn segment(
+        &mut self,
+        trace: &Trace,
+        names: &Names,
+        segment: &Segment,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        if segment.kind != SegmentKind::Running {
+            return Ok(());
+        }
+        let index = segment.thread.0 as usize;
+        if self.ran_ns.len() <= index {
+            // Half an interval: what is left of one is rounded.
+            self.ran_ns.resize(index + 1, self.interval_ns / 2);
+        }
+        let running_ns = segment.running_ns();
+        let before_ns = self.ran_ns[index];
+        let after_ns = before_ns + running_ns;
+        self.ran_ns[index] = after_ns % self.interval_ns;
+        if segment.stack == StackIndex::NONE {
+            return Ok(());
+        }
+        for number in 1..=after_ns / self.interval_ns {
+            let ran_ns = number * self.interval_ns - before_ns;
+            let length_ns = segment.end_ns - segment.begin_ns;
+            let at_ns = u128::from(length_ns) * u128::from(ran_ns) / u128::from(running_ns.max(1));
+            let time_ns = segment.begin_ns + (at_ns as u64).min(length_ns);
+            self.sample(
+                trace,
+                names,
+                segment.thread,
+                time_ns,
+                segment.stack,
+                packets,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn sample(
         &mut self,
         trace: &Trace,
         names: &Names,
         thread: ThreadIndex,
-        row: &SampleRow,
+        time_ns: u64,
         stack: StackIndex,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        let probe = ProbeId(row.probe);
-        if probe.is_sampled_event() {
-            // These stand for allocations; the samples here stand for time.
-            return Ok(());
-        }
-        let leaf = if row.duration_ns > 0 && probe.cause() != Cause::None {
-            Leaf::Blocking(probe)
-        } else {
-            Leaf::Code
-        };
-        if stack == StackIndex::NONE && leaf == Leaf::Code {
-            return Ok(());
-        }
         self.samples += 1;
-        let mut interned = None;
-        let next = self.known + 1;
-        let slot = match leaf {
-            Leaf::Code => &mut self.plain[stack.0 as usize],
-            leaf => self.with_leaf.entry((stack, leaf)).or_insert(0),
-        };
-        if *slot == 0 {
-            *slot = next;
-        }
-        let callstack = u64::from(*slot);
-        if *slot == next {
-            self.known = next;
-            interned = Some(self.intern(trace, names, stack, leaf, callstack));
-        }
+        let slot = &mut self.known_stacks[stack.0 as usize];
+        let is_known = std::mem::replace(slot, true);
+        let callstack = u64::from(stack.0) + 1;
+        let interned = (!is_known).then(|| self.intern(trace, names, stack, callstack));
         let metadata = trace.thread(thread);
         let sample = &mut self.sample;
         sample.clear();
@@ -164,13 +175,7 @@ impl Callstacks {
         ] {
             sample.number(field, value);
         }
-        packets.write_payload(
-            &self.common,
-            row.time_ns,
-            PERF_SAMPLE,
-            sample.bytes(),
-            interned,
-        )
+        packets.write_payload(&self.common, time_ns, PERF_SAMPLE, sample.bytes(), interned)
     }
 
     fn intern(
@@ -178,13 +183,12 @@ impl Callstacks {
         trace: &Trace,
         names: &Names,
         stack: StackIndex,
-        leaf: Leaf,
         callstack: u64,
     ) -> pb::InternedData {
         let mut interned = pb::InternedData::default();
         let mut path = std::mem::take(&mut self.path);
         names.frames_into(trace, stack, &mut path);
-        let mut frame_ids = Vec::with_capacity(path.len() + 1);
+        let mut frame_ids = Vec::with_capacity(path.len());
         for index in &path {
             let iid = u64::from(index.0) + 1;
             frame_ids.push(iid);
@@ -193,24 +197,6 @@ impl Callstacks {
             }
         }
         self.path = path;
-        if let Leaf::Blocking(probe) = leaf {
-            let iid = LEAF_BASE + u64::from(probe.0);
-            frame_ids.push(iid);
-            if self.leaves.insert(probe.0 as usize) {
-                interned.function_names.push(pb::InternedString {
-                    iid: Some(iid),
-                    str: Some(names.blocking(probe).as_bytes().to_vec()),
-                });
-                interned.frames.push(pb::Frame {
-                    iid: Some(iid),
-                    function_name_id: Some(iid),
-                    mapping_id: Some(NO_MODULE),
-                    // Frames are told apart by it.
-                    rel_pc: Some(u64::from(probe.0)),
-                    ..pb::Frame::default()
-                });
-            }
-        }
         interned.callstacks.push(pb::Callstack {
             iid: Some(callstack),
             frame_ids,

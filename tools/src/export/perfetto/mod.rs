@@ -22,8 +22,7 @@ mod slices;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use stackbeat_model::{Counter, ProcessIndex, Segment, StackIndex, ThreadIndex, Trace};
-use stackbeat_proto::columns::SampleRow;
+use stackbeat_model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
@@ -234,18 +233,9 @@ impl Sink for Exporter<'_> {
         let mut track = self.track(trace, segment.thread)?;
         self.slices += track.advance(trace, self.names, segment, &mut self.packets)?;
         self.threads[segment.thread.0 as usize] = Some(track);
-        self.meter(trace, |meters, emit| meters.add(trace, segment, emit))
-    }
-
-    fn sample(
-        &mut self,
-        trace: &Trace,
-        thread: ThreadIndex,
-        row: &SampleRow,
-        stack: StackIndex,
-    ) -> io::Result<()> {
         self.callstacks
-            .sample(trace, self.names, thread, row, stack, &mut self.packets)
+            .segment(trace, self.names, segment, &mut self.packets)?;
+        self.meter(trace, |meters, emit| meters.add(trace, segment, emit))
     }
 
     fn event(

@@ -6,7 +6,7 @@ use stackbeat_model::{ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
-use super::super::export_names;
+use super::super::{export_names, losses};
 use super::packets::{self, Packets, Sequence, Uuids};
 
 /// Describes the track and says what was recorded.
@@ -64,15 +64,7 @@ pub(super) fn begin(
 pub(super) fn drops(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
     // The recording itself may end later, when the collector has named all functions.
     let end_ns = trace.threads().iter().map(|t| t.end_ns).max().unwrap_or(0);
-    let mut by_cause: Vec<(String, u64)> = Vec::new();
-    for dropped in trace.drops() {
-        let cause = dropped.name();
-        match by_cause.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, count)) => *count = count.saturating_add(dropped.count),
-            None => by_cause.push((cause, dropped.count)),
-        }
-    }
-    for (cause, count) in by_cause {
+    for (cause, count) in losses::by_cause(trace) {
         let name = format!("loss: {cause}");
         let annotations = vec![annotation("count", Some(count as i64), None)];
         instant(packets, uuids.session(), end_ns, &name, "loss", annotations)?;
