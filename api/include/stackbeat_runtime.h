@@ -116,7 +116,10 @@ enum {
     STACKBEAT_GC_WAIT = 156,
     STACKBEAT_SAFEPOINT = 157,
     STACKBEAT_NATIVE_CALL = 158,
-    STACKBEAT_BINDER_TRANSACT = 159
+    STACKBEAT_BINDER_TRANSACT = 159,
+    STACKBEAT_OBJECT_ALLOCATION = 160,
+    STACKBEAT_GC_END = 161,
+    STACKBEAT_CLASS_LOAD = 162
 };
 
 struct stackbeat_runtime {
@@ -138,6 +141,7 @@ struct stackbeat_runtime {
     int (*read)(void *search, uint64_t address, void *to, size_t bytes);
     /* `anchor`: an address in the native frame of this call of the interpreter. */
     int (*begin_run)(void *search, uint64_t anchor);
+    /* `method` 0: it is not known which. */
     int (*add_frame)(void *search, uint32_t method, uint32_t position);
 
     /* Something was done that does not wait: a sample may be taken. (signal-safe) */
@@ -150,6 +154,15 @@ struct stackbeat_runtime {
     /* The calling thread is about to wake up to `count` threads that wait for `object`, and has done so. */
     void (*begin_wake)(struct stackbeat_wake *wake, uint64_t object, uint32_t count);
     void (*end_wake)(struct stackbeat_wake *wake, uint32_t probe, uint64_t object);
+
+    /* The calling thread has made an object of so many bytes. All are counted, some are captured. Look at `bytes` above before
+       the call: older agents do not have it. (signal-safe) */
+    void (*allocated)(uint64_t bytes);
+
+    /* In `find`, with its `search`: a frame of the native stack, counted from the innermost one: where it is, and its stack
+       pointer. An interpreter that keeps its frames there finds them so; the stack pointer is their anchor. 0: there are no
+       more, or older ones are not known. As above: older agents do not have it. */
+    int (*native_frame)(void *search, uint32_t index, uint64_t *pc, uint64_t *sp);
 };
 
 /* The agent's table; NULL: the process has no agent, or one that does not know this version. Not signal-safe. */

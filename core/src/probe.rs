@@ -324,6 +324,11 @@ probes! {
     /// A call of managed code into native code.
     NativeCall = 158, "native call", Runtime, None;
     BinderTransact = 159, "binder transact", Runtime, Binder;
+    /// An object of managed code.
+    ObjectAllocation = 160, "object allocation", Runtime, None;
+    /// A collection has ended that threads may wait for.
+    GcEnd = 161, "gc end", Runtime, None;
+    ClassLoad = 162, "class load", Runtime, None;
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ struct Table {
     end_wait: unsafe extern "C" fn(*mut Opaque<WAIT_WORDS>, i64),
     begin_wake: unsafe extern "C" fn(*mut Opaque<WAKE_WORDS>, u64, u32),
     end_wake: unsafe extern "C" fn(*mut Opaque<WAKE_WORDS>, u32, u64),
+    allocated: extern "C" fn(u64),
+    native_frame: unsafe extern "C" fn(*mut c_void, u32, *mut u64, *mut u64) -> c_int,
 }
 
 static TABLE: Table = Table {
@@ -55,6 +57,8 @@ static TABLE: Table = Table {
     end_wait,
     begin_wake,
     end_wake,
+    allocated,
+    native_frame,
 };
 
 /// The table of a version; null: it is not known here.
@@ -296,9 +300,34 @@ fn probe(number: u32) -> Option<Probe> {
     probe.filter(|probe| probe.category() == Category::Runtime)
 }
 
+unsafe extern "C" fn native_frame(
+    at: *mut c_void,
+    index: u32,
+    pc: *mut u64,
+    sp: *mut u64,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe {
+        match search(at).native_frame(index as usize) {
+            Some(frame) => {
+                [*pc, *sp] = frame;
+                1
+            }
+            None => 0,
+        }
+    }
+}
+
 extern "C" fn hit(number: u32, argument: u64) {
     if let Some(probe) = probe(number) {
         agent::hit(probe, argument);
+    }
+}
+
+extern "C" fn allocated(bytes: u64) {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if !agent::allocated_quietly(bytes) {
+        agent::allocated(Probe::ObjectAllocation, bytes);
     }
 }
 

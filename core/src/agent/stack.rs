@@ -134,13 +134,15 @@ fn walk(
         return (end, Found::cut_at(0));
     };
     let stack = scratch.walker.stack_mut();
-    let addresses = stack.frames().iter().map(|frame| frame.pc);
+    let frames = stack.frames();
+    let native = |index: usize| {
+        let frame = frames.get(frames.len().checked_sub(index + 1)?)?;
+        Some([frame.pc, frame.sp])
+    };
     let (blocked, sp) = (scratch.program_mask, scratch.program_registers.sp);
     // A mapping is never dropped, so its place is its own.
     let session = (core::ptr::from_ref(mapping).addr() >> 4) as u32;
-    let (managed, mut managed_found) = scratch
-        .managed
-        .find(mapping, addresses, session, blocked, sp);
+    let (managed, mut managed_found) = scratch.managed.find(mapping, &native, session, blocked, sp);
     let mut kept = if nodes_are_good { stack.kept() } else { 0 };
     // Managed frames change without a change of the native stack below them.
     let first_managed = match managed {

@@ -67,11 +67,15 @@ pub(super) fn with_code_at(address: u64) -> u32 {
         .fold(0, |bits, (bit, _)| bits | bit)
 }
 
+/// The native frames of a stack, leaf first: pc and stack pointer of one of them.
+pub type NativeFrames<'a> = &'a dyn Fn(usize) -> Option<[u64; 2]>;
+
 /// Finds the frames of these sources, whose methods get numbers of the session's table.
 pub(super) fn find(
     wanted: u32,
     session: u32,
     methods: &Methods,
+    native: NativeFrames,
     memory: &mut Own,
     frames: &mut Frames,
     found: &mut Found,
@@ -83,6 +87,7 @@ pub(super) fn find(
             frames,
             session,
             methods,
+            native,
             found,
         };
         // SAFETY: by the source's contract.
@@ -94,12 +99,13 @@ pub(super) fn find(
 }
 
 /// One search of a source.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "it has a function")]
 pub struct Search<'a, 'm, 'o> {
     memory: &'a mut Own<'o>,
     frames: &'a mut Frames,
     session: u32,
     methods: &'a Methods<'m>,
+    native: NativeFrames<'a>,
     found: &'a mut Found,
 }
 
@@ -107,6 +113,11 @@ impl Search<'_, '_, '_> {
     /// Fills the buffer from an address. False: some of it cannot be read.
     pub fn read(&mut self, address: u64, buffer: &mut [u8]) -> bool {
         self.memory.bytes(address, buffer)
+    }
+
+    /// Pc and stack pointer of a native frame, counted from the leaf. `None`: there are no more.
+    pub fn native_frame(&self, index: usize) -> Option<[u64; 2]> {
+        (self.native)(index)
     }
 
     /// Begins the run of the next outer call of the interpreter, which has something on the native stack at this address.
@@ -117,9 +128,12 @@ impl Search<'_, '_, '_> {
         has_room
     }
 
-    /// Adds the next outer frame to the last run, of a method with this own number. False: there is no run, or no room.
+    /// Adds the next outer frame to the last run, of a method with this own number; 0: not known. False: there is no run, or no room.
     pub fn add(&mut self, own: u32, position: u32) -> bool {
-        let method = self.found.number(self.session, self.methods, own);
+        let method = match own {
+            0 => 0,
+            own => self.found.number(self.session, self.methods, own),
+        };
         let has_room = self.frames.push(Frame { method, position });
         self.found.is_truncated |= !has_room;
         has_room

@@ -25,6 +25,7 @@ pub mod own_methods;
 use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
 use crate::shm::methods::{Methods, managed_address};
+use frame_sources::NativeFrames;
 
 /// Most managed frames of one stack; outer ones beyond that are left out.
 const MOST_FRAMES: usize = 1024;
@@ -235,13 +236,13 @@ impl Thread {
     }
 
     /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the table of
-    /// `mapping`, which is that of this session of the process; `addresses` are those of the native stack, `blocked` the signals that the program blocks, and `sp` is where its
+    /// `mapping`, which is that of this session of the process; `native` are the frames of the native stack, `blocked` the signals that the program blocks, and `sp` is where its
     /// stack pointer stands.
     #[inline]
     pub fn find(
         &mut self,
         mapping: &Mapping,
-        addresses: impl Iterator<Item = u64>,
+        native: NativeFrames,
         session: u32,
         blocked: u64,
         sp: u64,
@@ -249,17 +250,25 @@ impl Thread {
         if cpython::runtime().is_none() && !frame_sources::has_some() {
             return (None, Found::default());
         }
+        let addresses = (0..).map_while(native).map(|[pc, _]| pc);
         let wanted = Wanted::by(session, addresses);
         if wanted.is_empty() {
             return (None, Found::default());
         }
-        let found = self.find_in(&wanted, mapping, blocked, sp);
+        let found = self.find_in(&wanted, mapping, native, blocked, sp);
         ((!self.frames.is_empty()).then_some(&self.frames), found)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_in(&mut self, wanted: &Wanted, mapping: &Mapping, blocked: u64, sp: u64) -> Found {
+    fn find_in(
+        &mut self,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        native: NativeFrames,
+        blocked: u64,
+        sp: u64,
+    ) -> Found {
         self.frames.clear();
         self.copied.forget();
         // Without room for it, methods get no number, and that is counted.
@@ -278,6 +287,7 @@ impl Thread {
             wanted.sources,
             wanted.session,
             methods,
+            native,
             &mut memory,
             &mut self.frames,
             &mut found,
