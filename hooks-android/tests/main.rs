@@ -7,3 +7,4 @@ mod dobby;
 mod library;
 #[cfg(target_arch = "x86_64")]
 mod shadowhook;
+mod versions;

@@ -1,1 +1,38 @@
-//! ART: its symbols by version, walks of Java stacks, and the hooks in its locks, waits, allocator and collector.
+//! ART: its symbols by version, walks of Java stacks, and the hooks in its locks, waits, allocator and
+//! collector.
+//!
+//! It joins the process' agent by the table of `stackbeat_runtime.h` and has none of its own.
+//!
+//! - `symbols`: where libart's functions are, from its ELF
+//! - `versions`: which functions there are, by Android's version
+//! - `library`: the ART of this process
+//! - `threads`: what is kept for a thread
+//! - `agent`: the agent's table
+//! - `walk`: a walk by ART's own StackVisitor, in the hooks below
+//! - `chain`: the interpreter's frames, read without a call of ART, in any capture
+//! - `nterp`: the frames of that interpreter on the native stack
+//! - `methods`: ART's methods and the agent's numbers for them
+//! - `frames`: puts these together when the agent asks for a thread's frames
+//! - `hooks`: what is hooked
+//! - `heap`: allocations
+//! - `monitors`: whose a monitor is, and its number
+//! - `place`: puts hooks in their places
+//! - `suspend`: suspensions of single threads
+//! - `start`: where it begins and ends
+
+mod agent;
+mod chain;
+mod frames;
+mod heap;
+mod hooks;
+pub mod library;
+mod methods;
+mod monitors;
+mod nterp;
+mod place;
+mod start;
+mod suspend;
+pub mod symbols;
+mod threads;
+pub mod versions;
+mod walk;

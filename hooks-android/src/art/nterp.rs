@@ -1,0 +1,53 @@
+//! Frames of nterp, the interpreter whose frames lie on the native stack as those of compiled code do: the
+//! method is the word at the frame's stack pointer (runtime/interpreter/mterp, `ExecuteNterpImpl`; from
+//! Android 11 on). So where the native walk comes through its code, its methods are known without a call of
+//! ART, also in signal handlers. At which instruction they are is not.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::agent::Search;
+use super::chain::NO_DEX_PC;
+use super::library::Art;
+use super::methods::{self, Known};
+use super::versions::Function;
+use super::walk::{Frames, JavaFrame};
+
+/// 256 instructions of 128 bytes, and what they have in common before and behind them. Where this is too
+/// much, a word that is no method is none of the known ones.
+const CODE_BYTES: u64 = (256 * 128) + (16 << 10);
+
+static CODE: AtomicU64 = AtomicU64::new(0);
+
+/// Looks where its code is, if this ART has it.
+pub(crate) fn begin(art: &Art) {
+    if let Some(entry) = art.address(Function::NterpEntry) {
+        // SAFETY: a function without arguments that gives an address.
+        let entry: extern "C" fn() -> *const c_void = unsafe { core::mem::transmute(entry) };
+        CODE.store(entry().addr() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Adds its frames on the native stack, leaf first. A word that is no known method is one that is not known.
+pub(crate) fn read(search: &Search, frames: &mut Frames) {
+    let code = CODE.load(Ordering::Relaxed);
+    if code == 0 {
+        return;
+    }
+    for [pc, at] in (0..).map_while(|index| search.native_frame(index)) {
+        if pc.wrapping_sub(code) >= CODE_BYTES {
+            continue;
+        }
+        let method = search.words(at).map(|[method]| method);
+        let is_known = |method: &u64| matches!(methods::known(*method), Known::Number(_));
+        let method = method.filter(is_known).unwrap_or(0);
+        let frame = JavaFrame {
+            method,
+            dex_pc: NO_DEX_PC,
+            at,
+        };
+        if !frames.push(frame) {
+            return;
+        }
+    }
+}
