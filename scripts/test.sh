@@ -57,6 +57,7 @@ finish() {
 
 run "packages that tests need" scripts/install-test-packages.sh
 [[ $mode == unit ]] || run "versions of Python" scripts/install-pythons.sh target/pythons
+[[ $mode == unit ]] || run "ART" scripts/install-art.sh target/art
 [[ $mode == unit ]] || run "tools for Mach-O" scripts/install-apple-tools.sh target/apple-tools
 run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
 # Recordings wait for half of their time, and these compute.

@@ -1,0 +1,3 @@
+package dalvik.annotation.optimization;
+
+public @interface NeverInline {}
