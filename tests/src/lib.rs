@@ -40,7 +40,7 @@ pub fn example(name: &str) -> PathBuf {
 
 /// The program at `path`, built by these arguments of cargo. Tests of the whole workspace have built it, with other
 /// features of dependencies: whoever runs those sets `STACKBEAT_TESTS_BUILT`, and nothing is built twice.
-fn built(path: PathBuf, what: &[&str]) -> PathBuf {
+pub fn built(path: PathBuf, what: &[&str]) -> PathBuf {
     if std::env::var_os("STACKBEAT_TESTS_BUILT").is_none() {
         build(what);
     }

@@ -1,0 +1,401 @@
+//! Android's hooks on real ARTs in Linux processes (scripts/install-art.sh): what the Java program says it
+//! did, and what the trace says.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+use stackbeat_core::probe::Probe;
+use stackbeat_proto::columns::SampleRow;
+use stackbeat_proto::v1::NodeKind;
+use stackbeat_tests::plain_reader::{Frame, Trace};
+use stackbeat_tests::tool::{command_in, text};
+use stackbeat_tests::{built, scratch, target_folder, workspace};
+
+/// The folder that has the ARTs.
+fn folder() -> PathBuf {
+    workspace().join("target/art")
+}
+
+/// The versions that are there.
+fn versions() -> Vec<u8> {
+    let is_there = |version: &u8| folder().join(format!("{version}/run-art")).is_file();
+    let found: Vec<u8> = [11, 14].into_iter().filter(is_there).collect();
+    if found.is_empty() {
+        eprintln!("skipped: no ART is here, scripts/install-art.sh target/art gets them");
+    }
+    found
+}
+
+/// The hooks, built by cargo, which builds no such library for tests by itself.
+fn hooks() -> &'static Path {
+    static HOOKS: OnceLock<PathBuf> = OnceLock::new();
+    HOOKS.get_or_init(|| {
+        built(
+            target_folder().join("libstackbeat_android.so"),
+            &["--package", "stackbeat-hooks-android"],
+        )
+    })
+}
+
+/// The Java program, as dex.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let scratch = scratch();
+        let jar = scratch.path().join("program.jar");
+        let source = workspace().join("tests/tests/art/Program.java");
+        let output = Command::new(folder().join("dex-it"))
+            .args([&jar, &source])
+            .output()
+            .expect("dex-it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (scratch, jar)
+    });
+    program
+}
+
+/// One recording of the program.
+struct Recorded {
+    /// What it said, a line each.
+    said: Vec<String>,
+    trace: Trace,
+    /// What the hooks said of themselves: the last word of each line by the others.
+    status: BTreeMap<String, u64>,
+}
+
+fn record(version: u8, options: &[&str], arguments: &[&str]) -> Recorded {
+    record_with(version, options, arguments, &[])
+}
+
+fn record_with(version: u8, options: &[&str], arguments: &[&str], variables: &[&str]) -> Recorded {
+    // Times are compared, so no two run at once.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
+    let scratch = scratch();
+    let mut command = command_in(scratch.path(), &["record", "-q", "-f", "-o", "t.beat"]);
+    let log = scratch.path().join("status");
+    let output = command
+        .args(options)
+        .arg("--")
+        .arg(folder().join(format!("{version}/run-art")))
+        .arg(program())
+        .arg("Program")
+        .args(arguments)
+        .env("ART_AGENT", hooks())
+        .env("ART_AGENT_LOG", &log)
+        .env("ART_AGENT_CHECK", "1")
+        .envs(variables.iter().map(|name| (name, "1")))
+        .output()
+        .expect("stackbeat runs");
+    assert!(output.status.success(), "ART {version}: {output:?}");
+    let status = std::fs::read_to_string(&log).expect("the hooks say what they did");
+    let status = status.lines().filter_map(|line| {
+        let (what, count) = line.rsplit_once(' ')?;
+        Some((what.to_owned(), count.parse().ok()?))
+    });
+    let recorded = Recorded {
+        said: text(&output.stdout).lines().map(str::to_owned).collect(),
+        trace: Trace::read(&scratch.path().join("t.beat")),
+        status: status.collect(),
+    };
+    // In each of them: walks are what is read without ART, and nothing of a hook is left in the code.
+    assert_eq!(recorded.status("different"), 0, "ART {version}");
+    assert_eq!(recorded.status("restored"), 1, "ART {version}");
+    assert_eq!(recorded.trace.lost_records(), 0, "ART {version}");
+    recorded
+}
+
+impl Recorded {
+    /// The tid of the thread with this name.
+    fn tid(&self, name: &str) -> u32 {
+        let threads = self.trace.threads.values();
+        let found: Vec<u32> = threads.filter(|t| t.name == name).map(|t| t.tid).collect();
+        assert_eq!(found.len(), 1, "threads {name}");
+        found[0]
+    }
+
+    /// The samples of a probe in a thread.
+    fn rows(&self, name: &str, probe: Probe) -> Vec<&SampleRow> {
+        let tid = self.tid(name);
+        let rows = self.trace.all_samples();
+        rows.filter(|(thread, row)| {
+            row.probe == probe as u8 && self.trace.threads.get(thread).is_some_and(|t| t.tid == tid)
+        })
+        .map(|(_, row)| row)
+        .collect()
+    }
+
+    /// The durations that the program says of one kind, ns.
+    fn durations(&self, what: &str) -> Vec<u64> {
+        let said = self.said.iter().filter(|line| line.starts_with(what));
+        said.map(|line| line.rsplit(' ').next().and_then(|ns| ns.parse().ok()))
+            .collect::<Option<_>>()
+            .expect("numbers")
+    }
+
+    fn status(&self, what: &str) -> u64 {
+        *self
+            .status
+            .get(what)
+            .unwrap_or_else(|| panic!("{what} in {:?}", self.status))
+    }
+}
+
+fn is_java(frame: &Frame) -> bool {
+    matches!(
+        frame.kind,
+        NodeKind::Managed | NodeKind::ManagedInlined | NodeKind::ManagedInterpreted
+    )
+}
+
+/// Waits of one thread that another one ends, each as long as the program says, with who ended it.
+fn assert_waits(recorded: &Recorded, what: &str, waits: (&str, Probe), ended_by: &str) {
+    // Some begin when what they wait for is over.
+    let mut said = recorded.durations(what);
+    said.retain(|ns| *ns >= 3_500_000);
+    assert!(said.len() >= 40, "{said:?}");
+    let rows: Vec<&SampleRow> = recorded
+        .rows(waits.0, waits.1)
+        .into_iter()
+        .filter(|row| row.duration_ns >= 3_000_000)
+        .collect();
+    let mut rest = rows.iter();
+    let close = said.iter().filter(|said| {
+        let is_close =
+            |row: &SampleRow| (row.duration_ns..row.duration_ns + 1_000_000).contains(said);
+        // Rows of waits that the program counts as shorter ones are passed over.
+        let mut ahead = rest.clone();
+        let found = ahead.by_ref().take(3).any(|row| is_close(row));
+        if found {
+            rest = ahead;
+        }
+        found
+    });
+    let close = close.count();
+    assert!(
+        close * 100 >= said.len() * 95,
+        "{what}: {close} of {said:?}: {rows:?}"
+    );
+    let waker = recorded.tid(ended_by);
+    let known = rows
+        .iter()
+        .filter(|row| row.waker_tid == Some(waker))
+        .count();
+    assert!(
+        known * 100 >= rows.len() * 95,
+        "{what}: {known} of {} wakers: {:?}",
+        rows.len(),
+        rows.iter().map(|row| row.waker_tid).collect::<Vec<_>>()
+    );
+    let in_java = rows.iter().filter(|row| {
+        let frames = recorded.trace.frames(row.node);
+        frames
+            .iter()
+            .any(|frame| is_java(frame) && frame.name.starts_with("Program"))
+    });
+    assert!(in_java.count() >= rows.len() - 4, "{what}");
+}
+
+#[test]
+fn contended_monitors_say_how_long_and_who_held_them() {
+    for version in versions() {
+        let recorded = record(version, &[], &["locks", "60"]);
+        assert_waits(
+            &recorded,
+            "enter",
+            ("contender", Probe::MonitorEnter),
+            "holder",
+        );
+    }
+}
+
+#[test]
+fn waits_say_how_long_and_who_notified() {
+    for version in versions() {
+        let recorded = record(version, &[], &["waits", "60"]);
+        assert_waits(
+            &recorded,
+            "wait",
+            ("waiter", Probe::MonitorWait),
+            "notifier",
+        );
+    }
+}
+
+#[test]
+fn parks_say_how_long_and_who_unparked() {
+    for version in versions() {
+        let recorded = record(version, &[], &["parks", "60"]);
+        assert_waits(&recorded, "park", ("parker", Probe::Park), "unparker");
+    }
+}
+
+/// Stacks of marked points are those that the program has of itself, method by method and line by line.
+#[test]
+fn stacks_are_those_of_throwable() {
+    for version in versions() {
+        let recorded = record(version, &[], &["stacks", "60"]);
+        let said: Vec<Vec<&str>> = recorded
+            .said
+            .iter()
+            .filter_map(|line| line.strip_prefix("stack "))
+            .map(|line| line.split(' ').collect())
+            .collect();
+        assert_eq!(said.len(), 60);
+        let rows = recorded.rows("marker", Probe::Park);
+        let rows: Vec<_> = rows
+            .into_iter()
+            .filter(|row| row.duration_ns >= 3_000_000)
+            .collect();
+        assert_eq!(rows.len(), said.len());
+        let mut equal = 0;
+        for (row, said) in rows.iter().zip(&said) {
+            let frames = recorded.trace.frames(row.node);
+            let java = frames.iter().filter(|frame| is_java(frame));
+            let stack: Vec<String> = java.map(|f| format!("{}:{}", f.name, f.line)).collect();
+            let plain = |frame: &str| match frame.contains("$$Lambda$") {
+                // It has no lines.
+                true => frame
+                    .rsplit_once(':')
+                    .map_or("", |(name, _)| name)
+                    .to_owned(),
+                false => frame.to_owned(),
+            };
+            // The Throwable is made a line after the wait.
+            let (mark, outer) = said.split_last().expect("frames");
+            let same = stack.len() > outer.len()
+                && stack.iter().zip(outer).all(|(a, b)| plain(a) == plain(b));
+            let marked = stack.get(outer.len()).map(String::as_str);
+            let is_mark = marked
+                .zip(mark.rsplit_once(':'))
+                .is_some_and(|(marked, (name, _))| {
+                    marked
+                        .rsplit_once(':')
+                        .is_some_and(|(marked, _)| marked == name)
+                });
+            equal += usize::from(same && is_mark);
+            if !(same && is_mark) && equal > 0 {
+                eprintln!("said {said:?}\nhave {stack:?}");
+            }
+        }
+        // The first walks teach where ART keeps what.
+        assert!(
+            equal >= said.len() - 8,
+            "ART {version}: {equal} of {}",
+            said.len()
+        );
+    }
+}
+
+/// Each object counts, on the thread that makes it.
+#[test]
+fn allocations_are_those_of_the_program() {
+    const COUNT: u64 = 400_000;
+    for version in versions() {
+        let recorded = record(version, &[], &["allocate", &COUNT.to_string()]);
+        let objects = recorded.status("hook ObjectAllocated placed");
+        assert!(
+            (COUNT..COUNT + 1_000).contains(&objects),
+            "ART {version}: {objects}"
+        );
+        let tid = recorded.tid("allocator");
+        let ends = recorded.trace.thread_ends.iter();
+        let mut counted = ends.filter_map(|(utid, end)| {
+            let thread = recorded.trace.threads.get(utid)?;
+            (thread.tid == tid).then_some(end.allocations)
+        });
+        // ART itself allocates a few times in the thread.
+        let counted = counted.next().expect("the thread's end");
+        assert!(
+            (COUNT..COUNT + 300).contains(&counted),
+            "ART {version}: {counted}"
+        );
+        let rows = recorded.trace.all_samples();
+        let rows = rows.filter(|(thread, _)| recorded.trace.threads[thread].tid == tid);
+        let in_lambda = rows.filter(|(_, row)| {
+            let frames = recorded.trace.frames(row.node);
+            let java = frames.iter().rfind(|frame| is_java(frame));
+            java.is_some_and(|frame| frame.name.starts_with("Program.lambda$allocate"))
+        });
+        assert!(in_lambda.count() > 3, "ART {version}");
+    }
+}
+
+/// A thread that computes is interrupted anywhere. Where Java runs in the interpreter, its methods are known
+/// then, too.
+#[test]
+fn computing_threads_show_their_methods() {
+    for version in versions() {
+        let recorded = record(version, &["--interval", "500us"], &["computes", "600"]);
+        let tid = recorded.tid("computer");
+        let rows: Vec<_> = recorded
+            .trace
+            .all_samples()
+            .filter(|(thread, row)| {
+                recorded.trace.threads[thread].tid == tid && row.duration_ns == 0
+            })
+            .collect();
+        let with = |name: &str| {
+            let stacks = rows.iter().map(|(_, row)| recorded.trace.stack(row.node));
+            stacks
+                .filter(|stack| stack.iter().any(|frame| frame == name))
+                .count()
+        };
+        let (all, known) = (rows.len(), with("Program.lambda$computes$8"));
+        eprintln!(
+            "ART {version}: {all} samples, {known} with the method, {} computing",
+            with("Program.compute")
+        );
+        assert!(all > 50, "{all}");
+        // The walk of 11's native stack may end at the first frame of the interpreter: then only the method that
+        // runs is known.
+        let computing = with("Program.compute");
+        assert!(
+            known * 2 > all && computing * 2 > all,
+            "{known} and {computing} of {all}"
+        );
+    }
+}
+
+/// Each hook walks, while threads allocate, lock, throw, load and unload classes, and collect.
+#[test]
+fn programs_run_as_ever_while_each_hook_walks() {
+    for version in versions() {
+        let jar = program().to_str().expect("UTF-8").to_owned();
+        let arguments = ["stress", "3000", &jar];
+        let recorded = record_with(
+            version,
+            &["--interval", "100us"],
+            &arguments,
+            &["ART_AGENT_ALWAYS"],
+        );
+        assert!(
+            recorded
+                .said
+                .iter()
+                .filter(|line| line.starts_with("did "))
+                .count()
+                == 9
+        );
+        assert!(recorded.status("walks") > 10_000, "{:?}", recorded.status);
+        assert!(recorded.status("forgotten") > 0, "{:?}", recorded.status);
+    }
+}
+
+/// Threads are suspended at random and their stacks walked, while they allocate, lock, wait, load classes and end.
+#[test]
+fn threads_that_are_suspended_run_on() {
+    for version in versions() {
+        let jar = program().to_str().expect("UTF-8").to_owned();
+        let arguments = ["stress", "3000", &jar];
+        let recorded = record_with(version, &[], &arguments, &["ART_AGENT_SUSPEND"]);
+        let suspended = recorded.status("suspended");
+        eprintln!("ART {version}: {suspended} suspensions");
+        assert!(suspended > 1_000, "{:?}", recorded.status);
+        assert!(recorded.status("suspended-frames") > suspended / 2);
+        assert_eq!(recorded.status("suspension-timed-out"), 0);
+    }
+}
