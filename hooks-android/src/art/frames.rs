@@ -43,9 +43,11 @@ fn capture() -> Option<&'static Capture> {
 }
 
 /// At a hook, before the agent is told: names methods that captures have met elsewhere.
+///
+/// It calls ART and malloc, so the thread is not at [`Place::Hook`] here: a signal's capture must not do that, too.
 pub(crate) fn at_hook() {
     if let Some(capture) = capture()
-        && threads::own_if_any().is_some_and(|own| own.place.get() == Place::Hook && own.has_room())
+        && threads::own().is_some_and(threads::Own::has_room)
     {
         // SAFETY: the thread is there.
         unsafe { capture.names.name_wanted(capture.agent) };

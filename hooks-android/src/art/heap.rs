@@ -59,10 +59,8 @@ unsafe extern "C" fn object_allocated(
 ) {
     OBJECTS.fetch_add(1, Ordering::Relaxed);
     if let Some(agent) = hooks::agent() {
-        threads::at(Place::Hook, || {
-            frames::at_hook();
-            agent.allocated(bytes as u64);
-        });
+        frames::at_hook();
+        threads::at(Place::Hook, || agent.allocated(bytes as u64));
     }
 }
 

@@ -118,24 +118,18 @@ macro_rules! hooks {
 
 /// Tells of something at a place where Java code may be asked for.
 fn hit(agent: &Agent, probe: Probe, argument: u64) {
-    threads::at(Place::Hook, || {
-        frames::at_hook();
-        agent.hit(probe, argument);
-    });
+    frames::at_hook();
+    threads::at(Place::Hook, || agent.hit(probe, argument));
 }
 
-fn end_wait(agent: &Agent, wait: &mut Words, place: Place) {
-    threads::at(place, || {
-        frames::at_hook();
-        agent.end_wait(wait, 0);
-    });
+fn end_wait(agent: &Agent, wait: &mut Words) {
+    frames::at_hook();
+    threads::at(Place::Hook, || agent.end_wait(wait, 0));
 }
 
 fn end_wake(agent: &Agent, wake: &mut Words, probe: Probe, object: u64) {
-    threads::at(Place::Hook, || {
-        frames::at_hook();
-        agent.end_wake(wake, probe, object);
-    });
+    frames::at_hook();
+    threads::at(Place::Hook, || agent.end_wake(wake, probe, object));
 }
 
 hooks! {
@@ -147,7 +141,7 @@ hooks! {
             (agent.begin_wait)(&raw mut wait, Probe::MonitorEnter, monitor.addr() as u64, owner);
             original(monitor, thread);
         }
-        end_wait(agent, &mut wait, Place::Hook);
+        end_wait(agent, &mut wait);
         monitors::learn(monitor, thread);
     }
 
@@ -183,7 +177,7 @@ hooks! {
             (agent.begin_wait)(&raw mut wait, Probe::MonitorWait, waiters, 0);
             original(monitor, thread, ms, ns, throws, state);
         }
-        end_wait(agent, &mut wait, Place::Hook);
+        end_wait(agent, &mut wait);
         agent.end_wake(&mut wake, Probe::MonitorExit, monitor.addr() as u64);
     }
 
@@ -203,7 +197,7 @@ hooks! {
             (agent.begin_wait)(&raw mut wait, Probe::Park, thread.addr() as u64, 0);
             original(thread, is_absolute, time);
         }
-        end_wait(agent, &mut wait, Place::Hook);
+        end_wait(agent, &mut wait);
     }
 
     // Its caller holds ART's lock of the list of threads, so no name is asked for.

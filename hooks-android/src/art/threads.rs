@@ -17,8 +17,9 @@ static ART_KEY: AtomicPtr<libc::pthread_key_t> = AtomicPtr::new(core::ptr::null_
 pub(crate) enum Place {
     /// Any capture: ART may be in the middle of anything.
     Anywhere,
-    /// A hook in which the thread runs Java code, by ART's word: it has the right to look at objects, and
-    /// holds no lock that ART's own walks take.
+    /// In the agent's call from a hook, with nothing of ART's or of malloc's under way. The thread runs Java code
+    /// there, by ART's word: it has the right to look at objects, and holds no lock that ART's own walks take. A
+    /// signal that comes in the agent's code finds the same.
     Hook,
 }
 
@@ -89,7 +90,8 @@ pub(crate) fn own_if_any() -> Option<&'static Own> {
     unsafe { libc::pthread_getspecific(key).cast::<Own>().as_ref() }
 }
 
-fn own() -> Option<&'static Own> {
+/// The same; the first time it is made.
+pub(crate) fn own() -> Option<&'static Own> {
     own_if_any().or_else(|| {
         let key = OWN_KEY.load(Ordering::Acquire);
         let own = Box::into_raw(Box::new(Own {
