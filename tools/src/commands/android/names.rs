@@ -67,7 +67,6 @@ mod tests {
                 strings: strings.to_vec(),
                 methods: vec![method(1, 1), method(2, 2)],
             })),
-            ..Packet::default()
         };
         let mut trace = Vec::new();
         write_packet(&packet, &mut trace);
