@@ -12,6 +12,8 @@ use stackbeat_apple::rebind::Rebinder;
 use crate::linkers::{ARCHITECTURES, Linker, image};
 use crate::rebinding::{NAMES, hooks, no_functions, replacements, wanted};
 use crate::truth::{truth, truths};
+#[cfg(target_feature = "paca")]
+use crate::world::map_signed;
 use crate::world::{Libraries, map, read};
 
 /// What to write.
@@ -291,7 +293,69 @@ fn slots_of_all_formats_are_those_that_another_reader_finds() {
     }
 }
 
+/// Signs for a slot, as dyld does: key IA.
+#[cfg(target_feature = "paca")]
+fn sign(mut pointer: u64, slot: u64, has_address: bool) -> u64 {
+    let mut discriminator = if has_address { slot } else { DIVERSITY };
+    // SAFETY: changes registers only.
+    unsafe {
+        if has_address {
+            // What clang makes of `ptrauth_blend_discriminator`.
+            core::arch::asm!("movk {}, #0x1234, lsl #48", inout(reg) discriminator);
+        }
+        core::arch::asm!("pacia {}, {}", inout(reg) pointer, in(reg) discriminator);
+    }
+    pointer
+}
+
+/// A build for arm64e (here: for arm64 Linux with signed pointers, under emulation) signs its hooks.
 #[test]
+#[cfg(target_feature = "paca")]
+fn hooks_in_signed_slots_are_signed() {
+    let path = image(Linker::LldChains, ARCHITECTURES[1]);
+    let format = Format {
+        pointers: 12,
+        imports: 1,
+        is_signed: true,
+    };
+    let file = rewrite(&read(&path), format);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("signed.dylib");
+    std::fs::write(&path, &file).expect("written");
+    let (functions, hooks) = (no_functions(), hooks());
+    let world = Libraries(functions.clone());
+    let truth = truth(&path);
+    let image = Image::read(&file).expect("an image");
+    let signed = |pointer: u64, address: u64, slide: u64| {
+        let segment = image.segment_of_slot(address).expect("a segment");
+        sign(pointer, address + slide, segment.name == b"__DATA_CONST")
+    };
+    let mapped = map_signed(&file, &truth, &functions, &signed);
+    let before = mapped.slots();
+    assert!(
+        before.values().any(|value| value >> 48 != 0),
+        "this processor does not sign"
+    );
+    let rebinder = Rebinder::new(&replacements(&hooks), &world);
+    // SAFETY: a mapped image whose code is not called.
+    let report = unsafe { rebinder.add_image(mapped.loaded, || File::open(&path).ok(), &world) };
+    let report = report.expect("an image");
+    assert!(report.signed == 0 && report.rebound == 8, "{report:?}");
+    let slots = mapped.slots();
+    for bind in truth.binds.iter().filter(|bind| bind.addend == 0) {
+        let expected = match hooks.get(bind.name.trim_start_matches('_')) {
+            Some(hook) => signed(*hook, bind.address, mapped.loaded.slide),
+            None => before[&bind.address],
+        };
+        assert_eq!(slots[&bind.address], expected, "{bind:?}");
+    }
+    // SAFETY: the image is mapped.
+    assert_eq!(unsafe { rebinder.restore() }, 0);
+    assert_eq!(mapped.slots(), before);
+}
+
+#[test]
+#[cfg(not(target_feature = "paca"))]
 fn signed_slots_stay_as_they_are() {
     let path = image(Linker::LldChains, ARCHITECTURES[1]);
     let format = Format {

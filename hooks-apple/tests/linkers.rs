@@ -20,6 +20,13 @@ pub(crate) const LINKERS: [Linker; 3] = [Linker::LldOpcodes, Linker::LldChains, 
 /// As LLVM's linker and clang name them.
 pub(crate) const ARCHITECTURES: [(&str, &str); 2] = [("x86_64", "x86_64"), ("arm64", "aarch64")];
 
+/// The one whose code runs here.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const OWN: (&str, &str) = ARCHITECTURES[0];
+/// The one whose code runs here.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const OWN: (&str, &str) = ARCHITECTURES[1];
+
 /// Tools of `scripts/install-apple-tools.sh`, which is run if they are missing.
 pub(crate) fn tools() -> &'static Path {
     static TOOLS: OnceLock<PathBuf> = OnceLock::new();
@@ -61,15 +68,22 @@ pub(crate) fn zig() -> Command {
     command
 }
 
-/// Rust's copy of LLVM's linker.
+/// Rust's copy of LLVM's linker: of the compiler in use, or of one that rustup has installed.
 fn lld() -> PathBuf {
-    let root = PathBuf::from(run(Command::new("rustc").args(["--print", "sysroot"])).trim());
-    let host = root.join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
-    assert!(
-        host.exists(),
-        "{host:?} is missing: tests need the toolchain of rustup"
-    );
-    host
+    let used = run(Command::new("rustc").args(["--print", "sysroot"]));
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let installed = std::fs::read_dir(Path::new(&home).join(".rustup/toolchains"));
+    let installed = installed
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let roots = std::iter::once(PathBuf::from(used.trim())).chain(installed);
+    let mut linkers =
+        roots.map(|root| root.join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld"));
+    linkers
+        .find(|linker| linker.exists())
+        .expect("rust-lld of a toolchain of rustup")
 }
 
 /// The image of `programs/image.c`. Each is made once.

@@ -8,7 +8,7 @@ use std::fs::File;
 use stackbeat_apple::macho::{Image, InFile, indirect_slots, slots};
 use stackbeat_apple::rebind::{Rebinder, Replacement, Report};
 
-use crate::linkers::{ARCHITECTURES, LINKERS, Linker, image};
+use crate::linkers::{ARCHITECTURES, LINKERS, Linker, OWN, image};
 use crate::truth::{Truth, truth};
 use crate::world::{Functions, Libraries, Mapped, map, read};
 
@@ -297,7 +297,6 @@ fn call_all(mapped: &Mapped) -> [usize; 4] {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn code_of_an_image_calls_hooks_until_they_are_taken_out() {
     let functions = libc_functions();
     let world = Libraries(functions.clone());
@@ -313,7 +312,7 @@ fn code_of_an_image_calls_hooks_until_they_are_taken_out() {
         original,
     });
     for linker in LINKERS {
-        let path = image(linker, ARCHITECTURES[0]);
+        let path = image(linker, OWN);
         let mapped = map(&read(&path), &truth(&path), &functions, false);
         assert_eq!(call_all(&mapped), [0; 4], "{linker:?}");
         let rebinder = Rebinder::new(&replacements, &world);
@@ -329,9 +328,8 @@ fn code_of_an_image_calls_hooks_until_they_are_taken_out() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn threads_call_while_hooks_come_and_go() {
-    let path = image(Linker::LldChains, ARCHITECTURES[0]);
+    let path = image(Linker::LldChains, OWN);
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     static SEEN: AtomicUsize = AtomicUsize::new(0);
     hook!(hook_it(file: c_int, buffer: *mut c_void, bytes: usize) -> isize = REAL, SEEN);
@@ -347,7 +345,15 @@ fn threads_call_while_hooks_come_and_go() {
     let function = mapped.function("call_read").expose_provenance();
     let calls = &AtomicUsize::new(0);
     let is_over = &AtomicUsize::new(0);
+    /// Ends the threads, also where an assertion fails.
+    struct End<'a>(&'a AtomicUsize);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(1, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
+        let _end = End(is_over);
         for _ in 0..2 {
             scope.spawn(move || {
                 // SAFETY: the function of `image.c`.
@@ -370,7 +376,6 @@ fn threads_call_while_hooks_come_and_go() {
             assert_eq!(unsafe { rebinder.restore() }, 0);
             rounds += 1;
         }
-        is_over.store(1, Ordering::Relaxed);
     });
     assert!(SEEN.load(Ordering::Relaxed) <= calls.load(Ordering::Relaxed));
 }

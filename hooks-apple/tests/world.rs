@@ -21,6 +21,30 @@ pub(crate) struct Mapped {
 
 /// Maps an image and binds it. `lazily`: lazy slots keep the address of their helper.
 pub(crate) fn map(file: &[u8], truth: &Truth, functions: &Functions, lazily: bool) -> Mapped {
+    load(file, truth, functions, lazily, &|function, _, _| function)
+}
+
+/// What a slot holds for a function: by its address before the slide is added, and the slide.
+type Signed<'a> = &'a dyn Fn(u64, u64, u64) -> u64;
+
+/// Maps an image and binds it; functions with nothing added are signed.
+#[cfg(target_feature = "paca")]
+pub(crate) fn map_signed(
+    file: &[u8],
+    truth: &Truth,
+    functions: &Functions,
+    signed: Signed<'_>,
+) -> Mapped {
+    load(file, truth, functions, false, signed)
+}
+
+fn load(
+    file: &[u8],
+    truth: &Truth,
+    functions: &Functions,
+    lazily: bool,
+    signed: Signed<'_>,
+) -> Mapped {
     let image = Image::read(file).expect("an image");
     let end = image
         .segments
@@ -62,7 +86,11 @@ pub(crate) fn map(file: &[u8], truth: &Truth, functions: &Functions, lazily: boo
         let function = functions.get(bind.name.trim_start_matches('_'));
         // What the tests do not call needs an address nevertheless.
         let function = function.copied().unwrap_or(0x1000);
-        mapped.store(bind.address, function.wrapping_add_signed(bind.addend));
+        let value = match bind.addend {
+            0 => signed(function, bind.address, slide),
+            addend => function.wrapping_add_signed(addend),
+        };
+        mapped.store(bind.address, value);
     }
     for segment in &image.segments {
         let protection = match &segment.name[..] {

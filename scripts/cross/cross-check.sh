@@ -31,6 +31,9 @@ ANDROID="aarch64-linux-android x86_64-linux-android"
 # What of that runs on the program's own threads: what it may ask the platform for is on a list.
 ON_THREADS="-p stackbeat-core -p stackbeat-api"
 
+# An app's hooks on Apple's systems.
+ON_APPLE="-p stackbeat-hooks-apple --target aarch64-apple-ios --target aarch64-apple-darwin"
+
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 
 install_packages() {
@@ -100,9 +103,11 @@ if [[ $MODE = check || $MODE = all ]]; then
   step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
   step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
   step cargo check -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
+  step cargo check -q --locked $ON_APPLE
 fi
 if [[ $MODE = link || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
+  step cargo build -q --locked $ON_APPLE
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   # As a library of Rust: `imports.sh` links it.

@@ -2,6 +2,8 @@
 #[cfg(with_android)]
 extern crate stackbeat_android;
 extern crate stackbeat_api;
+#[cfg(with_apple)]
+extern crate stackbeat_apple;
 extern crate stackbeat_core;
 
 #[unsafe(no_mangle)]

@@ -50,7 +50,7 @@ link() {
     | awk '$2 ~ /^[TD]$/ && $1 !~ /^(rust_eh_|_?__rust|anon\.|l_anon)/ { print $1 }' | sort -u > "$work/roots"
   # rustc asks Xcode for a folder of libraries, unless it has one.
   LINK_ROOTS=$work/roots SDKROOT=$work rustc --crate-type cdylib --edition 2024 --target "$TARGET" "${cfg[@]}" \
-    ${SYSROOT:+--sysroot "$SYSROOT"} -C panic=unwind -C linker="$HERE/lld-cc.sh" -L "$FOLDER/deps" "${externs[@]}" \
+    ${SYSROOT:+--sysroot "$SYSROOT"} -C panic=unwind -C linker="$HERE/lld-cc.sh" -L "$FOLDER/deps" -L "$FOLDER/../../debug/deps" "${externs[@]}" \
     -o "$file" "$HERE/everything.rs"
 }
 link "$work/everything" api core
@@ -59,6 +59,10 @@ compare "$work/everything" "$list"
 if compgen -G "$FOLDER/deps/libstackbeat_android-*.rlib" >/dev/null; then
   link "$work/android_hooks" api core android
   compare "$work/android_hooks" "$list" "${list%.txt}-session.txt" "${list%.txt}-hooks.txt"
+fi
+if compgen -G "$FOLDER/deps/libstackbeat_apple-*.rlib" >/dev/null; then
+  link "$work/apple_hooks" api core apple
+  compare "$work/apple_hooks" "$list" "${list%.txt}-hooks.txt"
 fi
 # A session inside an app is a library of its own, with std's files, threads and sockets.
 session=$FOLDER/libstackbeat_session.so

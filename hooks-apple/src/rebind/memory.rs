@@ -11,8 +11,13 @@ pub struct Process;
 
 impl Memory for Process {
     fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        let read = platform::read_memory(platform::process_id(), address, out);
-        read.is_ok_and(|bytes| bytes == out.len())
+        #[cfg(target_vendor = "apple")]
+        return (platform::read_memory(platform::process_id(), address, out))
+            .is_ok_and(|bytes| bytes == out.len());
+        // Tests under user-mode emulation have no other way.
+        #[cfg(not(target_vendor = "apple"))]
+        return std::fs::File::open("/proc/self/mem")
+            .is_ok_and(|memory| crate::macho::Source::read(&memory, address, out));
     }
 }
 
@@ -65,7 +70,7 @@ pub(super) unsafe fn exchange(
 
 #[cfg(target_vendor = "apple")]
 mod pages {
-    //! Mach's calls. `mprotect` refuses pages whose maximal protection has no write; a private copy of them may be written.
+    //! Mach's calls by mach/vm_map.h, which iOS has; mach/mach_vm.h is for macOS only. `mprotect` refuses pages whose maximal protection has no write; a private copy of them may be written.
 
     use core::ffi::c_int;
 
@@ -99,12 +104,11 @@ mod pages {
     unsafe extern "C" {
         /// mach/mach_init.h.
         static mach_task_self_: u32;
-        fn mach_vm_protect(task: u32, address: u64, size: u64, maximum: c_int, new: c_int)
-        -> c_int;
-        fn mach_vm_region(
+        fn vm_protect(task: u32, address: usize, size: usize, maximum: c_int, new: c_int) -> c_int;
+        fn vm_region_64(
             task: u32,
-            address: *mut u64,
-            size: *mut u64,
+            address: *mut usize,
+            size: *mut usize,
             flavor: c_int,
             info: *mut BasicInfo,
             count: *mut u32,
@@ -113,11 +117,12 @@ mod pages {
     }
 
     pub(super) fn protection(page: u64) -> Option<Protection> {
-        let (mut address, mut size, mut count, mut object) = (page, 0, BASIC_INFO_COUNT_64, 0);
+        let (mut address, mut size, mut count, mut object) =
+            (page as usize, 0, BASIC_INFO_COUNT_64, 0);
         let mut info = core::mem::MaybeUninit::<BasicInfo>::zeroed();
         // SAFETY: room for what is written, and as much as is said.
         let info = unsafe {
-            let result = mach_vm_region(
+            let result = vm_region_64(
                 mach_task_self_,
                 &raw mut address,
                 &raw mut size,
@@ -127,7 +132,7 @@ mod pages {
                 &raw mut object,
             );
             // The next region, if there is none at the address.
-            (result == 0 && address <= page).then(|| info.assume_init())?
+            (result == 0 && address as u64 <= page).then(|| info.assume_init())?
         };
         Some(Protection {
             is_writable: info.protection & WRITE != 0,
@@ -138,14 +143,17 @@ mod pages {
     /// The pages are data of an image.
     pub(super) unsafe fn open(page: u64, bytes: u64) -> bool {
         // SAFETY: by contract.
-        unsafe { mach_vm_protect(mach_task_self_, page, bytes, 0, READ | WRITE | COPY) == 0 }
+        unsafe {
+            let (page, bytes) = (page as usize, bytes as usize);
+            vm_protect(mach_task_self_, page, bytes, 0, READ | WRITE | COPY) == 0
+        }
     }
 
     /// # Safety
     /// The pages are data of an image, and nobody needs to write to them.
     pub(super) unsafe fn close(page: u64, bytes: u64) {
         // SAFETY: by contract.
-        unsafe { mach_vm_protect(mach_task_self_, page, bytes, 0, READ) };
+        unsafe { vm_protect(mach_task_self_, page as usize, bytes as usize, 0, READ) };
     }
 }
 

@@ -4,6 +4,7 @@
 #include <mach-o/loader.h>
 #include <mach-o/nlist.h>
 #include <mach/machine.h>
+#include <mach/vm_map.h>
 #include <mach/vm_prot.h>
 #include <mach/vm_region.h>
 #include <stddef.h>
@@ -70,5 +71,9 @@ _Static_assert(DYLD_CHAINED_PTR_ARM64E_USERLAND == 9 && DYLD_CHAINED_PTR_ARM64E_
 // memory.rs
 _Static_assert(VM_PROT_READ == 1 && VM_PROT_COPY == 0x10, "protections");
 _Static_assert(VM_REGION_BASIC_INFO_64 == 9 && VM_REGION_BASIC_INFO_COUNT_64 == 9, "flavor");
+_Static_assert(sizeof(vm_address_t) == 8 && sizeof(vm_size_t) == 8 && sizeof(mach_port_t) == 4, "types of arguments");
+kern_return_t (*protect)(vm_map_t, vm_address_t, vm_size_t, boolean_t, vm_prot_t) = vm_protect;
+kern_return_t (*region)(vm_map_read_t, vm_address_t *, vm_size_t *, vm_region_flavor_t, vm_region_info_t, mach_msg_type_number_t *,
+                        mach_port_t *) = vm_region_64;
 AT(vm_region_basic_info_64, offset, 20);
 AT(vm_region_basic_info_64, user_wired_count, 32);
