@@ -12,9 +12,11 @@ use stackbeat_apple::rebind::Rebinder;
 use crate::linkers::{ARCHITECTURES, Linker, image};
 use crate::rebinding::{NAMES, hooks, no_functions, replacements, wanted};
 use crate::truth::{truth, truths};
+#[cfg(not(target_feature = "paca"))]
+use crate::world::map;
 #[cfg(target_feature = "paca")]
 use crate::world::map_signed;
-use crate::world::{Libraries, map, read};
+use crate::world::{Libraries, read};
 
 /// What to write.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +90,13 @@ fn rewrite(file: &[u8], format: Format) -> Vec<u8> {
         .map(|number| u32_at(&blob, imports + number * 4))
         .map(|import| (import & 0x1ff, name_of((import >> 9) as usize), 0))
         .collect();
-    let mut new = old.clone();
+    // Imports in front that nothing uses: numbers need all of their bits.
+    let unused = match format.pointers {
+        1 | 9 => 0x100,
+        _ => 0x1_0000,
+    };
+    let mut new = vec![(1, "_unused".to_owned(), 0); unused];
+    new.extend(old.iter().cloned());
 
     for (number, segment) in segments.iter().enumerate() {
         let offset = u32_at(&blob, starts + 4 + number * 4) as usize;
@@ -125,9 +133,13 @@ fn rewrite(file: &[u8], format: Format) -> Vec<u8> {
     blob.truncate(starts_end);
     blob.resize(starts_end.next_multiple_of(8), 0);
     let (imports, mut names) = (blob.len() as u32, vec![0u8]);
+    let mut offsets = BTreeMap::new();
     for (flags, name, addend) in &new {
-        let offset = names.len() as u32;
-        names.extend(name.bytes().chain([0]));
+        let offset = *offsets.entry(name).or_insert_with(|| {
+            let offset = names.len() as u32;
+            names.extend(name.bytes().chain([0]));
+            offset
+        });
         match format.imports {
             1 => blob.extend((offset << 9 | flags).to_le_bytes()),
             2 => {
@@ -192,9 +204,14 @@ fn rewrite_slot(
     let (mut import, mut addend) = (slot & 0xff_ffff, slot >> 24 & 0xff);
     if is_bind && addend != 0 && format.imports != 1 {
         let (flags, name, _) = &old[import as usize];
-        import = new.len() as u64;
         new.push((*flags, name.clone(), addend as i64));
+        import = new.len() as u64 - 1;
         addend = 0;
+    } else if is_bind {
+        import += new
+            .iter()
+            .take_while(|(_, name, _)| name == "_unused")
+            .count() as u64;
     }
     if !is_arm64e(format) {
         // The image is linked for address 0, so offsets are addresses.

@@ -74,7 +74,7 @@ fn session() -> Mapping {
     control.depth_limit.store(128, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
     control.long_wait_cycles.store(1, Ordering::Relaxed);
-    for class in 0..3 {
+    for class in 0..control.interval_ns.len() {
         control.interval_ns[class].store(1_000, Ordering::Relaxed);
         control.interval_cycles[class].store(1, Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);
