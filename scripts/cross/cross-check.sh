@@ -142,9 +142,17 @@ run_core() {
   # The same code where signing does nothing.
   QEMU_CPU=cortex-a57 cargo test -q --locked -p stackbeat-core --test main --target $ARM64_LINUX -- frame_pointers
 }
+# Code of images for arm64 macOS calls hooks. With signed pointers they are built as for arm64e.
+run_apple() {
+  local test="cargo test -q --locked -p stackbeat-hooks-apple --test main --target $ARM64_LINUX --"
+  $test code_of_an_image every_slot a_slot_that
+  $test --exact posix::calls_of_an_image_are_recorded
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" -Ctarget-feature=+paca,+pacg" $test hooks_in_signed_slots
+}
 if [[ $MODE = run || $MODE = all ]]; then
   export QEMU_CPU=max
   step cargo test -q --locked -p stackbeat-core --lib --target $ARM64_LINUX -- $(printf -- '--skip %s ' $NOT_EMULATED)
   step run_core
+  step run_apple
 fi
 echo "cross: $MODE passed"

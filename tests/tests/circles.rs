@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use stackbeat_tests::workspace;
 
 /// Crates of the workspace whose modules are looked at.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "core",
     "hooks-linux",
+    "hooks-apple",
     "proto",
     "symbolize",
     "model",

@@ -6,7 +6,7 @@
 //! - `format`: numbers of Apple's headers;
 //! - [`Image`]: segments, sections and tables, by the load commands;
 //! - [`Source`]: where the bytes come from, a file or the memory of a loaded image;
-//! - `opcodes`, `chains`, `indirect`: three descriptions of slots; [`slots`] chooses among them.
+//! - `opcodes`, `chains`, `indirect`: three descriptions of slots; `find` chooses among them.
 //!
 //! # Which description
 //!
@@ -26,6 +26,7 @@
 //! Slots are not searched by value: a word that equals a function's address may be somebody's saved original.
 
 mod chains;
+mod find;
 mod format;
 mod image;
 mod indirect;
@@ -35,9 +36,10 @@ mod slots;
 mod source;
 
 pub use chains::PointerFormat;
+pub use find::slots;
 pub use image::{Image, Section, Segment, commands_length};
 pub use indirect::indirect_slots;
-pub use slots::{Authentication, Key, Slot, SlotKind, Slots, Wanted, slots};
+pub use slots::{Authentication, Key, Slot, SlotKind, Slots, Wanted};
 pub use source::{InFile, InMemory, Memory, Slice, Source, slice_of_file};
 
 /// Why an image's slots cannot be found.
