@@ -111,6 +111,7 @@ run "packages that tests need" scripts/install-test-packages.sh
 [[ $mode == unit ]] || run "ART" scripts/install-art.sh target/art
 [[ $mode == unit ]] || run "tools for Mach-O" scripts/install-apple-tools.sh target/apple-tools
 run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
+[[ $mode == unit ]] || run "build: ART's adapter" cargo build --locked -p stackbeat-hooks-android
 # Recordings wait for half of their time, and these compute.
 if [[ $mode == all ]]; then
   start cross scripts/cross/cross-check.sh

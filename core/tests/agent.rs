@@ -7,7 +7,7 @@ use stackbeat_core::clock;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool};
 use stackbeat_core::shm::callstack::Table;
-use stackbeat_core::shm::layout::{Capacity, ThreadEntry, entry_state, node_kind};
+use stackbeat_core::shm::layout::{CLASSES, Capacity, ThreadEntry, entry_state, node_kind};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record_format::{RecordKind, flags};
 use stackbeat_core::shm::registry;
@@ -154,7 +154,7 @@ fn a_session_in_this_process() {
     let begin = clock::cycles();
     std::thread::sleep(std::time::Duration::from_millis(10));
     let cycles_a_ms = (clock::cycles() - begin) / 10;
-    for class in 0..3 {
+    for class in 0..CLASSES {
         control.interval_ns[class].store(1_000_000, Ordering::Relaxed);
         control.interval_cycles[class].store(cycles_a_ms, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ use stackbeat_core::agent;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool};
-use stackbeat_core::shm::layout::{Capacity, buffer_state, drops, entry_state};
+use stackbeat_core::shm::layout::{CLASSES, Capacity, buffer_state, drops, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::record_format::RecordKind;
 use stackbeat_core::shm::registry;
@@ -190,7 +190,7 @@ fn what_the_killed_wrote_is_read_or_counted() {
     control.depth_limit.store(64, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
     control.forced_per_second.store(10_000, Ordering::Relaxed);
-    for class in 0..3 {
+    for class in 0..CLASSES {
         control.interval_ns[class].store(100_000, Ordering::Relaxed);
         control.interval_cycles[class].store(200_000, Ordering::Relaxed);
     }
