@@ -9,8 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
-log=$(mktemp) again=$(mktemp) beside=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$log" "$again" "$beside"' EXIT
+log=$(mktemp) again=$(mktemp)
+trap 'rm -f "$log" "$again"' EXIT
 # More failures than this are no accident.
 most_again=3
 case $mode in
@@ -39,22 +39,6 @@ run() {
   # A process that a failed test left behind may hold the pipe: what it prints is not waited for.
   for _ in {1..50}; do kill -0 "$reader" 2>/dev/null || break; sleep 0.1; done
   echo "== $((SECONDS - begin)) s"
-}
-
-# start NAME COMMAND…: runs it beside what follows, with what that leaves of the processors. `run TITLE finish NAME` waits
-# for it, shows what it printed, and has its status.
-declare -A started=()
-start() {
-  local name=$1
-  shift
-  nice -n 19 "$@" >"$beside/$name" 2>&1 &
-  started[$name]=$!
-}
-finish() {
-  local status=0
-  wait "${started[$1]}" || status=$?
-  cat "$beside/$1"
-  return $status
 }
 
 # What failed so far, a line each: the target, as cargo says how to run it again, a tab, and the test. When the binary
@@ -112,18 +96,13 @@ run "packages that tests need" scripts/install-test-packages.sh
 [[ $mode == unit ]] || run "tools for Mach-O" scripts/install-apple-tools.sh target/apple-tools
 run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
 [[ $mode == unit ]] || run "build: ART's adapter" cargo build --locked -p stackbeat-hooks-android
-# Recordings wait for half of their time, and these compute.
-if [[ $mode == all ]]; then
-  start cross scripts/cross/cross-check.sh
-  start loom scripts/loom.sh
-fi
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
   run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked
 fi
 if [[ $mode == all ]]; then
-  run "models of the shared protocols, every interleaving" finish loom
-  run "Android, Apple and arm64 Linux" finish cross
+  run "models of the shared protocols, every interleaving" scripts/loom.sh
+  run "Android, Apple and arm64 Linux" scripts/cross/cross-check.sh
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
 for name in "${unsteady[@]}"; do echo "failed at first, passed alone: $name"; done
