@@ -159,8 +159,11 @@ pub(crate) enum Interruption {
     BySignal(Box<dyn Signals>),
     /// By suspending the thread, and taking from outside what a capture needs.
     #[cfg_attr(
-        target_os = "android",
-        allow(dead_code, reason = "no host there suspends so far")
+        not(any(
+            target_vendor = "apple",
+            all(target_os = "linux", target_arch = "x86_64")
+        )),
+        allow(dead_code, reason = "no host suspends there")
     )]
     BySuspension(Box<dyn Suspension>),
 }
@@ -188,8 +191,11 @@ pub(crate) trait Suspension: fmt::Debug + Send {
 
 /// What came of an attempt to suspend a thread.
 #[cfg_attr(
-    target_os = "android",
-    allow(dead_code, reason = "no host there suspends so far")
+    not(any(
+        target_vendor = "apple",
+        all(target_os = "linux", target_arch = "x86_64")
+    )),
+    allow(dead_code, reason = "no host suspends there")
 )]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Suspended {
@@ -207,8 +213,11 @@ pub(crate) enum Suspended {
 
 /// A stack that was taken.
 #[cfg_attr(
-    target_os = "android",
-    allow(dead_code, reason = "no host there suspends so far")
+    not(any(
+        target_vendor = "apple",
+        all(target_os = "linux", target_arch = "x86_64")
+    )),
+    allow(dead_code, reason = "no host suspends there")
 )]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToWalk<'a> {

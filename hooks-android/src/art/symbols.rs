@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection, ObjectSymbol};
 
+/// `PF_X` of elf.h; `libc` lacks it for Android.
+const EXECUTABLE: u32 = 1;
+
 /// The largest table that `.gnu_debugdata` may hold when it is unpacked.
 const MOST_BYTES: u64 = 256 << 20;
 /// The most memory for unpacking it.
@@ -58,7 +61,7 @@ impl Library {
             let bias = info.dlpi_addr;
             let code = headers
                 .iter()
-                .find(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0)
+                .find(|header| header.p_type == libc::PT_LOAD && header.p_flags & EXECUTABLE != 0)
                 .map_or((0, 0), |header| {
                     let start = bias.wrapping_add(header.p_vaddr);
                     (start, start.wrapping_add(header.p_memsz))

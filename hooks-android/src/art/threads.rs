@@ -37,6 +37,10 @@ extern "C" fn free(own: *mut c_void) {
     drop(unsafe { Box::from_raw(own.cast::<Own>()) });
 }
 
+fn key_of(number: u32) -> libc::pthread_key_t {
+    libc::pthread_key_t::from_ne_bytes(number.to_ne_bytes())
+}
+
 /// Prepares for threads of an ART that keeps their key here. False: there are no keys left.
 pub(crate) fn begin(art_key: *mut libc::pthread_key_t) -> bool {
     let mut key = 0;
@@ -44,6 +48,8 @@ pub(crate) fn begin(art_key: *mut libc::pthread_key_t) -> bool {
     if unsafe { libc::pthread_key_create(&raw mut key, Some(free)) } != 0 {
         return false;
     }
+    // It has a sign on Android and none elsewhere.
+    let key = u32::from_ne_bytes(key.to_ne_bytes());
     OWN_KEY.store(key, Ordering::Release);
     ART_KEY.store(art_key, Ordering::Release);
     true
@@ -87,7 +93,11 @@ pub(crate) fn own_if_any() -> Option<&'static Own> {
         return None;
     }
     // SAFETY: null, or what `own` has stored for this thread.
-    unsafe { libc::pthread_getspecific(key).cast::<Own>().as_ref() }
+    unsafe {
+        libc::pthread_getspecific(key_of(key))
+            .cast::<Own>()
+            .as_ref()
+    }
 }
 
 /// The same; the first time it is made.
@@ -100,7 +110,8 @@ pub(crate) fn own() -> Option<&'static Own> {
             awaits: Cell::new(0),
         }));
         // SAFETY: a key of ours, and a box that `free` takes.
-        let is_set = key != NONE && unsafe { libc::pthread_setspecific(key, own.cast()) } == 0;
+        let is_set =
+            key != NONE && unsafe { libc::pthread_setspecific(key_of(key), own.cast()) } == 0;
         if !is_set {
             free(own.cast());
             return None;

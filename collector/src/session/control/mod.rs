@@ -32,7 +32,6 @@ use super::protocol::{
 };
 use super::shared::Shared;
 use refusal::Refusal;
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use serve::Server;
 use stackbeat_symbolize::SymbolCache;
 
