@@ -19,8 +19,8 @@ use crate::linux::runtime_options;
 use crate::linux::spawn::{self, SignalState, Start};
 use crate::linux::supervise::{self, Supervisor, Wake};
 use crate::session::error::{RecordError, Warning};
-use crate::session::jit_maps;
 use crate::session::options::{Options, Outcome, Progress, Status};
+use crate::session::{jit_maps, runtime_folders};
 
 /// The program ends when it likes; nothing else is waited for.
 const LOOK: Duration = Duration::from_secs(60);
@@ -102,7 +102,8 @@ pub fn record_in_process(
     }
     let (recorded, pids) = read(&options.output);
     if of_runtime.is_some_and(|added| added.brings_maps) {
-        jit_maps::remove(pids.into_iter().map(Pid), began_at);
+        let folders = runtime_folders::own_folder().into_iter().collect();
+        jit_maps::remove(pids.into_iter().map(Pid), &folders, began_at);
     }
     let mut outcome = Outcome {
         wait_status,

@@ -336,7 +336,7 @@ impl Finisher<'_> {
         }
         if self.removes_jit_maps {
             let pids = drain.drainer.lifecycle.pids().map(|(_, pid)| pid);
-            jit_maps::remove(pids, self.program_began_at);
+            jit_maps::remove(pids, &self.shared.folders.all(), self.program_began_at);
         }
         let bytes = drain.writer.bytes();
         let figures = &self.shared.figures;

@@ -2,9 +2,9 @@
 //! each name holds from its time on (`symbolize::jit`). Runs on the ticker's thread: no code is compiled while it is
 //! parked.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::platform;
 use stackbeat_proto::v1::{self, packet};
+use stackbeat_symbolize::paths;
 
 use super::orders::Order;
 use super::shared::Shared;
@@ -32,20 +33,65 @@ const LINE_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
 const SPREAD_NS: u64 = 50_000_000;
 
-/// Removes the maps that V8 has written in these processes because we told it to: they are of no use to anybody else. Those of
-/// other runtimes are their users'. Where one cannot be removed it stays, as it would without us.
-pub(crate) fn remove(pids: impl Iterator<Item = Pid>, not_before: SystemTime) {
+/// Removes what V8 has written in these processes because we told it to, and what is of no use to anybody else: its maps, and the
+/// logs that it begins in the current folder as soon as it is to write a map. What other runtimes wrote is their users', and so is
+/// a log with anything that somebody may have asked for. Where a file cannot be removed it stays, as it would without us.
+/// `folders`: where the processes were.
+pub(crate) fn remove(
+    pids: impl Iterator<Item = Pid>,
+    folders: &BTreeSet<PathBuf>,
+    not_before: SystemTime,
+) {
     // SAFETY: asks for a number.
     let own = unsafe { libc::geteuid() };
+    let is_its = |file: &Path| {
+        fs::symlink_metadata(file).is_ok_and(|meta| {
+            meta.is_file() && meta.uid() == own && meta.modified().is_ok_and(|at| at >= not_before)
+        })
+    };
+    let mut of_v8 = HashSet::new();
     for pid in pids {
         let map = map_of(pid);
-        let is_its = fs::symlink_metadata(&map).is_ok_and(|meta| {
-            meta.is_file() && meta.uid() == own && meta.modified().is_ok_and(|at| at >= not_before)
-        });
-        if is_its && is_of_v8(&map) {
+        if is_its(&map) && is_of_v8(&map) {
             let _ = fs::remove_file(map);
+            of_v8.insert(pid);
         }
     }
+    if of_v8.is_empty() {
+        return;
+    }
+    for file in folders.iter().flat_map(|folder| paths::files_of(folder)) {
+        let is_of_these = log_of(&file).is_some_and(|pid| of_v8.contains(&pid));
+        if is_of_these && is_its(&file) && says_nothing(&file) {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// Whose log a file is by its name, `isolate-0x3652bc0-24047-v8.log` (V8's src/logging/log.cc, `PrepareLogFileName`).
+fn log_of(file: &Path) -> Option<Pid> {
+    let name = file.file_name()?.to_str()?;
+    let middle = name.strip_prefix("isolate-0x")?.strip_suffix("-v8.log")?;
+    let (isolate, pid) = middle.split_once('-')?;
+    let is_address = isolate.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_address.then_some(())?;
+    pid.parse().ok().map(Pid)
+}
+
+/// Whether a log has only what V8 writes into each.
+fn says_nothing(log: &Path) -> bool {
+    const OF_EACH: [&str; 6] = [
+        "v8-version",
+        "v8-platform",
+        "new",
+        "delete",
+        "heap-capacity",
+        "heap-available",
+    ];
+    let is_of_each = |line: io::Result<String>| {
+        line.is_ok_and(|line| OF_EACH.contains(&line.split(',').next().unwrap_or_default()))
+    };
+    fs::File::open(log).is_ok_and(|log| BufReader::new(log).lines().all(is_of_each))
 }
 
 /// Whether V8 has written a map: its own functions come first, `18c4000 300 Builtin:DeoptimizationEntry_Eager`.
@@ -95,7 +141,7 @@ impl JitMaps {
         // Before the search, which forgets those of processes that have ended.
         self.poll(shared, now_ns);
         if now_ns >= self.next_search_ns {
-            self.next_search_ns = now_ns + self.search(processes);
+            self.next_search_ns = now_ns + self.search(shared, processes);
         }
         let distance_ns = POLL_NS.max(self.maps.len() as u64 * POLL_EACH_NS);
         self.next_poll_ns = match self.maps.is_empty() {
@@ -106,7 +152,7 @@ impl JitMaps {
 
     /// Finds the maps of processes that had none, and forgets those of processes that ended. Gives the distance to the
     /// next search, ns.
-    fn search(&mut self, processes: impl Iterator<Item = (Upid, Pid)>) -> u64 {
+    fn search(&mut self, shared: &Shared, processes: impl Iterator<Item = (Upid, Pid)>) -> u64 {
         let mut living = HashSet::new();
         let mut searched = 0;
         for (upid, pid) in processes {
@@ -116,6 +162,7 @@ impl JitMaps {
             }
             searched += 1;
             if length(pid).is_some() {
+                shared.folders.add_that_of(pid);
                 let map = Map {
                     pid,
                     bytes: 0,

@@ -30,6 +30,7 @@ pub(crate) mod orders;
 pub(crate) mod own_threads;
 mod pace;
 pub mod protocol;
+pub(crate) mod runtime_folders;
 pub(crate) mod shared;
 mod sigbus_guard;
 pub(crate) mod storage;

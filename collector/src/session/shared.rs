@@ -13,6 +13,7 @@ use super::activity::{Activity, Part};
 use super::clocks::now_ns;
 use super::options::{MAX_DEPTH, Status};
 use super::orders::{Order, Reason};
+use super::runtime_folders::Folders;
 use super::sigbus_guard::Guard;
 use crate::drain::crash::Crash;
 
@@ -157,6 +158,8 @@ pub(crate) struct Shared {
     pub leisure: AtomicU32,
     /// An interval was asked for while recording: ticks keep it where timers cannot.
     pub keeps_interval: AtomicBool,
+    /// Where runtimes may have left what goes with the recording.
+    pub folders: Folders,
     activity: Activity,
     stop: AtomicBool,
     state: Mutex<State>,
@@ -171,6 +174,7 @@ impl Shared {
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
             keeps_interval: AtomicBool::new(false),
+            folders: Folders::default(),
             activity: Activity::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),

@@ -121,7 +121,8 @@ fn javascript_has_names_with_nothing_else_to_type() {
         interpreted_once();
         const until = Date.now() + 400;
         while (Date.now() < until) compiled_often(1000);
-        console.log(process.pid, process.env.NODE_OPTIONS);";
+        const { Worker, isMainThread } = require('worker_threads');
+        if (isMainThread) new Worker(__filename).on('exit', () => console.log(process.pid, process.env.NODE_OPTIONS));";
     std::fs::write(&script, source).expect("written");
     let script = script.to_str().expect("UTF-8");
     let record = |options: &[&str]| {
@@ -142,13 +143,30 @@ fn javascript_has_names_with_nothing_else_to_type() {
             .collect();
         (node_options.to_owned(), names)
     };
+    // V8 begins a log for each thread of JavaScript where it is to write a map.
+    let logs = || {
+        let files = std::fs::read_dir(folder.path())
+            .expect("is there")
+            .flatten();
+        let names = files.filter_map(|file| file.file_name().into_string().ok());
+        names
+            .filter(|name| name.starts_with("isolate-"))
+            .collect::<Vec<_>>()
+    };
     let (options, names) = record(&[]);
+    assert_eq!(logs(), [""; 0]);
     assert!(options.ends_with("--perf-basic-prof --interpreted-frames-native-stack"));
     for function in ["interpreted_once", "compiled_often"] {
         let is_named = names.iter().any(|name| name.contains(function));
         assert!(is_named, "{function}: {names:#?}");
     }
-    // One that the user asks for is the user's.
+    // What the user asks for is the user's.
+    let arguments = [
+        "record", "-q", "-f", "-o", "t.beat", "--", "node", "--prof", script,
+    ];
+    let output = stackbeat_tests::tool::stackbeat(folder.path(), &arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(logs().len(), 2, "a profile of each thread: {:?}", logs());
     let arguments = [
         "record",
         "-q",
