@@ -80,12 +80,16 @@ pub(crate) fn lines(
     };
     let mut lines = stripped_lines(&heaviest(stripped), whole, system);
     let modules = || names.iter().map(|function| function.module.as_str());
+    // V8 was asked for names and gave some.
+    let has_v8_names = names
+        .iter()
+        .any(|function| function.name.starts_with("JS:"));
     for (program, ns) in heaviest(generated) {
         lines.push(format!(
             "{} of the running time is generated code without names in {}: {}",
             percent(ns, whole),
             clean(program),
-            switch(program, &mut modules())
+            switch(program, &mut modules(), has_v8_names)
         ));
     }
     lines
@@ -192,7 +196,7 @@ fn debug_package(package: &str) -> String {
 }
 
 /// How a runtime is told to name its code.
-fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>) -> String {
+fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_v8_names: bool) -> String {
     const BY_LIBRARY: [(&str, &str); 3] = [
         ("libjvm.so", "java"),
         ("libcoreclr.so", "dotnet"),
@@ -218,6 +222,7 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>) -> String {
             "run it with -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, or say `jcmd PID Compiler.perfmap` \
              before the recording ends (JDK 17)"
         }
+        Some("node") if has_v8_names => "V8 has named the rest of it",
         Some("node") => "record it without --no-runtime-options, or run it with --perf-basic-prof",
         Some("ruby") => "run it with --yjit-perf (Ruby 3.3)",
         Some("dotnet") => "set DOTNET_PerfMapEnabled=1",
@@ -314,8 +319,11 @@ mod tests {
     #[test]
     fn runtimes_are_known_by_name_or_library() {
         let none: [&str; 0] = [];
-        let switch = |program, modules: &[&str]| switch(program, &mut modules.iter().copied());
+        let switch =
+            |program, modules: &[&str]| switch(program, &mut modules.iter().copied(), false);
         assert!(switch("node", &none).contains("--perf-basic-prof"));
+        let named = super::switch("node", &mut std::iter::empty(), true);
+        assert_eq!(named, "V8 has named the rest of it");
         assert!(switch("ruby3.1", &none).contains("--yjit-perf"));
         assert!(switch("php8.2", &none).contains("opcache.jit_debug"));
         assert!(switch("shop-server", &["/srv/libcoreclr.so"]).contains("DOTNET_PerfMapEnabled=1"));
