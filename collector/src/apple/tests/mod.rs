@@ -167,18 +167,19 @@ fn take(by: &mut dyn Suspension, tid: Tid) -> Option<Vec<u64>> {
     let mut words = vec![0u64; 4096];
     by.prepare(own_pid(), tid);
     let window = crate::sampler::window::enter();
-    let (registers, read) = match by.suspend(own_pid(), tid) {
+    let (registers, cpu_ns, read) = match by.suspend(own_pid(), tid) {
         Suspended::Yes { registers, cpu_ns } => {
             let from = registers.sp & !7;
             // As much as surely lies on it.
             let read = by.read_stack(own_pid(), from, &mut words[..64]);
             by.resume();
-            assert!(cpu_ns > 0);
-            (registers, read)
+            (registers, cpu_ns, read)
         }
         Suspended::NotNow | Suspended::Gone => return None,
     };
+    // What fails in the window is not told: whoever tells allocates.
     drop(window);
+    assert!(cpu_ns > 0);
     let walked = by.walk(&ToWalk {
         pid: own_pid(),
         upid: Upid(1),

@@ -182,6 +182,7 @@ fn check(path: &Path) {
 }
 
 #[test]
+#[ignore = "beside other tests its end is late at times; scripts/suspend-test.sh runs it"]
 fn a_session_suspends_threads() {
     if let Some(output) = std::env::var_os(OUTPUT) {
         record(PathBuf::from(output));
@@ -190,7 +191,7 @@ fn a_session_suspends_threads() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = folder.path().join("session.beat");
     let child = Command::new(std::env::current_exe().expect("known"))
-        .args(["--exact", NAME, "--nocapture"])
+        .args(["--exact", NAME, "--nocapture", "--ignored"])
         .env(OUTPUT, &output)
         .output()
         .expect("it runs");
