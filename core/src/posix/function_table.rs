@@ -48,7 +48,8 @@ pub fn errno() -> *mut c_int {
 pub fn test_cancel() {
     #[cfg(not(target_os = "android"))]
     {
-        unsafe extern "C" {
+        unsafe extern "C-unwind" {
+            // A cancelled thread unwinds from here.
             fn pthread_testcancel();
         }
         // SAFETY: hooks that are cancellation points call it, and hold nothing.
@@ -92,7 +93,7 @@ macro_rules! function_of_table {
                 unsafe {
                     let original = core::mem::transmute::<
                         *mut core::ffi::c_void,
-                        unsafe extern "C" fn($($type),*) -> $result,
+                        unsafe extern "C-unwind" fn($($type),*) -> $result,
                     >(ORIGINAL.load(core::sync::atomic::Ordering::Relaxed));
                     original($($arg),*)
                 }
@@ -101,7 +102,7 @@ macro_rules! function_of_table {
             /// # Safety
             /// The contract of the function itself.
             #[allow(unused_unsafe, reason = "not every body needs it")]
-            pub(in super::super) unsafe extern "C" fn hook($($arg: $type),*) -> $result {
+            pub(in super::super) unsafe extern "C-unwind" fn hook($($arg: $type),*) -> $result {
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { $body }
             }

@@ -3,6 +3,7 @@
 //!
 //! - `io`, `net`, `locks`, `waits`, `memory`, `time`, `processes`: the lists
 //! - [`Objects`]: what a platform says of locks, threads and descriptors, so that no list knows a C library's layouts
+//! - [`ByAddress`]: the answer of platforms whose C library says no more than addresses
 //! - [`function_table`](mod@function_table): an emitter, for systems that rebind functions
 //! - [`results`]: what the results of calls say
 //!
@@ -51,6 +52,7 @@
 //! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names (`stat$INODE64`).
 //! - Variadic functions: see `io`.
 
+mod by_address;
 pub mod function_table;
 mod io;
 mod locks;
@@ -63,7 +65,9 @@ mod waits;
 
 use crate::agent::{self, Awaited, Wake};
 use crate::shm::waiters::How;
+pub use by_address::ByAddress;
 use core::ffi::c_int;
+
 use libc::{
     clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t, timespec,
 };

@@ -10,7 +10,7 @@ use super::place;
 use super::threads::{self, Place};
 use super::versions::Function;
 
-/// Objects that the listener was told of.
+/// Objects that the listener was told of, where they are counted.
 pub(crate) static OBJECTS: AtomicU64 = AtomicU64::new(0);
 static HEAP: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static IS_LISTENING: AtomicBool = AtomicBool::new(false);
@@ -57,7 +57,7 @@ unsafe extern "C" fn object_allocated(
     _: *mut c_void,
     bytes: usize,
 ) {
-    OBJECTS.fetch_add(1, Ordering::Relaxed);
+    hooks::count(&OBJECTS);
     if let Some(agent) = hooks::agent() {
         frames::at_hook();
         threads::at(Place::Hook, || agent.allocated(bytes as u64));

@@ -79,6 +79,7 @@ unsafe fn begin(env: *mut c_void) -> Result<(), String> {
         .address(Function::SelfKey)
         .ok_or_else(|| lacks("the key of its threads"))?;
     if std::env::var_os(LOG).is_some() {
+        hooks::begin_to_count();
         CODE_BEFORE.store(hash_of_code(art), Ordering::Relaxed);
     }
     let capture = Capture {

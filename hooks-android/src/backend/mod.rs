@@ -46,6 +46,22 @@ pub struct Request {
 // SAFETY: addresses of code, which all threads have in common.
 unsafe impl Send for Request {}
 
+impl Request {
+    /// What a backend answers that has placed it, or refused.
+    fn answer(
+        &self,
+        backend: &'static str,
+        placed: Result<(), Refusal>,
+    ) -> Result<Placed, HookError> {
+        let hook = Placed {
+            name: self.name,
+            backend,
+            target: self.target.addr(),
+        };
+        placed.map_err(|why| hook.refused(why)).map(|()| hook)
+    }
+}
+
 /// A hook in its place. Dropping it leaves the hook there.
 #[must_use = "a hook whose value is gone cannot be removed"]
 #[derive(Debug)]
@@ -62,6 +78,15 @@ impl Placed {
     /// The address of the function that is hooked.
     pub fn target(&self) -> usize {
         self.target
+    }
+
+    /// What its backend has against it.
+    fn refused(&self, why: Refusal) -> HookError {
+        HookError::Refused {
+            name: self.name,
+            backend: self.backend,
+            why,
+        }
     }
 }
 

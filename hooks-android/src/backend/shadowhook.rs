@@ -165,25 +165,11 @@ impl HookBackend for ShadowHook {
     unsafe fn place(&self, request: &Request) -> Result<Placed, HookError> {
         // SAFETY: as the caller says.
         let placed = unsafe { self.try_to_place(request) };
-        placed
-            .map(|()| Placed {
-                name: request.name,
-                backend: NAME,
-                target: request.target.addr(),
-            })
-            .map_err(|why| HookError::Refused {
-                name: request.name,
-                backend: NAME,
-                why,
-            })
+        request.answer(NAME, placed)
     }
 
     unsafe fn remove(&self, hook: Placed) -> Result<(), HookError> {
         // SAFETY: as the caller says.
-        unsafe { self.try_to_remove(hook.target) }.map_err(|why| HookError::Refused {
-            name: hook.name,
-            backend: NAME,
-            why,
-        })
+        unsafe { self.try_to_remove(hook.target) }.map_err(|why| hook.refused(why))
     }
 }

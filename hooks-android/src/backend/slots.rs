@@ -122,38 +122,22 @@ impl HookBackend for Slots {
         }
         let counts = change_all(&changes);
         let results = requests.iter().zip(checked).map(|(request, target)| {
-            let why = match target {
-                Ok(target) if counts.contains_key(&target) => {
-                    return Ok(Placed {
-                        name: request.name,
-                        backend: NAME,
-                        target,
-                    });
-                }
-                Ok(target) => {
+            let placed = target.and_then(|target| match counts.contains_key(&target) {
+                true => Ok(()),
+                false => {
                     hooks.retain(|h| h.target != target);
-                    Refusal::NoSlots
+                    Err(Refusal::NoSlots)
                 }
-                Err(why) => why,
-            };
-            Err(HookError::Refused {
-                name: request.name,
-                backend: NAME,
-                why,
-            })
+            });
+            request.answer(NAME, placed)
         });
         results.collect()
     }
 
     unsafe fn remove(&self, hook: Placed) -> Result<(), HookError> {
         let mut hooks = self.hooks();
-        let refused = |why| HookError::Refused {
-            name: hook.name,
-            backend: NAME,
-            why,
-        };
         let found = hooks.iter().position(|h| h.target == hook.target);
-        let found = hooks.swap_remove(found.ok_or_else(|| refused(Refusal::NotHooked))?);
+        let found = hooks.swap_remove(found.ok_or_else(|| hook.refused(Refusal::NotHooked))?);
         // What holds neither is somebody else's by now, and stays.
         change_all(&Changes::from([(found.replacement, found.target)]));
         Ok(())

@@ -2,14 +2,12 @@
 //!
 //! - [`table`]: the functions, each with its hook
 //! - [`since`]: which Android has which
-//! - `objects`: locks and threads, by their addresses
 //!
 //! glibc has the same functions, so all of it runs in tests on Linux.
 //!
 //! Not in the table, because what they do depends on their arguments: `free` and `realloc`, `poll` and its relatives, `connect`
 //! and `accept`, threads that begin, `fork` and `exec`, signals, `futex`.
 
-mod objects;
 pub mod since;
 pub mod table;
 

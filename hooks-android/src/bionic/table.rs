@@ -6,9 +6,7 @@ use libc::stat as Stat;
 use libc::*;
 use stackbeat_core::function_table;
 use stackbeat_core::posix::function_table::Function;
-use stackbeat_core::posix::{Descriptor, Object, Objects};
-
-use super::objects::Here;
+use stackbeat_core::posix::{ByAddress as Here, Descriptor, Object, Objects};
 
 /// `struct sembuf` of Linux' `linux/sem.h`, which the crate libc leaves out.
 #[cfg(target_os = "android")]

@@ -43,14 +43,14 @@ pub(super) fn symbol(name: &'static str) -> &'static str {
     }
 }
 
-function! { @ free(memory: *mut c_void) -> () {
+function_of_table! { @ free(memory: *mut c_void) -> () {
     if !memory.is_null() {
         agent::freed();
     }
     call(memory)
 } }
 
-function! { @ realloc(old: *mut c_void, size: size_t) -> *mut c_void {
+function_of_table! { @ realloc(old: *mut c_void, size: size_t) -> *mut c_void {
     if !old.is_null() {
         agent::freed();
     }
@@ -61,7 +61,7 @@ function! { @ realloc(old: *mut c_void, size: size_t) -> *mut c_void {
     call(old, size)
 } }
 
-function! { @ sleep(time_s: c_uint) -> c_uint {
+function_of_table! { @ sleep(time_s: c_uint) -> c_uint {
     let wait = agent::begin_wait(Probe::Nanosleep, time_s.into());
     let rest_s = call(time_s);
     wait.end(if rest_s > 0 { EINTR.into() } else { 0 });
@@ -75,11 +75,11 @@ macro_rules! opening {
         pub(super) mod $name {
             use super::*;
 
-            pub(in crate::posix) static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            pub(super) static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
             /// # Safety
             /// The contract of the function itself; the mode may be missing, and anything then.
-            pub(in crate::posix) unsafe extern "C-unwind" fn hook(
+            pub(super) unsafe extern "C-unwind" fn hook(
                 $($arg: $type,)*
                 $(#[cfg(all(target_vendor = "apple", target_arch = "aarch64"))] $unused: usize,)*
                 mode: c_uint,
@@ -108,6 +108,7 @@ macro_rules! by_hand {
     ($($name:ident)*) => {
         pub(super) const BY_HAND: &[Function] = &[$(Function {
             name: stringify!($name),
+            aliases: &[],
             hook: $name::hook as *const c_void,
             original: &$name::ORIGINAL,
         }),*];

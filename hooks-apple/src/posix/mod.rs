@@ -3,8 +3,6 @@
 //! [`functions`] is the table for the rebinder: symbol, hook, and where the original is put. Nothing has a symbol of a C
 //! function here, so linking this in changes nobody's calls.
 //!
-//! - `emit`: the macros that make a hook and its original of a line
-//! - `objects`: what Darwin says of locks, threads and descriptors
 //! - `darwin`: lines that only Darwin has, and hooks by hand
 //!
 //! A function that a system does not have is not there for the rebinder either: `preadv` came with macOS 11 and iOS 14,
@@ -14,50 +12,20 @@
 //!
 //! That of the agent's hooks: nothing allocates, locks or calls a hooked function. Originals are called through their addresses.
 
-#[macro_use]
-mod emit;
 mod darwin;
-mod objects;
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::*;
 use stackbeat_core::agent;
-use stackbeat_core::posix::{Descriptor, Object, Objects, results};
+use stackbeat_core::posix::function_table::Function;
+use stackbeat_core::posix::{ByAddress as Here, Descriptor, Object, Objects};
 use stackbeat_core::probe::Probe;
-use stackbeat_core::shm::waiters::How;
+use stackbeat_core::{function_of_table, function_table};
 
 use crate::rebind::Replacement;
 use libc::stat as Stat;
-use objects::Darwin;
-
-unsafe extern "C-unwind" {
-    // A cancelled thread unwinds from here.
-    fn pthread_testcancel();
-}
-
-/// errno of the calling thread.
-///
-/// # Safety
-/// None: it is always there.
-unsafe fn errno() -> *mut c_int {
-    // SAFETY: touches no memory.
-    unsafe {
-        #[cfg(target_vendor = "apple")]
-        return libc::__error();
-        #[cfg(not(target_vendor = "apple"))]
-        return libc::__errno_location();
-    }
-}
-
-/// A hook of the table.
-struct Function {
-    /// The symbol without its underscore.
-    name: &'static str,
-    hook: *const c_void,
-    original: &'static AtomicPtr<c_void>,
-}
 
 /// All hooks of functions, for [`crate::rebind::Rebinder::new`].
 pub fn functions() -> Vec<Replacement> {

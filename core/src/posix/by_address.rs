@@ -1,21 +1,23 @@
-//! What locks, threads and descriptors are to the hooks: addresses.
+//! Locks and threads by their addresses, for systems whose C library says no more: bionic and Darwin.
 //!
-//! bionic keeps the owner of a normal mutex nowhere (`pthread_mutex_internal_t` in bionic's `pthread_mutex.cpp` has a word for
-//! recursive and error-checking ones only), so a lock's owner is not known. Who ended a wait is: the one that lets go says the
-//! lock's address.
+//! The owner of a mutex stands in no field that a hook may read: bionic keeps none for normal ones (`pthread_mutex_internal_t` of
+//! its `pthread_mutex.cpp`), Darwin's is libpthread's own. Descriptors are not followed to what is behind them, so nobody is named
+//! who ended a `read`. Who lets go of a lock is named: they say its address.
 
 use core::ffi::c_int;
 
 use libc::{
     clockid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t, sem_t, timespec,
 };
-use stackbeat_core::agent::{Awaited, Wake};
-use stackbeat_core::ids::Tid;
-use stackbeat_core::posix::{Descriptor, Object, Objects};
-use stackbeat_core::shm::waiters::How;
 
-/// The objects of bionic.
-pub(super) struct Here;
+use super::{Descriptor, Object, Objects};
+use crate::agent::{self, Awaited, Wake};
+use crate::ids::Tid;
+use crate::shm::waiters::How;
+
+/// Knows objects by their addresses.
+#[derive(Debug)]
+pub struct ByAddress;
 
 #[derive(Clone, Copy)]
 struct Address(u64, How);
@@ -31,7 +33,7 @@ impl Object for Address {
     }
 }
 
-/// Nothing is known of descriptors, so nobody is named who ended a `read`.
+/// A descriptor of which nothing is known.
 #[derive(Clone, Copy)]
 struct Unknown;
 
@@ -43,7 +45,7 @@ impl Descriptor for Unknown {
         false
     }
     fn writes(self) -> Wake {
-        Address(0, How::Release).announce(How::Release)
+        agent::announce(&[], false, How::Release)
     }
     fn closes(self) -> Wake {
         self.writes()
@@ -52,7 +54,7 @@ impl Descriptor for Unknown {
     fn opened(self) {}
 }
 
-impl Objects for Here {
+impl Objects for ByAddress {
     unsafe fn mutex(lock: *const pthread_mutex_t) -> impl Object {
         Address(lock as u64, How::Release)
     }
@@ -68,17 +70,19 @@ impl Objects for Here {
     unsafe fn condition(condition: *const pthread_cond_t) -> impl Object {
         Address(condition as u64, How::Wake(1))
     }
-    #[allow(clippy::unnecessary_cast, reason = "a signed number in bionic")]
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "signed in bionic, another type on Darwin"
+    )]
     unsafe fn thread(thread: pthread_t) -> impl Object {
         Address(thread as u64, How::Wake(1))
     }
     fn descriptor(_file: c_int) -> impl Descriptor {
         Unknown
     }
-    /// bionic looks at a deadline only when it waits, so a try hides no error of a lock that is free. One that is not a time at all
-    /// is left to it.
+    /// A deadline that is no time is left to the function.
     unsafe fn accepts(_clock: clockid_t, deadline: *const timespec) -> bool {
-        // SAFETY: what the caller of the hook gave as a deadline.
+        // SAFETY: by contract.
         !deadline.is_null() && (0..1_000_000_000).contains(unsafe { &(*deadline).tv_nsec })
     }
 }
