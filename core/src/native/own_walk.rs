@@ -1,5 +1,6 @@
 //! Walks of this process' own threads: its rules, its memory.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::rule_cache::{CACHE, GENERATION, KNOWS_NOWHERE};
@@ -15,9 +16,13 @@ use crate::unwind::{Frames, Registers, StackBounds, StackWalker, WalkEnd};
 ///
 /// # Signal safety
 /// Takes no lock, allocates nothing. A miss costs about a microsecond, a new module some ten.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NativeRules {
+    /// Of the cached rules when the walk began.
     generation: u32,
+    /// Of those that it believes now. Differs once the walk itself took in a module: what the cache
+    /// says of addresses there is from before.
+    cached: Cell<u32>,
     /// The same of generated code, whose rules are not in the cache.
     of_generated: u32,
 }
@@ -26,8 +31,10 @@ impl NativeRules {
     /// The rules as they are now.
     #[inline(always)]
     pub fn now() -> NativeRules {
+        let generation = GENERATION.load(Ordering::Acquire);
         NativeRules {
-            generation: GENERATION.load(Ordering::Acquire),
+            generation,
+            cached: Cell::new(generation),
             of_generated: generated_code::generation(),
         }
     }
@@ -36,9 +43,13 @@ impl NativeRules {
 impl Rules for NativeRules {
     #[inline(always)]
     fn rule(&self, pc: u64, exact: bool) -> Rule {
-        match CACHE.get(pc, exact, self.generation) {
+        match CACHE.get(pc, exact, self.cached.get()) {
             Some(rule) => rule,
-            None => derive(pc, exact),
+            None => {
+                let rule = derive(pc, exact);
+                self.cached.set(GENERATION.load(Ordering::Acquire));
+                rule
+            }
         }
     }
 
@@ -83,13 +94,25 @@ fn derive(pc: u64, exact: bool) -> Rule {
             None => Rule::UNKNOWN,
         },
         Lookup::Busy => return Rule::NOT_NOW,
-        Lookup::Module(_) | Lookup::Nothing => {
-            KNOWS_NOWHERE.store(1, Ordering::Release);
-            Rule::NOWHERE
+        Lookup::Module(_) => nowhere(),
+        Lookup::Nothing => {
+            let rule = nowhere();
+            // A module that came before the cache was known to hold such a rule raised no generation.
+            if own_modules::find(lookup).is_some() {
+                return Rule::NOT_NOW;
+            }
+            rule
         }
     };
     CACHE.insert(pc, exact, generation, rule);
     rule
+}
+
+/// What the cache is told of an address where no module's code lies.
+fn nowhere() -> Rule {
+    // Before the caller's look at the modules, so that one of both sees the other's.
+    KNOWS_NOWHERE.swap(1, Ordering::AcqRel);
+    Rule::NOWHERE
 }
 
 /// Words read at once from outside the thread's own stack.

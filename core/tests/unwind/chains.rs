@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use stackbeat_core::native::own_modules;
@@ -96,6 +95,7 @@ fn assert_equal(comparisons: &[Comparison], what: &str) {
 
 #[test]
 fn chains_equal_libgcc() {
+    let _only = super::LIBRARIES.lock();
     own_modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut walker = NativeWalker::boxed();
@@ -122,13 +122,10 @@ fn chains_equal_libgcc() {
     assert!(kept > total / 4, "{kept} of {total} frames were reused");
 }
 
-/// What came and went is reported once in a process, so one test at a time looks at it.
-static REPORTS: Mutex<()> = Mutex::new(());
-
 /// A library that goes is reported once, with the epoch that begins without it.
 #[test]
 fn unloading_begins_an_epoch() {
-    let _only = REPORTS.lock();
+    let _only = super::LIBRARIES.lock();
     own_modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = compile(folder.path(), "chains.cc", &["-O2", "-DUNLOADED"]);
@@ -159,7 +156,7 @@ fn unloading_begins_an_epoch() {
 /// More loads than the table of modules has places, and none costs another mapping.
 #[test]
 fn a_library_may_come_back_many_times() {
-    let _only = REPORTS.lock();
+    let _only = super::LIBRARIES.lock();
     own_modules::init();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = folder.path().join("small.c");

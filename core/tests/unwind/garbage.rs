@@ -44,6 +44,7 @@ fn code() -> Vec<(u64, u64)> {
 
 #[test]
 fn any_registers_over_any_stack() {
+    let _only = super::LIBRARIES.lock();
     const WORDS: usize = 4096;
     own_modules::init();
     let code = code();

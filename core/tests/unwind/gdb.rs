@@ -100,9 +100,10 @@ fn equals_gdb(program: &Program, folder: &Path, least: usize) {
     let hex = |frames: &[u64]| frames.iter().map(|f| format!("{f:x} ")).collect::<String>();
     assert_eq!(hex(&ours), hex(&gdb), "{text}");
     assert_eq!(end, WalkEnd::Root);
-    // Again, now with everything to be reused.
+    // Again, now with everything to be reused; a leaf whose rule is an expression (in the PLT) is not.
     let end = stack.walk(&from, 900, &&process, &mut &process);
-    assert_eq!((stack.kept(), end), (gdb.len(), WalkEnd::Root));
+    assert_eq!(end, WalkEnd::Root);
+    assert!(stack.kept() + 1 >= gdb.len(), "{} kept: {text}", stack.kept());
 }
 
 #[test]
