@@ -21,7 +21,7 @@ With --long each workload takes some ten seconds, so that what a recording costs
     benches/overhead.py --long --pairs 3 --only sqlite3,python,git --tools stackbeat-budget-1
 
 Where the machine's speed changes from one run to the next, --together runs both of a pair at the same time on one
-processor, which takes turns every few milliseconds: what slows one slows the other. CPU only; servers are left out.
+processor, which takes turns every few milliseconds: what slows one slows the other. CPU only.
 
     benches/overhead.py --long --together --pairs 5 --only sqlite3,python,git --tools stackbeat-budget-1
 
@@ -32,8 +32,9 @@ With --before another build takes the place of the program alone, so that each f
 With --callgrind it counts instead the instructions that hooks add when they have nothing to capture (interval
 4 s, a tenth of the work, one run each): what callgrind counts does not depend on the machine's load.
 
-The row "nothing" is the workload against itself: what differs by chance. Workloads and tools that are not
-installed are left out and said to be.
+The row "nothing" is the workload against itself: what differs by chance. The row "floor" counts allocations and
+takes a signal each millisecond of CPU time, and does nothing else (benches/limits/floor.c). Workloads and tools
+that are not installed are left out and said to be.
 """
 
 import argparse
@@ -49,6 +50,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 LONG = 6
@@ -181,7 +183,7 @@ console.log(total);
 
 
 def load_redis(size, folder):
-    """Runs redis' own benchmark against the server, then ends the server."""
+    """Runs redis' own benchmark against the server in a folder, then ends the server."""
     path = os.path.join(folder, "redis.sock")
     deadline = time.monotonic() + 20
     while True:
@@ -228,11 +230,20 @@ exit $status
 """
 
 
+def floor(out):
+    """The words that load floor.c's library, which is compiled beside the first file name asked for."""
+    library = os.path.join(os.path.dirname(out), "floor.so")
+    if not os.path.exists(library):
+        source = os.path.join(ROOT, "benches/limits/floor.c")
+        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-fno-tree-slp-vectorize", "-shared", "-fPIC", "-o", library, source], check=True)
+    return ["env", f"LD_PRELOAD={library}"]
+
+
 def tool_commands(stackbeat):
     """Name -> the words before a command, given a file name for what the tool writes. Also the names of
     those that are not installed."""
     missing = []
-    tools = {"nothing": lambda out: []}
+    tools = {"nothing": lambda out: [], "floor": floor}
     if os.path.exists(stackbeat):
         tools["stackbeat"] = lambda out: [stackbeat, "record", "--quiet", "--force", "-o", out, "--"]
         tools["stackbeat-100us"] = lambda out: [stackbeat, "record", "--quiet", "--force", "--interval", "100us", "-o", out, "--"]
@@ -314,25 +325,34 @@ def count_instructions_works():
     return probe.returncode == 0 and probe.stderr[:1].isdigit()
 
 
-def run_together(workload, base, prefix, folder):
+def run_together(workload, base, prefix, folder, size):
     """With `base` and with `prefix` at the same time: wall s, CPU s, None each."""
-    children = []
     begin = time.perf_counter()
-    for words in (base, prefix):
-        stdin = open(workload.stdin) if workload.stdin else subprocess.DEVNULL
+
+    def run(words, folder, results, index):
+        stdin = open(os.path.join(folder, workload.stdin)) if workload.stdin else subprocess.DEVNULL
         child = subprocess.Popen(words + workload.command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  env={**os.environ, **workload.env}, cwd=folder)
-        children.append(child)
-    ended, failed = {}, 0
-    for _ in children:
-        pid, status, usage = os.wait4(-1, 0)
-        failed = failed or status
-        ended[pid] = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, None
-    if failed:
-        raise RuntimeError(f"{' '.join(workload.command)}: wait status {failed}")
-    for child in children:
-        child.returncode = 0
-    return [ended[child.pid] for child in children]
+        if workload.server:
+            workload.server(size, folder)
+        # Of this child alone: the load of a server is a child of ours, too.
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = status
+        results[index] = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, status
+
+    results, threads = [None, None], []
+    for index, words in enumerate((base, prefix)):
+        # A server listens in its folder.
+        own = os.path.join(folder, f"server{index}") if workload.server else folder
+        os.makedirs(own, exist_ok=True)
+        threads.append(threading.Thread(target=run, args=(words, own, results, index)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        if result is None or result[2]:
+            raise RuntimeError(f"{' '.join(workload.command)}: {'did not run' if result is None else f'wait status {result[2]}'}")
+    return [(wall, cpu, None) for wall, cpu, _ in results]
 
 
 def run_once(workload, prefix, folder, size, count):
@@ -460,9 +480,6 @@ def main():
         if missing:
             print(f"{workload.name:<9} left out: {', '.join(missing)} not installed")
             continue
-        if options.together and workload.server:
-            print(f"{workload.name:<9} left out: a server, whose CPU is its load's")
-            continue
         if options.long:
             workload = workload.lengthened()
         with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
@@ -481,7 +498,7 @@ def main():
                     for pair in range(pairs):
                         both = {}
                         if options.together:
-                            both[False], both[True] = run_together(workload, base, prefix(out), folder)
+                            both[False], both[True] = run_together(workload, base, prefix(out), folder, size)
                         # Who goes first changes from pair to pair.
                         for with_tool in () if options.together else ((False, True), (True, False))[pair % 2]:
                             both[with_tool] = run_once(workload, prefix(out) if with_tool else base, folder, size, count)

@@ -1,6 +1,6 @@
 //! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost less and go off less
 //! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture. While threads wait for processors they are on
-//! ticks (`contention`).
+//! ticks (`contention`), which are as far apart as timers go off, while no thread of a process in its first second needs nearer ones.
 
 use std::collections::HashMap;
 
@@ -51,6 +51,10 @@ impl Sampler {
         }
         let begins = begins.load(Ordering::Relaxed);
         let is_over = begins == on_ticks::FOR_GOOD;
+        self.later_interval_ns = match begins {
+            on_ticks::AT_FIRST => timer_ns.into(),
+            _ => 0,
+        };
         let mut found = Vec::new();
         let threads = self.threads_to_ask(timed, now_ns);
         for (i, process) in &mut self.processes {
@@ -95,6 +99,7 @@ impl Sampler {
                 process.next_cpu_poll_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
                 continue;
             }
+            process.is_new = false;
             if process
                 .contention
                 .poll(&*self.host, process.pid, threads, timer_ns.into())
@@ -111,6 +116,20 @@ impl Sampler {
         for thread in idle.map(|(_, thread)| thread).collect::<Vec<_>>() {
             self.await_timer(thread);
         }
+    }
+
+    /// What ticks may be apart at this moment, ns: as far as timers would, while all active threads on ticks are of processes that have
+    /// computed for long.
+    pub(super) fn least_interval_ns(&self) -> u64 {
+        if self.later_interval_ns == 0 {
+            return 0;
+        }
+        let mut active = self.active.iter().flatten().flatten();
+        let has_new = active.any(|thread| {
+            let process = self.processes.get(&thread.process);
+            process.is_none_or(|process| process.is_new || process.upid != thread.upid)
+        });
+        if has_new { 0 } else { self.later_interval_ns }
     }
 
     /// Of the processes that are due, some threads: by the process' entry. Those that were active come first.

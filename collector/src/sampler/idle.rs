@@ -61,6 +61,7 @@ impl Sampler {
                             next_cpu_poll_ns: 0,
                             is_clocked: mapping.control().has_kernel_clock()
                                 && entry.on_ticks.load(Ordering::Relaxed) == on_ticks::NO,
+                            is_new: true,
                             contention: Contention::default(),
                         };
                         // Its threads were there before us.

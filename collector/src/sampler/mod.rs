@@ -140,6 +140,8 @@ struct Process {
     next_cpu_poll_ns: u64,
     /// Its threads have the session's clock, or are to have it, but for single ones.
     is_clocked: bool,
+    /// It has not computed for long yet, or is on ticks for good.
+    is_new: bool,
     contention: Contention,
 }
 
@@ -190,6 +192,8 @@ pub(crate) struct Sampler {
     next_untimed_poll_ns: u64,
     /// Threads have timers in this session.
     has_timers: bool,
+    /// What ticks may be apart once a process has computed for long, ns; 0: no more than at first.
+    later_interval_ns: u64,
     /// `Control::announced` when the registry was read.
     announced: u32,
     /// The system runs barriers for us, so that gates may use asymmetric ones.
@@ -241,6 +245,7 @@ impl Sampler {
             untimed: Vec::new(),
             next_untimed_poll_ns: 0,
             has_timers: false,
+            later_interval_ns: 0,
             announced: 0,
             has_barriers,
             unregistered_cpu_ns: 0,

@@ -143,7 +143,7 @@ pub(crate) fn run(
             if schedule.set_interval(interval_ns(shared, class), now) {
                 keeper.asked(class, schedule.interval_ns);
             }
-            let interval_ns = keeper.interval_ns(schedule.interval_ns);
+            let interval_ns = keeper.tick_interval_ns(schedule.interval_ns);
             while schedule.next_ns <= now {
                 let phases = sampler.phases(class);
                 let steps = u64::from(phases.count_ones()).max(1);
@@ -215,17 +215,18 @@ pub(crate) fn run(
             last_activity_ns = now;
         }
         let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
+        keeper.want_at_least(sampler.least_interval_ns());
         keeper.woke(
             shared,
             sampler.cpu_by_process(),
             active,
             asked_ns(&schedules),
         );
-        let kept_ns = keeper.interval_ns(shortest);
+        let kept_ns = keeper.tick_interval_ns(shortest);
         count(&shared.figures.intervals_kept_ns, kept_ns);
         count(&shared.figures.intervals_asked_ns, shortest);
         let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
-        let longest_ns = keeper.interval_ns(longest);
+        let longest_ns = keeper.tick_interval_ns(longest);
         if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
             park(
                 shared,

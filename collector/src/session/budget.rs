@@ -45,6 +45,10 @@ pub(crate) struct Keeper {
     /// When the next poll comes, with enough wake-ups and in any case.
     next_ns: u64,
     latest_ns: u64,
+    /// Ticks are at least so far apart, ns; and the least that was wanted since the last poll: with a poll they get further apart, and
+    /// at once nearer.
+    least_ns: u64,
+    wanted_ns: Option<u64>,
     /// When polls began, 0: not yet.
     began_ns: u64,
     told: Told,
@@ -100,6 +104,8 @@ impl Keeper {
             active: 0,
             next_ns: 0,
             latest_ns: 0,
+            least_ns: 0,
+            wanted_ns: None,
             began_ns: 0,
             told: Told {
                 classes: asked_ns,
@@ -113,6 +119,21 @@ impl Keeper {
     /// The interval in force for one that was asked for, ns.
     pub(crate) fn interval_ns(&self, asked_ns: u64) -> u64 {
         self.pace.interval_ns(asked_ns)
+    }
+
+    /// The same of ticks.
+    pub(crate) fn tick_interval_ns(&self, asked_ns: u64) -> u64 {
+        self.interval_ns(asked_ns).max(self.least_ns)
+    }
+
+    /// Ticks need not be nearer than this, ns, as far as is known at this moment.
+    pub(crate) fn want_at_least(&mut self, least_ns: u64) {
+        let wanted_ns = self.wanted_ns.map_or(least_ns, |ns| ns.min(least_ns));
+        self.wanted_ns = Some(wanted_ns);
+        if wanted_ns < self.least_ns {
+            self.least_ns = wanted_ns;
+            (self.next_ns, self.latest_ns) = (0, 0);
+        }
     }
 
     /// Another interval was asked for, which whoever did it has said in the trace.
@@ -172,6 +193,7 @@ impl Keeper {
         if now < self.next_ns || self.wakes < POLL_WAKES && now < self.latest_ns {
             return;
         }
+        self.least_ns = self.wanted_ns.take().unwrap_or(self.least_ns);
         // By the clock of this thread: having to wait for a processor is no work.
         let used_ns = platform::thread_cpu_ns();
         let active = self.active as f64 / f64::from(self.wakes);
@@ -235,7 +257,7 @@ impl Keeper {
             (ThreadClass::Main, "main threads"),
         ] {
             let class = class as usize;
-            let interval_ns = self.pace.interval_ns(asked_ns[class]);
+            let interval_ns = self.tick_interval_ns(asked_ns[class]);
             if interval_ns != self.told.classes[class] {
                 self.told.classes[class] = interval_ns;
                 if let Some(counters) = &mut self.counters {
@@ -249,7 +271,7 @@ impl Keeper {
             let every = self.pace.every(thread.utid);
             let entry = shared.mapping.thread(thread.entry);
             let class = entry.map_or(0, |e| e.class.load(Ordering::Relaxed) as usize);
-            let of_class = self.pace.interval_ns(asked_ns[class.min(CLASSES - 1)]);
+            let of_class = self.tick_interval_ns(asked_ns[class.min(CLASSES - 1)]);
             let interval_ns = match every {
                 1 => 0,
                 every => of_class * u64::from(every),

@@ -69,7 +69,7 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
 }
 
 /// Timers go off with the kernel's tick, with which a thread that has waited for a processor begins to run, too. So the default
-/// leaves such a process on ticks of its own.
+/// leaves such a process on ticks of its own, which get as far apart as timers go off when it has computed for a second.
 #[test]
 fn shares_are_true_beside_rivals_for_the_processor() {
     let scratch = scratch();
@@ -85,6 +85,10 @@ fn shares_are_true_beside_rivals_for_the_processor() {
     });
     let share = parts[0] / (parts[0] + parts[1]);
     assert!((share - 0.25).abs() < 0.08, "{share}");
+    let info = info(&recorded.trace);
+    let [kept, asked] = ["kept", "asked"].map(|of| figure(&info, &format!("intervals_{of}_ns")));
+    let stretch = kept as f64 / asked as f64;
+    assert!(stretch > 1.2, "ticks {stretch} times as far apart");
 }
 
 #[test]
