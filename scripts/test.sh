@@ -9,8 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
-log=$(mktemp) again=$(mktemp)
-trap 'rm -f "$log" "$again"' EXIT
+log=$(mktemp) again=$(mktemp) prepared=$(mktemp)
+trap 'rm -f "$log" "$again" "$prepared"' EXIT
 # More failures than this are no accident.
 most_again=3
 case $mode in
@@ -90,11 +90,28 @@ run_tests() {
   done
 }
 
-run "packages that tests need" scripts/install-test-packages.sh
-[[ $mode == unit ]] || run "versions of Python" scripts/install-pythons.sh target/pythons
-[[ $mode == unit ]] || run "ART" scripts/install-art.sh target/art
-[[ $mode == unit ]] || run "tools for Mach-O" scripts/install-apple-tools.sh target/apple-tools
+# Programs and libraries that tests need: packages, versions of Python, ART, and tools for Mach-O.
+prepare() {
+  local failed=0
+  scripts/install-test-packages.sh || failed=1
+  [[ $mode == unit ]] && return $failed
+  scripts/install-pythons.sh target/pythons || failed=1
+  scripts/install-art.sh target/art || failed=1
+  scripts/install-apple-tools.sh target/apple-tools || failed=1
+  return $failed
+}
+await_prepared() {
+  local status=0
+  wait "$preparing" || status=1
+  cat "$prepared"
+  return $status
+}
+
+# It mostly waits for the network, and the build needs nothing of it.
+prepare >"$prepared" 2>&1 &
+preparing=$!
 run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
+run "programs that tests need" await_prepared
 [[ $mode == unit ]] || run "build: ART's adapter" cargo build --locked -p stackbeat-hooks-android
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
