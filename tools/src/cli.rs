@@ -12,7 +12,7 @@ mod view_arguments;
 
 use clap::{ColorChoice, Parser, Subcommand};
 
-pub(crate) use common_arguments::{DumpArgs, DumpSignal, LogArgs, ModeArg, SystraceArg};
+pub(crate) use common_arguments::{ClockArg, DumpArgs, DumpSignal, LogArgs, ModeArg, SystraceArg};
 pub(crate) use groups::grouped;
 pub(crate) use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
 pub(crate) use record::{AttachArgs, ProcessArg, RecordArgs, RecoverArgs};

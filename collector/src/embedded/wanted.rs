@@ -4,11 +4,26 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use stackbeat_core::shm::layout::Mode;
 use stackbeat_symbolize::SymbolCache;
 
 use super::BeginError;
 use crate::session::error::RecordError;
 use crate::session::options::Options;
+
+/// How a mode is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Mode", rename_all = "lowercase")]
+enum ModeText {
+    Endless,
+    Ring,
+    Startup,
+}
+
+/// The mode where none is given.
+fn endless() -> Mode {
+    Mode::Endless
+}
 
 /// What to record and how. What is left out is as in [`Options::new`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +52,9 @@ pub struct Wanted {
     /// Bytes of the pool of sub-buffers.
     #[serde(default)]
     pub buffer_bytes: Option<u64>,
+    /// What becomes of samples that do not fit: `endless`, `ring` or `startup`.
+    #[serde(default = "endless", with = "ModeText")]
+    pub mode: Mode,
     /// Leave child processes out.
     #[serde(default)]
     pub no_children: bool,
@@ -85,6 +103,7 @@ impl Wanted {
             probes: Some(options.probes),
             depth_limit: Some(options.depth_limit),
             buffer_bytes: Some(options.buffer_bytes),
+            mode: options.mode,
             no_children: !options.follow_children,
             compress: options.compress,
             long_wait_ns: Some(options.long_wait_ns.unwrap_or(0)),
@@ -105,6 +124,7 @@ impl Wanted {
         options.probes = self.probes.unwrap_or(options.probes);
         options.depth_limit = self.depth_limit.unwrap_or(options.depth_limit);
         options.buffer_bytes = self.buffer_bytes.unwrap_or(options.buffer_bytes);
+        options.mode = self.mode;
         options.follow_children = !self.no_children;
         options.compress = self.compress;
         options.long_wait_ns = match self.long_wait_ns {

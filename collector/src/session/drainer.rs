@@ -130,10 +130,11 @@ impl DrainThread {
                 Ok(()) => FASTEST,
             };
             let is_empty = self.drainer.totals.stored == stored_before;
-            is_quiet = is_inside && result.is_ok() && is_empty && self.keep == Keep::Nothing;
+            is_quiet = is_inside && result.is_ok() && is_empty;
             distance = match result {
                 Err(_) => AFTER_FAILURE,
-                Ok(()) if is_inside && self.keep == Keep::Nothing && fill <= COMFORTABLE_FILL => {
+                // What is kept in the ring is none that waits for a pass.
+                Ok(()) if is_inside && (self.keep == Keep::Records || fill <= COMFORTABLE_FILL) => {
                     self.shared.call_clock();
                     (distance * 2).clamp(FIRST_INSIDE, LONGEST_INSIDE)
                 }

@@ -103,7 +103,11 @@ fn equals_gdb(program: &Program, folder: &Path, least: usize) {
     // Again, now with everything to be reused; a leaf whose rule is an expression (in the PLT) is not.
     let end = stack.walk(&from, 900, &&process, &mut &process);
     assert_eq!(end, WalkEnd::Root);
-    assert!(stack.kept() + 1 >= gdb.len(), "{} kept: {text}", stack.kept());
+    assert!(
+        stack.kept() + 1 >= gdb.len(),
+        "{} kept: {text}",
+        stack.kept()
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The commands for live recordings, for a session inside the program.
 
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::SessionStatus;
 use stackbeat_tests::process_tree::send;
 use stackbeat_tests::tool::{command, text};
-use stackbeat_tests::tool_json::array;
+use stackbeat_tests::tool_json::{array, number};
 use stackbeat_tests::{report, scratch, until};
 
 use super::{build, running};
@@ -84,10 +85,10 @@ fn a_session_inside_is_steered_as_one_outside() {
     // Nothing is captured from here on.
     let settled = until("all that was captured is stored", || {
         let before = now().samples;
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(1500));
         (now().samples == before).then_some(before)
     });
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     assert_eq!(now().samples, settled);
 
     // The program's end is the session's, and nobody listens any more.
@@ -97,4 +98,41 @@ fn a_session_inside_is_steered_as_one_outside() {
     let whole = report(trace.as_ref());
     let marks = array(&whole, "events").filter(|e| e["kind"] == "mark" && e["text"] == "half way");
     assert_eq!(marks.count(), 1, "{}", whole["events"]);
+}
+
+/// What a phone carries all the time: the newest seconds are there when somebody asks, and when the program is killed.
+#[test]
+fn a_ring_inside_has_the_newest_samples() {
+    let folder = scratch();
+    let program = build(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (trace, dump) = (at("ring.beat"), at("dump.beat"));
+    let options = ["record", "--in-process", "--mode", "ring"];
+    let mut recorder = command(&options)
+        .args(["--buffer", "64KiB", "--interval", "1ms"])
+        .args(["-o", &trace, "--", &program, "forever"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let status = until("the session listens", || session_of(&recorder));
+    assert_eq!(status.mode, "ring");
+    let pid = status.program_pid.to_string();
+    let began = Instant::now();
+    until("the ring has turned", || {
+        let dumped = does(&["dump", &pid, "--force", "--json", "-o", &dump]);
+        let dumped: Value = serde_json::from_str(&dumped).expect("JSON");
+        let covered = Duration::from_nanos(number(&dumped, "covered_ns"));
+        (covered + Duration::from_secs(2) < began.elapsed()).then_some(())
+    });
+    does(&["dump", &pid, "--force", "--last", "500ms", "-o", &dump]);
+    let dumped = report(dump.as_ref());
+    assert!(number(&dumped["recording"], "duration_ns") <= 510_000_000);
+    assert!(running(&dumped, "computes") > 0.8);
+
+    send("-KILL", pid.parse().expect("a number"));
+    assert!(!recorder.wait().expect("ends").success());
+    let left = report(trace.as_ref());
+    let state = left["recording"]["state"].as_str().expect("text");
+    assert!(state.contains("overwritten"), "{state}");
+    assert!(running(&left, "computes") > 0.8);
 }

@@ -12,13 +12,13 @@ use std::process::ExitStatus;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
-use stackbeat_collector::session::{ClockChoice, Dumps, Options, Outcome, Systrace};
+use stackbeat_collector::session::{Dumps, Options, Outcome, Systrace};
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::Mode;
 
 use crate::EXIT_ERROR;
 use crate::agent_library::{self, symbol_cache};
-use crate::cli::{DumpArgs, DumpSignal, LogArgs, ModeArg, RecordArgs, SystraceArg};
+use crate::cli::{ClockArg, DumpArgs, DumpSignal, LogArgs, ModeArg, RecordArgs, SystraceArg};
 use crate::commands::{open, recover};
 use crate::debuginfod;
 use crate::terminal::{self, refuse_to_replace};
@@ -74,10 +74,9 @@ pub(crate) fn record(options: &Options, quiet: bool) -> Result<Outcome> {
 /// Records by a session inside the program.
 fn record_in_process(args: &RecordArgs, options: &Options) -> Result<Outcome> {
     let refused = [
-        ("mode", args.capture.mode != ModeArg::Endless),
         ("wait-children", args.wait_children),
         ("no-interrupt", args.watch.no_interrupt),
-        ("clock", options.clock != ClockChoice::Auto),
+        ("clock", args.watch.clock != ClockArg::Auto),
         (
             "counters",
             matches!(args.watch.counters, Some(Period::Ns(_))),
