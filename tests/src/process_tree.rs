@@ -1,4 +1,4 @@
-//! Processes as the kernel shows them: who descends from whom, and what a visit must leave as it was.
+//! Processes as the kernel shows them: who descends from whom, and what attaching must leave as it was.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -65,6 +65,17 @@ pub fn status(pid: u32, key: &str) -> String {
         .trim_start_matches(':')
         .trim()
         .to_owned()
+}
+
+/// CPU time of a process so far, in hundredths of a second (proc_pid_stat(5): fields 14 and 15).
+///
+/// # Panics
+/// When it is gone.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields = stat.rsplit_once(") ").expect("a name").1.split(' ');
+    let fields = fields.skip(11).take(2);
+    fields.map(|f| f.parse::<u64>().expect("a number")).sum()
 }
 
 /// Whether it takes part in a session.

@@ -42,13 +42,9 @@ fn longest_interval_ns(recording: &Recording, time: Duration) -> u64 {
     longest_ns
 }
 
-/// CPU time of the program, in hundredths of a second (proc(5): fields 14 and 15).
+/// CPU time of the program, in hundredths of a second.
 pub(super) fn cpu_ticks(recording: &Recording) -> u64 {
-    let pid = recording.status().program_pid;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    let fields = stat.rsplit_once(") ").expect("a name").1.split(' ');
-    let fields = fields.skip(11).take(2);
-    fields.map(|f| f.parse::<u64>().expect("a number")).sum()
+    stackbeat_tests::process_tree::cpu_ticks(recording.status().program_pid)
 }
 
 #[test]

@@ -111,8 +111,9 @@ fn traces_that_cannot_be_compared_are_refused_or_named() {
     // What is damaged is said in the report, whatever its format.
     let damaged = at.join("new/1.beat");
     let mut bytes = std::fs::read(&damaged).expect("is read");
-    let middle = bytes.len() / 2;
-    bytes[middle..middle + 64].fill(0xA5);
+    // Longer than any packet, so that the head of one is hit.
+    let (begin, end) = (bytes.len() / 4, bytes.len() * 3 / 4);
+    bytes[begin..end].fill(0xA5);
     std::fs::write(&damaged, bytes).expect("is written");
     let output = stackbeat(at, &["gate", "-b", "old", "-c", "new", "-f", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");

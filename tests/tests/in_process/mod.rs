@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
+use stackbeat_tests::process_tree::cpu_ticks;
 use stackbeat_tests::tool_json::{array, assert_adds_up, number};
 use stackbeat_tests::{
     Program, compile_file, info, json_of, report, run, scratch, until, wait_until, workspace,
@@ -206,7 +207,7 @@ fn start_unasked(
     command.spawn().expect("starts")
 }
 
-/// What `RUNS` says, or less.
+/// What `STACKBEAT_TEST_KILLS` says, or less.
 fn kills() -> usize {
     let asked = std::env::var("STACKBEAT_TEST_KILLS").ok();
     asked.and_then(|n| n.parse().ok()).unwrap_or(6)
@@ -223,7 +224,10 @@ fn what_a_killed_one_leaves_is_saved_at_the_next_start() {
     for (i, trace) in traces.iter().enumerate() {
         let mut child = start(&environment, &program, "forever", trace);
         // Before the first pass, between passes, while it saves those before, and in the middle of anything.
-        sleep(Duration::from_millis(150 + (i as u64 * 397) % 1500));
+        let enough = 15 + (i as u64 * 39) % 150;
+        until("it has computed", || {
+            (cpu_ticks(child.id()) >= enough).then_some(())
+        });
         child.kill().expect("is ours");
         child.wait().expect("has ended");
     }
