@@ -8,14 +8,14 @@ type Event = unsafe extern "C" fn(kind: u32, name: *const c_char, length: usize,
 type Capture = unsafe extern "C" fn();
 
 unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+    pub(crate) fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
 }
 
 /// Every library of the process. glibc, musl, bionic: `dlfcn.h`; Apple has another value.
 #[cfg(not(target_vendor = "apple"))]
-const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+pub(crate) const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
 #[cfg(target_vendor = "apple")]
-const RTLD_DEFAULT: *mut c_void = core::ptr::without_provenance_mut(-2isize as usize);
+pub(crate) const RTLD_DEFAULT: *mut c_void = core::ptr::without_provenance_mut(-2isize as usize);
 
 /// There is no agent.
 const NONE: usize = 1;

@@ -10,28 +10,33 @@
 //! stackbeat_api::counter("queue length", 3);
 //! ```
 //!
+//! [`session_start`] records the program from inside, without a recorder beside it.
+//!
 //! Names are copied, at most 1024 bytes of them. An event costs about 50 ns while recording.
 
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(not(feature = "noop"))]
 mod agent_functions;
+mod session;
 #[cfg(test)]
 mod tests;
 
 #[cfg(feature = "noop")]
 mod agent_functions {
     #[inline(always)]
-    pub fn is_active() -> bool {
+    pub(crate) fn is_active() -> bool {
         false
     }
 
     #[inline(always)]
-    pub fn event(_kind: u32, _name: &str, _value: i64) {}
+    pub(crate) fn event(_kind: u32, _name: &str, _value: i64) {}
 
     #[inline(always)]
-    pub fn capture() {}
+    pub(crate) fn capture() {}
 }
+
+pub use session::{SessionError, session_start, session_stop};
 
 /// Numbers of `stackbeat.v1.Event.Kind`; `COUNTER` is none of them.
 mod kind {

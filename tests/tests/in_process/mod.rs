@@ -15,7 +15,8 @@ use serde_json::Value;
 use stackbeat_tests::process_tree::cpu_ticks;
 use stackbeat_tests::tool_json::{array, assert_adds_up, number};
 use stackbeat_tests::{
-    Program, compile_file, info, json_of, report, run, scratch, until, wait_until, workspace,
+    Program, built, compile_file, info, json_of, report, run, scratch, target_folder, until,
+    wait_until, workspace,
 };
 
 fn build(folder: &Path) -> String {
@@ -321,6 +322,36 @@ fn a_program_begins_and_ends_a_session_by_itself() {
             0.0
         );
     }
+}
+
+/// The same by the functions for Rust.
+#[test]
+fn a_rust_program_records_itself() {
+    let folder = scratch();
+    let libraries = libraries(folder.path());
+    let trace = folder.path().join("own.beat");
+    let program = built(
+        target_folder().join("examples/session"),
+        &["--package", "stackbeat-api", "--example", "session"],
+    );
+    let mut command = Command::new(&program);
+    command.args([&libraries, &trace]);
+    let ended = run(command);
+    assert_eq!(ended.shell_status(), 0, "{}", ended.stderr());
+    assert!(ended.stdout().ends_with(" primes\n"), "{}", ended.stdout());
+    let report = check(&trace, 1);
+    assert!(
+        running(&report, "session::count_primes") > 0.9,
+        "{report:#}"
+    );
+    let scopes = report["scopes"].to_string();
+    assert!(scopes.contains("count primes"), "{scopes}");
+    // Neither is there a session where there is no agent.
+    let mut command = Command::new(&program);
+    command.args([folder.path(), &trace]);
+    let refused = run(command);
+    assert_ne!(refused.shell_status(), 0);
+    assert!(refused.stderr().contains("NoAgent"), "{}", refused.stderr());
 }
 
 #[test]
