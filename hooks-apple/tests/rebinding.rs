@@ -194,9 +194,9 @@ fn a_slot_that_holds_something_else_stays() {
     let report = report.expect("an image");
     assert!(report.without_data && report.rebound == 4, "{report:?}");
     // A file of another image is none.
-    let stranger = image(Linker::LldChains, ARCHITECTURES[1]);
+    let not_ours = image(Linker::LldChains, ARCHITECTURES[1]);
     // SAFETY: as above.
-    let report = unsafe { rebinder.add_image(other.loaded, || File::open(&stranger).ok(), &world) };
+    let report = unsafe { rebinder.add_image(other.loaded, || File::open(&not_ours).ok(), &world) };
     assert!(report.expect("an image").without_data);
 
     // An image that is unloaded is not touched any more.
