@@ -31,8 +31,8 @@ ANDROID="aarch64-linux-android x86_64-linux-android"
 # What of that runs on the program's own threads: what it may ask the platform for is on a list.
 ON_THREADS="-p stackbeat-core -p stackbeat-api"
 
-# An app's hooks on Apple's systems.
-ON_APPLE="-p stackbeat-hooks-apple --target aarch64-apple-ios --target aarch64-apple-darwin"
+# An app's hooks on Apple's systems, and the library with them.
+ON_APPLE="-p stackbeat-hooks-apple -p stackbeat-apple --target aarch64-apple-ios --target aarch64-apple-darwin"
 
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 
@@ -107,7 +107,7 @@ if [[ $MODE = check || $MODE = all ]]; then
 fi
 if [[ $MODE = link || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
-  step cargo build -q --locked $ON_APPLE
+  LINK_ROOTS=/dev/null step cargo build -q --locked $ON_APPLE
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   # As a library of Rust: `imports.sh` links it.

@@ -25,6 +25,7 @@ mod system;
 mod threads;
 mod wanted;
 
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +42,8 @@ use crate::session::error::RecordError;
 use crate::session::finish::{Ended, Finisher};
 use crate::session::open::{Opened, Opening};
 use crate::session::options::Outcome;
-use crate::session::shared::{Place, Shared};
+use crate::session::protocol::{Reply, Request};
+use crate::session::shared::Place;
 use crate::session::trace_header;
 use threads::Waiting;
 
@@ -64,7 +66,7 @@ mod state {
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 /// The process that began the session: forked children inherit this memory, but none of its threads.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-static SESSION: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
+static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
 /// What came of the last attempt, for who waits for it.
 static BEGUN: Mutex<Option<Result<PathBuf, BeginError>>> = Mutex::new(None);
 
@@ -136,10 +138,10 @@ pub fn end() {
     }
     {
         let session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(shared) = session.as_ref() else {
+        let Some(session) = session.as_ref() else {
             return;
         };
-        shared.stop();
+        session.shared.stop();
     }
     let until_ns = now_ns() + LONGEST_END.as_nanos() as u64;
     while STATE.load(Ordering::Acquire) == state::RECORDING {
@@ -149,6 +151,37 @@ pub fn end() {
         }
         platform::wait(&STATE, state::RECORDING, Some(left_ns));
     }
+}
+
+/// Whether this process has a session that records.
+pub fn is_recording() -> bool {
+    OWNER.load(Ordering::Acquire) == std::process::id()
+        && STATE.load(Ordering::Acquire) == state::RECORDING
+}
+
+/// Asks the session of this process for something, as a client of its socket does. `None`: there is none. Only for a library in
+/// which the session's threads never wait for the program: the calling thread may hold a lock of the session's meanwhile.
+pub fn ask(request: &Request) -> Option<Reply> {
+    if !is_recording() {
+        return None;
+    }
+    let session = SESSION
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    Some(session?.handle(request))
+}
+
+/// Starts a thread that is the session's own: it is not recorded.
+///
+/// # Errors
+/// The system has none.
+pub fn start_thread(
+    name: &str,
+    own_thread: OwnThread,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    threads::start(name, own_thread, run).map(drop)
 }
 
 fn advance(to: u32) {
@@ -212,7 +245,7 @@ fn run(
         locks: system::locks,
     });
     session.begin(!wanted.start_disabled);
-    *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shared));
+    *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
     *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(storage.path.clone()));
     advance(state::RECORDING);
 

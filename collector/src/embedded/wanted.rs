@@ -79,6 +79,28 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// All defaults, into this file: an absolute path.
+    pub fn to(output: PathBuf) -> Wanted {
+        Wanted {
+            output,
+            overwrite: false,
+            interval_ns: None,
+            main_interval_ns: None,
+            budget_percent: None,
+            probes: None,
+            depth_limit: None,
+            buffer_bytes: None,
+            mode: Mode::Endless,
+            no_children: false,
+            compress: false,
+            long_wait_ns: None,
+            start_disabled: false,
+            symbolize: false,
+            label: String::new(),
+            commit: String::new(),
+        }
+    }
+
     /// Reads what [`Wanted::to_text`] wrote.
     ///
     /// # Errors

@@ -19,6 +19,9 @@ unsafe extern "C" {
     fn _dyld_register_func_for_remove_image(
         callback: unsafe extern "C" fn(header: *const c_void, slide: isize),
     );
+    fn _dyld_image_count() -> u32;
+    fn _dyld_get_image_header(index: u32) -> *const c_void;
+    fn _dyld_get_image_vmaddr_slide(index: u32) -> isize;
 }
 
 static REBINDER: OnceLock<Rebinder> = OnceLock::new();
@@ -69,10 +72,11 @@ fn image_of(address: *const c_void) -> Option<(u64, *const c_char)> {
     }
 }
 
-/// Puts the hooks into all images, also into those that are loaded later. A second call changes nothing.
+/// Puts the hooks into all images, also into those that are loaded later. While they are there, another call changes nothing.
 ///
 /// # Safety
-/// Each hook can stand in for the function of its name, and stays loaded until the process ends: dyld calls back as long.
+/// Each hook can stand in for the function of its name, and stays loaded until the process ends: dyld calls back as long. After
+/// [`withdraw`]: the same hooks, and no thread loads or unloads images meanwhile.
 pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
     let mut is_first = false;
     let rebinder = REBINDER.get_or_init(|| {
@@ -85,6 +89,17 @@ pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
         unsafe {
             _dyld_register_func_for_remove_image(removed);
             _dyld_register_func_for_add_image(added);
+        }
+    } else if !IS_ON.swap(true, Ordering::AcqRel) {
+        INCOMPLETE.store(0, Ordering::Relaxed);
+        // SAFETY: images that are loaded, and stay so by the contract.
+        unsafe {
+            for index in 0.._dyld_image_count() {
+                added(
+                    _dyld_get_image_header(index),
+                    _dyld_get_image_vmaddr_slide(index),
+                );
+            }
         }
     }
     rebinder

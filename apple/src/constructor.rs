@@ -1,0 +1,35 @@
+//! Begins a session before `main` where the switch says so.
+
+use crate::{own_session, switch};
+
+extern "C" fn begin() {
+    let begun = std::panic::catch_unwind(|| {
+        let Some(switched) = switch::switched() else {
+            return;
+        };
+        for complaint in &switched.complaints {
+            say(complaint);
+        }
+        let started = switched
+            .wanted()
+            .and_then(|wanted| own_session::start(wanted, switched.duration));
+        if let Err(error) = started {
+            say(&crate::api::text_of(&error));
+        }
+    });
+    if begun.is_err() {
+        say("a defect of stackbeat's: the app is not recorded");
+    }
+}
+
+/// On standard error, which goes to Xcode's console and `simctl launch --console`.
+fn say(text: &str) {
+    let text = format!("stackbeat: {text}\n");
+    // SAFETY: the text lives during the call.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// dyld calls what stands in this section when the library is loaded (mach-o/loader.h, `S_MOD_INIT_FUNC_POINTERS`).
+#[used]
+#[unsafe(link_section = "__DATA,__mod_init_func,mod_init_funcs")]
+static BEGIN: extern "C" fn() = begin;

@@ -1,0 +1,1 @@
+../../../../include/stackbeat_app.h

@@ -1,0 +1,1 @@
+../Stackbeat/Stackbeat.swift

@@ -1,0 +1,115 @@
+//! The functions of the header, called by a program of C.
+
+use std::path::Path;
+use std::process::Command;
+
+use stackbeat_app::api::Options;
+use stackbeat_model::{Segment, StackIndex, ThreadIndex, Trace, Visitor};
+use stackbeat_proto::v1::{Event, event::Kind};
+
+use crate::{compile, library_folder, package};
+
+#[derive(Default)]
+struct Marks(Vec<String>);
+
+impl Visitor for Marks {
+    fn segment(&mut self, _: &Trace, _: &Segment) {}
+
+    fn event(&mut self, _: &Trace, _: Option<ThreadIndex>, event: &Event, _: StackIndex) {
+        if event.kind() == Kind::Mark {
+            self.0.push(event.name.clone());
+        }
+    }
+}
+
+/// Names of the marks in a trace that is complete.
+fn marks(path: &Path) -> Vec<String> {
+    let trace = Trace::open(path).expect("a trace");
+    assert!(trace.footer().is_some() && trace.damage().is_empty());
+    let mut marks = Marks::default();
+    trace.visit(&mut marks).expect("it can be read");
+    marks.0
+}
+
+#[test]
+fn a_program_records_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("app");
+    let libraries = library_folder();
+    let search = format!("-L{}", libraries.display());
+    let source = package().join("tests/programs/app.c");
+    compile(
+        &["cc", "-std=gnu99"],
+        &source,
+        &program,
+        &[&search, "-lstackbeat_app"],
+    );
+    let output = Command::new(&program)
+        .arg(folder.path())
+        .env("LD_LIBRARY_PATH", &libraries)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    let [none, tea, present, status] = said.lines().collect::<Vec<_>>()[..] else {
+        panic!("{said}");
+    };
+    assert!(none.contains("call stackbeat_app_start first"), "{none}");
+    assert!(
+        tea.contains("`tea` is no group of probes: alloc, memory, lock"),
+        "{tea}"
+    );
+    assert!(present.contains("has a session already"), "{present}");
+    let status: serde_json::Value = serde_json::from_str(status).expect("JSON");
+    assert_eq!(status["interval_ns"], 3_000_000);
+    assert_eq!(status["probes"], serde_json::json!(["lock", "wait"]));
+    let at = |name: &str| folder.path().join(name);
+    assert_eq!(marks(&at("dump.beat")), ["first mark"]);
+    assert_eq!(marks(&at("first.beat")), ["first mark", "last mark"]);
+    assert_eq!(marks(&at("second.beat")), ["second session"]);
+    assert_eq!(marks(&at("third.beat")), ["third session"]);
+}
+
+/// The header's structure is the library's.
+#[test]
+fn options_have_the_headers_layout() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fields = [
+        ("bytes", std::mem::offset_of!(Options, bytes)),
+        ("output", std::mem::offset_of!(Options, output)),
+        ("interval_ns", std::mem::offset_of!(Options, interval_ns)),
+        (
+            "main_interval_ns",
+            std::mem::offset_of!(Options, main_interval_ns),
+        ),
+        (
+            "budget_percent",
+            std::mem::offset_of!(Options, budget_percent),
+        ),
+        ("probes", std::mem::offset_of!(Options, probes)),
+        ("duration_ns", std::mem::offset_of!(Options, duration_ns)),
+        (
+            "start_disabled",
+            std::mem::offset_of!(Options, start_disabled),
+        ),
+    ];
+    let mut code = format!(
+        "#include \"stackbeat_app.h\"\nstackbeat_app_options all = STACKBEAT_APP_OPTIONS;\n\
+         static_assert(sizeof(stackbeat_app_options) == {}, \"size\");\n",
+        size_of::<Options>()
+    );
+    for (name, offset) in fields {
+        code += &format!(
+            "static_assert(offsetof(stackbeat_app_options, {name}) == {offset}, \"{name}\");\n"
+        );
+    }
+    let source = folder.path().join("layout.cc");
+    std::fs::write(&source, code).expect("written");
+    compile(
+        &["c++", "-std=c++11", "-c"],
+        &source,
+        &folder.path().join("layout.o"),
+        &[],
+    );
+}
