@@ -188,19 +188,36 @@ pub fn status() -> Result<String, SessionError> {
 
 #[cfg(target_vendor = "apple")]
 mod hooks {
-    //! Slots of all images, by dyld.
+    //! Slots of all images, by dyld; loggers and observers.
 
-    use stackbeat_apple::posix::functions;
+    use std::ffi::CString;
+
     use stackbeat_apple::rebind::loader;
+    use stackbeat_apple::system;
+
+    fn find(name: &str) -> Option<u64> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: a name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        (!found.is_null()).then(|| found.expose_provenance() as u64)
+    }
 
     pub(super) fn place() {
+        let functions = system::prepare(&find);
         // SAFETY: the hooks are of this library, which is never unloaded: dyld keeps one that has registered callbacks.
-        unsafe { loader::install(&functions()) };
+        unsafe {
+            loader::install(&functions);
+            system::place();
+        }
     }
 
     pub(super) fn take_away() {
-        // SAFETY: an app that unloads code while it ends a recording is not there; dyld would have to say so first.
-        unsafe { loader::withdraw() };
+        // SAFETY: this library stays. An app that unloads code while it ends a recording is not there; dyld would have to say so
+        // first.
+        unsafe {
+            system::take_away();
+            loader::withdraw();
+        }
     }
 }
 

@@ -256,6 +256,9 @@ probes! {
     FutexLock = 36, "futex lock", Lock, Lock;
     ConditionLock = 37, "condition lock", Lock, Lock;
 
+    UnfairLock = 38, "os_unfair_lock_lock", Lock, Lock;
+    UnfairUnlock = 39, "os_unfair_lock_unlock", Lock, None;
+
     CondWait = 40, "pthread_cond_wait", Wait, Wait;
     CondSignal = 41, "pthread_cond_signal", Wait, None;
     SemWait = 42, "sem_wait", Wait, Wait;
@@ -329,6 +332,19 @@ probes! {
     /// A collection has ended that threads may wait for.
     GcEnd = 161, "gc end", Runtime, None;
     ClassLoad = 162, "class load", Runtime, None;
+
+    AddressWait = 170, "os_sync_wait_on_address", Wait, Wait;
+    AddressWake = 171, "os_sync_wake_by_address", Wait, None;
+    DispatchSemaphoreWait = 172, "dispatch_semaphore_wait", Wait, Wait;
+    DispatchSemaphoreSignal = 173, "dispatch_semaphore_signal", Wait, None;
+    /// Until the work begins on the calling thread, or has ended on another one.
+    DispatchSync = 174, "dispatch_sync", Wait, Wait;
+    /// Work was handed to a queue.
+    DispatchAsync = 175, "dispatch_async", Wait, None;
+    DispatchGroupWait = 176, "dispatch_group_wait", Wait, Wait;
+    DispatchGroupLeave = 177, "dispatch_group_leave", Wait, None;
+    /// A run loop sleeps until something comes.
+    RunLoopWait = 178, "run loop", Poll, Poll;
 }
 
 #[cfg(test)]

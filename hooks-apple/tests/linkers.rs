@@ -88,29 +88,47 @@ fn lld() -> PathBuf {
 
 /// The image of `programs/image.c`. Each is made once.
 pub(crate) fn image(linker: Linker, architecture: (&'static str, &'static str)) -> PathBuf {
-    static MADE: Mutex<BTreeSet<(Linker, &str)>> = Mutex::new(BTreeSet::new());
-    let path = folder().join(format!("{linker:?}-{}.dylib", architecture.0));
+    image_of("image", linker, architecture)
+}
+
+/// The same of another program.
+pub(crate) fn image_of(
+    program: &'static str,
+    linker: Linker,
+    architecture: (&'static str, &'static str),
+) -> PathBuf {
+    static MADE: Mutex<BTreeSet<(&str, Linker, &str)>> = Mutex::new(BTreeSet::new());
+    let path = folder().join(format!("{program}-{linker:?}-{}.dylib", architecture.0));
     let mut made = MADE.lock().expect("no test failed here");
-    if made.insert((linker, architecture.0)) {
+    if made.insert((program, linker, architecture.0)) {
         // Another run may be reading it.
         let new = path.with_extension(std::process::id().to_string());
-        link(&new, linker, architecture);
+        link(&new, program, linker, architecture);
         std::fs::rename(&new, &path).expect("the same folder");
     }
     path
 }
 
-fn link(image: &Path, linker: Linker, (arch, clang_arch): (&str, &str)) {
+fn link(image: &Path, program: &str, linker: Linker, (arch, clang_arch): (&str, &str)) {
     let object = image.with_extension("o");
     let target = format!("{clang_arch}-macos.11.0");
     let library = programs().join("libSystem.tbd");
+    // Only a program that calls it has it among its libraries.
+    let objc = programs().join("libobjc.tbd");
+    let others = match program {
+        "system" => &[objc][..],
+        _ => &[],
+    };
     run(zig()
-        .args(["cc", "-target", &target, "-c", "-O1", "-o"])
-        .args([&object, &programs().join("image.c")]));
+        .args(["cc", "-target", &target, "-c", "-O1", "-fblocks", "-o"])
+        .args([&object, &programs().join(format!("{program}.c"))]));
     let chains = match linker {
         Linker::Zig => {
             let options = ["cc", "-target", &target, "-dynamiclib", "-nostdlib", "-o"];
-            run(zig().args(options).args([image, &object, &library]));
+            run(zig()
+                .args(options)
+                .args([image, &object, &library])
+                .args(others));
             return;
         }
         Linker::LldOpcodes => "-no_fixup_chains",
@@ -119,5 +137,6 @@ fn link(image: &Path, linker: Linker, (arch, clang_arch): (&str, &str)) {
     run(Command::new(lld())
         .args(["-flavor", "darwin", "-arch", arch, "-dylib", chains])
         .args(["-platform_version", "macos", "11.0", "14.0", "-o"])
-        .args([image, &object, &library]));
+        .args([image, &object, &library])
+        .args(others));
 }

@@ -2,10 +2,12 @@
 #![cfg(target_os = "linux")]
 
 mod damage;
+mod darwin;
 mod formats;
 mod headers;
 mod linkers;
 mod posix;
 mod rebinding;
+mod system;
 mod truth;
 mod world;

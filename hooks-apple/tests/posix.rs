@@ -28,7 +28,7 @@ use crate::world::{Mapped, map, read};
 const ALONE: &str = "STACKBEAT_TEST_ALONE";
 
 /// Whether this process is there for one test only. If not, the test has passed in one that is.
-fn is_alone(test: &str) -> bool {
+pub(crate) fn is_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
@@ -107,7 +107,7 @@ fn samples(mapping: &Mapping, probe: Probe) -> Vec<Sample> {
 }
 
 /// Waits until a thread sleeps in the kernel, and then for a while. Gives the cycles of the while.
-fn while_it_sleeps(tid: u32) -> u64 {
+pub(crate) fn while_it_sleeps(tid: u32) -> u64 {
     let path = format!("/proc/self/task/{tid}/stat");
     let sleeps = || {
         let stat = std::fs::read_to_string(&path).expect("the thread is there");
@@ -121,11 +121,11 @@ fn while_it_sleeps(tid: u32) -> u64 {
     clock::cycles() - begin
 }
 
-/// A function of `image.c`.
+/// A function of an image.
 ///
 /// # Safety
 /// `F` is the type of its address.
-unsafe fn function<F: Copy>(mapped: &Mapped, name: &str) -> F {
+pub(crate) unsafe fn function<F: Copy>(mapped: &Mapped, name: &str) -> F {
     // SAFETY: a pointer to a function, by contract.
     unsafe { core::mem::transmute_copy(&mapped.function(name)) }
 }

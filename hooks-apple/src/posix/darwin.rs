@@ -20,7 +20,6 @@ mod listed {
         wait fn kevent64(queue: c_int, changes: *const c_void, change_count: c_int, events: *mut c_void, event_count: c_int, flags: c_uint, timeout: *const timespec) -> c_int = Poll(queue) [ended by handlers];
         wait fn connect(socket: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int = Connect(socket) [ended by handlers];
         wait fn accept(socket: c_int, address: *mut sockaddr, bytes: *mut socklen_t) -> c_int = Accept(socket) [ended by handlers];
-        alloc fn valloc(size: size_t) -> *mut c_void = Memalign(size) [];
     }
 }
 pub(super) const LISTED: &[Function] = listed::FUNCTIONS;
@@ -60,6 +59,8 @@ function_of_table! { @ realloc(old: *mut c_void, size: size_t) -> *mut c_void {
     }
     call(old, size)
 } }
+
+function_of_table! { alloc fn valloc(size: size_t) -> *mut c_void = Memalign(size) [] }
 
 function_of_table! { @ sleep(time_s: c_uint) -> c_uint {
     let wait = agent::begin_wait(Probe::Nanosleep, time_s.into());
@@ -106,12 +107,14 @@ opening!(openat(directory: c_int, path: *const c_char, flags: c_int) unused (r3 
 
 macro_rules! by_hand {
     ($($name:ident)*) => {
-        pub(super) const BY_HAND: &[Function] = &[$(Function {
+        &[$(Function {
             name: stringify!($name),
             aliases: &[],
             hook: $name::hook as *const c_void,
             original: &$name::ORIGINAL,
-        }),*];
+        }),*]
     };
 }
-by_hand! { free realloc sleep open openat }
+pub(super) const BY_HAND: &[Function] = by_hand! { sleep open openat };
+/// What allocates and frees, besides the common list.
+pub(super) const ALLOCATION: &[Function] = by_hand! { free realloc valloc };

@@ -29,8 +29,15 @@ use libc::stat as Stat;
 
 /// All hooks of functions, for [`crate::rebind::Rebinder::new`].
 pub fn functions() -> Vec<Replacement> {
+    let mut all = functions_but_allocation();
+    let allocation = allocation::FUNCTIONS.iter().chain(darwin::ALLOCATION);
+    all.extend(allocation.map(replacement));
+    all
+}
+
+/// The same without those that allocate and free: where libmalloc tells of all allocations itself.
+pub fn functions_but_allocation() -> Vec<Replacement> {
     let lists = [
-        allocation::FUNCTIONS,
         mapping::FUNCTIONS,
         io::FUNCTIONS,
         net::FUNCTIONS,
@@ -43,13 +50,15 @@ pub fn functions() -> Vec<Replacement> {
         darwin::LISTED,
         darwin::BY_HAND,
     ];
-    let all = lists.into_iter().flatten();
-    all.map(|function| Replacement {
+    lists.into_iter().flatten().map(replacement).collect()
+}
+
+fn replacement(function: &Function) -> Replacement {
+    Replacement {
         name: darwin::symbol(function.name),
         hook: function.hook,
         original: function.original,
-    })
-    .collect()
+    }
 }
 
 /// Each list in a module of its own.

@@ -10,6 +10,9 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
+use stackbeat_core::agent;
+use stackbeat_core::probe::Probe;
+
 use super::{Loaded, Rebinder, Replacement, Resolver};
 
 unsafe extern "C" {
@@ -26,6 +29,9 @@ unsafe extern "C" {
 
 static REBINDER: OnceLock<Rebinder> = OnceLock::new();
 static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// The images that were there at first have been announced.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Images whose slots could not be found, or only those of calls.
 static INCOMPLETE: AtomicUsize = AtomicUsize::new(0);
@@ -90,6 +96,7 @@ pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
             _dyld_register_func_for_remove_image(removed);
             _dyld_register_func_for_add_image(added);
         }
+        IS_INSTALLED.store(true, Ordering::Release);
     } else if !IS_ON.swap(true, Ordering::AcqRel) {
         INCOMPLETE.store(0, Ordering::Relaxed);
         // SAFETY: images that are loaded, and stay so by the contract.
@@ -134,6 +141,10 @@ unsafe extern "C" fn added(header: *const c_void, slide: isize) {
     let is_own = own.is_some_and(|(header, _)| header == address);
     if is_own || !IS_ON.load(Ordering::Acquire) {
         return;
+    }
+    // `dlopen` is no hook: it finds `@rpath` and `@loader_path` by who calls it.
+    if IS_INSTALLED.load(Ordering::Acquire) {
+        agent::hit(Probe::LibraryLoad, address);
     }
     let loaded = Loaded {
         header: address,

@@ -1,0 +1,141 @@
+//! Hooks of what only Apple's systems have.
+//!
+//! - `unfair`, `addresses`, `objc`: locks and waits on words
+//! - `dispatch`: queues, groups and semaphores; `blocks`: closures that are handed to them
+//! - `run_loop`: turns of the main thread's run loop, by observers
+//! - `malloc_logger`: allocations, also those inside the dyld shared cache
+//! - `library`: code that comes and goes
+//! - `symbols`: what hooks call besides their originals
+//!
+//! [`functions`] is the table for the rebinder. [`prepare`] looks up the symbols, [`place`] begins what needs no slot, and [`take_away`]
+//! ends it.
+//!
+//! # Not seen
+//!
+//! Calls inside the dyld shared cache pass no slot: a lock that Foundation takes, work that UIKit hands to a queue. Allocations
+//! and run loops are seen there too, because the logger and the observers need no slot. `dlopen` is no hook, because it looks at
+//! who calls it to find `@rpath` and `@loader_path`: dyld's announcements of images stand for it.
+//!
+//! # Signal safety
+//!
+//! That of the agent's hooks. Nothing here allocates but what Apple's functions do themselves.
+
+mod addresses;
+mod blocks;
+mod dispatch;
+mod library;
+mod malloc_logger;
+mod objc;
+mod run_loop;
+mod symbols;
+mod unfair;
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use stackbeat_core::agent::{self, Awaited};
+use stackbeat_core::ids::Tid;
+use stackbeat_core::posix::function_table::Function;
+use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::waiters::How;
+
+use crate::posix;
+use crate::rebind::Replacement;
+
+/// All hooks that need no header of POSIX.
+pub fn functions() -> Vec<Replacement> {
+    let lists = [
+        unfair::FUNCTIONS,
+        addresses::FUNCTIONS,
+        dispatch::FUNCTIONS,
+        objc::FUNCTIONS,
+        library::FUNCTIONS,
+    ];
+    let all = lists.into_iter().flatten();
+    all.map(|function| Replacement {
+        name: function.name,
+        hook: function.hook,
+        original: function.original,
+    })
+    .collect()
+}
+
+/// The hooks of a process: these, and those of POSIX. Where libmalloc's logger tells of allocations, no hook does.
+///
+/// `find` looks symbols up by their names in C. It may be called before a session has begun.
+pub fn prepare(find: &dyn Fn(&str) -> Option<u64>) -> Vec<Replacement> {
+    symbols::prepare(find);
+    blocks::prepare();
+    let mut all = match malloc_logger::is_free() {
+        true => posix::functions_but_allocation(),
+        false => posix::functions(),
+    };
+    all.extend(functions());
+    all
+}
+
+/// From here on what needs no slot is told: after the session has begun.
+///
+/// # Safety
+/// What [`prepare`] has found is there, and this library stays.
+pub unsafe fn place() {
+    dispatch::begin();
+    // SAFETY: by contract.
+    unsafe {
+        malloc_logger::place();
+        run_loop::place();
+    }
+}
+
+/// The opposite of [`place`].
+///
+/// # Safety
+/// That of [`place`].
+pub unsafe fn take_away() {
+    dispatch::end();
+    // SAFETY: by contract.
+    unsafe {
+        malloc_logger::take_away();
+        run_loop::take_away();
+    }
+}
+
+/// The table of a list of hooks.
+macro_rules! table {
+    ($($name:ident)*) => {
+        pub(super) const FUNCTIONS: &[Function] = &[$(Function {
+            name: stringify!($name),
+            aliases: &[],
+            hook: $name::hook as *const c_void,
+            original: &$name::ORIGINAL,
+        }),*];
+    };
+}
+use table;
+
+/// Whether the rebinder has found an original.
+fn is_there(original: &AtomicPtr<c_void>) -> bool {
+    !original.load(Ordering::Relaxed).is_null()
+}
+
+/// What a thread waits for: this address.
+fn at(address: u64, owner_tid: Tid, how: How) -> Awaited {
+    Awaited {
+        id: address,
+        is_shared: false,
+        owner_tid,
+        how,
+    }
+}
+
+/// Lets go of what is at an address: those that wait are told before, the hook's own capture comes after.
+#[inline(always)]
+fn release<R>(probe: Probe, address: u64, how: How, call: impl FnOnce() -> R) -> R {
+    let wake = agent::is_awaited(address).then(|| agent::announce(&[address], false, how));
+    let result = call();
+    match wake {
+        Some(wake) => wake.end(probe, address),
+        None => agent::hit(probe, address),
+    }
+    result
+}

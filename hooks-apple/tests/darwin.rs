@@ -1,0 +1,673 @@
+//! What libSystem, libdispatch, libobjc and CoreFoundation do, as far as hooks see it, over Linux: behind the same signatures, by the
+//! same rules of waiting and waking. What it shows: that hooks call their originals as these expect it, and what they record.
+//! What not: how Apple's libraries behave beyond their headers.
+
+use core::ffi::{c_int, c_void};
+use std::collections::{BTreeMap, VecDeque};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use stackbeat_core::platform;
+
+use crate::world::Functions;
+
+/// A thread's port, as its unfair locks hold it: the two lowest bits are set.
+pub(crate) fn own_port() -> u32 {
+    platform::thread_id() << 2 | 3
+}
+
+/// mach/thread_act.h: here only `THREAD_IDENTIFIER_INFO`, by which a port's thread is known.
+unsafe extern "C" fn thread_info(port: u32, flavor: c_int, to: *mut u64, count: *mut u32) -> c_int {
+    // SAFETY: by contract of the call.
+    unsafe {
+        if flavor != 4 || *count < 6 || port & 3 != 3 {
+            // KERN_INVALID_ARGUMENT.
+            return 4;
+        }
+        to.write((port >> 2).into());
+    }
+    0
+}
+
+unsafe fn word<'a>(lock: *mut c_void) -> &'a AtomicU32 {
+    // SAFETY: a word of the test's.
+    unsafe { &*lock.cast::<AtomicU32>() }
+}
+
+unsafe extern "C" fn os_unfair_lock_trylock(lock: *mut c_void) -> bool {
+    // SAFETY: by contract of the call.
+    let word = unsafe { word(lock) };
+    word.compare_exchange(0, own_port(), Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+}
+
+unsafe extern "C" fn os_unfair_lock_lock(lock: *mut c_void) {
+    // SAFETY: by contract of the call.
+    let word = unsafe { word(lock) };
+    // SAFETY: the same.
+    while !unsafe { os_unfair_lock_trylock(lock) } {
+        let value = word.load(Ordering::Relaxed);
+        if value == 0 {
+            continue;
+        }
+        // Somebody waits from here on, and whoever waits takes it so.
+        let waited = value & !1;
+        let marked = word.compare_exchange(value, waited, Ordering::AcqRel, Ordering::Relaxed);
+        if marked.is_ok() {
+            platform::wait(word, waited, None);
+        }
+    }
+}
+
+unsafe extern "C" fn os_unfair_lock_unlock(lock: *mut c_void) {
+    // SAFETY: by contract of the call.
+    let word = unsafe { word(lock) };
+    let before = word.swap(0, Ordering::AcqRel);
+    assert_eq!(before | 1, own_port(), "the thread has it");
+    if before & 1 == 0 {
+        platform::wake(word, i32::MAX as u32);
+    }
+}
+
+unsafe extern "C" fn ulock_wait(
+    operation: u32,
+    address: *mut c_void,
+    value: u64,
+    us: u32,
+) -> c_int {
+    assert_eq!((operation, us), (1, 0));
+    // SAFETY: by contract of the call.
+    platform::wait(unsafe { word(address) }, value as u32, None);
+    // How many wait after this one.
+    2
+}
+
+unsafe extern "C" fn ulock_wake(operation: u32, address: *mut c_void, _: u64) -> c_int {
+    assert_eq!(operation, 1);
+    // SAFETY: by contract of the call.
+    platform::wake(unsafe { word(address) }, 1);
+    0
+}
+
+unsafe extern "C" fn os_sync_wait_on_address(
+    address: *mut c_void,
+    value: u64,
+    size: usize,
+    flags: u32,
+) -> c_int {
+    assert_eq!((size, flags), (4, 0));
+    // SAFETY: by contract of the call.
+    platform::wait(unsafe { word(address) }, value as u32, None);
+    0
+}
+
+unsafe extern "C" fn os_sync_wake_by_address_all(address: *mut c_void, _: usize, _: u32) -> c_int {
+    // SAFETY: by contract of the call.
+    platform::wake(unsafe { word(address) }, i32::MAX as u32);
+    0
+}
+
+unsafe extern "C" fn objc_sync_enter(object: *mut c_void) -> c_int {
+    // The object is the lock here.
+    // SAFETY: by contract of the call.
+    unsafe { os_unfair_lock_lock(object) };
+    0
+}
+
+unsafe extern "C" fn objc_sync_try_enter(object: *mut c_void) -> u8 {
+    // SAFETY: by contract of the call.
+    unsafe { os_unfair_lock_trylock(object) }.into()
+}
+
+unsafe extern "C" fn objc_sync_exit(object: *mut c_void) -> c_int {
+    // SAFETY: by contract of the call.
+    unsafe { os_unfair_lock_unlock(object) };
+    0
+}
+
+/// A semaphore, or a group: what is waited for is that the number is enough.
+#[derive(Default)]
+pub(crate) struct Counter {
+    value: Mutex<i64>,
+    changed: Condvar,
+}
+
+impl Counter {
+    pub(crate) fn new(value: i64) -> &'static Counter {
+        Box::leak(Box::new(Counter {
+            value: Mutex::new(value),
+            changed: Condvar::new(),
+        }))
+    }
+
+    pub(crate) fn address(&'static self) -> *mut c_void {
+        (&raw const *self).cast_mut().cast()
+    }
+
+    unsafe fn at(address: *mut c_void) -> &'static Counter {
+        // SAFETY: one that `new` gave.
+        unsafe { &*address.cast::<Counter>() }
+    }
+
+    fn add(&self, number: i64) {
+        *self.value.lock().expect("not poisoned") += number;
+        self.changed.notify_all();
+    }
+
+    /// 0, or not 0 when the time is over; `u64::MAX` is for ever, and other times are moments from now in ns.
+    fn wait(&self, timeout: u64, is_enough: impl Fn(i64) -> bool, takes: i64) -> isize {
+        let value = self.value.lock().expect("not poisoned");
+        let time = Duration::from_nanos(timeout.min(1 << 40));
+        let (mut value, _) = self
+            .changed
+            .wait_timeout_while(value, time, |value| !is_enough(*value))
+            .expect("not poisoned");
+        if !is_enough(*value) {
+            return 1;
+        }
+        *value -= takes;
+        0
+    }
+}
+
+unsafe extern "C" fn dispatch_semaphore_wait(semaphore: *mut c_void, timeout: u64) -> isize {
+    // SAFETY: by contract of the call.
+    unsafe { Counter::at(semaphore) }.wait(timeout, |value| value > 0, 1)
+}
+
+unsafe extern "C" fn dispatch_semaphore_signal(semaphore: *mut c_void) -> isize {
+    // SAFETY: by contract of the call.
+    unsafe { Counter::at(semaphore) }.add(1);
+    0
+}
+
+unsafe extern "C" fn dispatch_group_wait(group: *mut c_void, timeout: u64) -> isize {
+    // SAFETY: by contract of the call.
+    unsafe { Counter::at(group) }.wait(timeout, |value| value == 0, 0)
+}
+
+unsafe extern "C" fn dispatch_group_leave(group: *mut c_void) {
+    // SAFETY: by contract of the call.
+    unsafe { Counter::at(group) }.add(-1);
+}
+
+type Work = unsafe extern "C-unwind" fn(*mut c_void);
+
+struct Job {
+    work: Work,
+    context: usize,
+    /// 0: none.
+    group: usize,
+}
+
+/// A queue with a thread of its own.
+pub(crate) struct Queue {
+    jobs: Mutex<VecDeque<Job>>,
+    changed: Condvar,
+    /// Work that somebody waits for runs on that thread, too, as that of the main queue does.
+    is_main: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(name: &str, is_main: bool) -> &'static Queue {
+        let queue: &'static Queue = Box::leak(Box::new(Queue {
+            jobs: Mutex::default(),
+            changed: Condvar::new(),
+            is_main,
+        }));
+        let run = move || {
+            loop {
+                let jobs = queue.jobs.lock().expect("not poisoned");
+                let mut jobs = queue
+                    .changed
+                    .wait_while(jobs, |jobs| jobs.is_empty())
+                    .expect("not poisoned");
+                let job = jobs.pop_front().expect("there is one");
+                drop(jobs);
+                // SAFETY: what was handed over.
+                unsafe {
+                    (job.work)(std::ptr::with_exposed_provenance_mut(job.context));
+                    if job.group != 0 {
+                        Counter::at(std::ptr::with_exposed_provenance_mut(job.group)).add(-1);
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(run)
+            .expect("a thread");
+        queue
+    }
+
+    pub(crate) fn address(&'static self) -> *mut c_void {
+        (&raw const *self).cast_mut().cast()
+    }
+
+    unsafe fn at(address: *mut c_void) -> &'static Queue {
+        // SAFETY: one that `new` gave.
+        unsafe { &*address.cast::<Queue>() }
+    }
+
+    fn push(&self, work: Work, context: *mut c_void, group: *mut c_void) {
+        let job = Job {
+            work,
+            context: context.expose_provenance(),
+            group: group.expose_provenance(),
+        };
+        self.jobs.lock().expect("not poisoned").push_back(job);
+        self.changed.notify_all();
+    }
+}
+
+/// The begin of a block (clang's Block Implementation Specification).
+#[repr(C)]
+struct Literal {
+    class: *const c_void,
+    flags: c_int,
+    reserved: c_int,
+    invoke: Work,
+    descriptor: *const [usize; 2],
+}
+
+static CLASS: [usize; 4] = [0; 4];
+/// Copies that live.
+pub(crate) static COPIES: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn block_copy(block: *const c_void) -> *mut c_void {
+    // SAFETY: a block, whose size its descriptor says.
+    unsafe {
+        let bytes = (*(*block.cast::<Literal>()).descriptor)[1];
+        let copy = libc::malloc(bytes).cast::<u8>();
+        copy.copy_from_nonoverlapping(block.cast(), bytes);
+        COPIES.fetch_add(1, Ordering::Relaxed);
+        copy.cast()
+    }
+}
+
+unsafe extern "C" fn block_release(block: *const c_void) {
+    COPIES.fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: a copy.
+    unsafe { libc::free(block.cast_mut()) };
+}
+
+/// Those of `__block` variables: the test's blocks run while these live.
+unsafe extern "C" fn block_object(_: *mut c_void, _: *const c_void, _: c_int) {}
+
+/// As `dispatch_block_create` makes it: it has what it runs behind the block.
+#[repr(C)]
+struct Created {
+    block: Literal,
+    inner: *mut c_void,
+}
+
+unsafe extern "C-unwind" fn special(block: *mut c_void) {
+    // SAFETY: one of `dispatch_block_create`.
+    unsafe {
+        let inner = (*block.cast::<Created>()).inner;
+        ((*inner.cast::<Literal>()).invoke)(inner);
+    }
+}
+
+pub(crate) unsafe extern "C" fn dispatch_block_create(
+    _: usize,
+    block: *const c_void,
+) -> *mut c_void {
+    static DESCRIPTOR: [usize; 2] = [0, size_of::<Created>()];
+    let created = Created {
+        block: Literal {
+            class: CLASS.as_ptr().cast(),
+            flags: 0,
+            reserved: 0,
+            invoke: special,
+            descriptor: &raw const DESCRIPTOR,
+        },
+        inner: block.cast_mut(),
+    };
+    // SAFETY: a block.
+    unsafe { block_copy((&raw const created).cast()) }
+}
+
+/// What runs a copied block, and gives it back: as libdispatch does.
+unsafe extern "C-unwind" fn run_and_release(block: *mut c_void) {
+    // SAFETY: a copy.
+    unsafe {
+        ((*block.cast::<Literal>()).invoke)(block);
+        block_release(block);
+    }
+}
+
+/// A block with this function, for calls that get it as it is.
+pub(crate) fn global_block(invoke: Work) -> *mut c_void {
+    static DESCRIPTOR: [usize; 2] = [0, size_of::<Literal>()];
+    let block = Literal {
+        class: CLASS.as_ptr().cast(),
+        flags: 0,
+        reserved: 0,
+        invoke,
+        descriptor: &raw const DESCRIPTOR,
+    };
+    Box::into_raw(Box::new(block)).cast()
+}
+
+unsafe extern "C" fn dispatch_async_f(queue: *mut c_void, context: *mut c_void, work: Work) {
+    // SAFETY: by contract of the call.
+    unsafe { Queue::at(queue) }.push(work, context, null_mut());
+}
+
+unsafe extern "C" fn dispatch_async(queue: *mut c_void, block: *const c_void) {
+    // SAFETY: by contract of the call.
+    unsafe { dispatch_async_f(queue, block_copy(block), run_and_release) };
+}
+
+unsafe extern "C" fn dispatch_after_f(
+    when: u64,
+    queue: *mut c_void,
+    context: *mut c_void,
+    work: Work,
+) {
+    assert_eq!(when, 1);
+    // SAFETY: by contract of the call.
+    unsafe { dispatch_async_f(queue, context, work) };
+}
+
+unsafe extern "C" fn dispatch_after(when: u64, queue: *mut c_void, block: *const c_void) {
+    // SAFETY: by contract of the call.
+    unsafe { dispatch_after_f(when, queue, block_copy(block), run_and_release) };
+}
+
+unsafe extern "C" fn dispatch_group_async_f(
+    group: *mut c_void,
+    queue: *mut c_void,
+    context: *mut c_void,
+    work: Work,
+) {
+    // SAFETY: by contract of the call.
+    unsafe {
+        Counter::at(group).add(1);
+        Queue::at(queue).push(work, context, group);
+    }
+}
+
+unsafe extern "C" fn dispatch_group_async(
+    group: *mut c_void,
+    queue: *mut c_void,
+    block: *const c_void,
+) {
+    // SAFETY: by contract of the call.
+    unsafe { dispatch_group_async_f(group, queue, block_copy(block), run_and_release) };
+}
+
+unsafe extern "C" fn dispatch_sync_f(queue: *mut c_void, context: *mut c_void, work: Work) {
+    // SAFETY: by contract of the call; the caller waits for its context.
+    unsafe {
+        let queue = Queue::at(queue);
+        if !queue.is_main {
+            // A while until the queue is free.
+            std::thread::sleep(Duration::from_millis(5));
+            work(context);
+            return;
+        }
+        struct Waited {
+            work: Work,
+            context: *mut c_void,
+            is_done: Counter,
+        }
+        unsafe extern "C-unwind" fn run(waited: *mut c_void) {
+            // SAFETY: its caller waits.
+            unsafe {
+                let waited = &*waited.cast::<Arc<Waited>>();
+                let waited = Arc::clone(waited);
+                (waited.work)(waited.context);
+                waited.is_done.add(1);
+            }
+        }
+        let waited = Arc::new(Waited {
+            work,
+            context,
+            is_done: Counter::default(),
+        });
+        queue.push(run, (&raw const waited).cast_mut().cast(), null_mut());
+        waited.is_done.wait(u64::MAX, |value| value > 0, 0);
+    }
+}
+
+unsafe extern "C" fn dispatch_sync(queue: *mut c_void, block: *mut c_void) {
+    // SAFETY: by contract of the call.
+    unsafe { dispatch_sync_f(queue, block, (*block.cast::<Literal>()).invoke) };
+}
+
+/// libmalloc's variable.
+pub(crate) static MALLOC_LOGGER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// `malloc_logger_t`.
+type Logger = unsafe extern "C" fn(u32, usize, usize, usize, usize, u32);
+
+fn log(kind: u32, a: usize, b: usize, result: *mut c_void) {
+    let logger = MALLOC_LOGGER.load(Ordering::Acquire);
+    if !logger.is_null() {
+        // SAFETY: only loggers are put there. The zone comes first, as `stack_logging_flag_zone` says.
+        unsafe {
+            let logger = std::mem::transmute::<*mut c_void, Logger>(logger);
+            logger(kind | 8, 0x1000, a, b, result.expose_provenance(), 0);
+        }
+    }
+}
+
+unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    // SAFETY: as the call.
+    let block = unsafe { libc::malloc(bytes) };
+    log(2, bytes, 0, block);
+    block
+}
+
+unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: as the call.
+    let block = unsafe { libc::calloc(count, bytes) };
+    log(2 | 64, count * bytes, 0, block);
+    block
+}
+
+unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
+    let before = old.expose_provenance();
+    // SAFETY: as the call.
+    let block = unsafe { libc::realloc(old, bytes) };
+    log(2 | 4, before, bytes, block);
+    block
+}
+
+unsafe extern "C" fn free(block: *mut c_void) {
+    log(4, block.expose_provenance(), 0, null_mut());
+    // SAFETY: as the call.
+    unsafe { libc::free(block) };
+}
+
+unsafe extern "C" fn dlclose(_: *mut c_void) -> c_int {
+    0
+}
+
+type Callback = unsafe extern "C" fn(*const c_void, usize, *mut c_void);
+
+#[derive(Clone, Copy)]
+struct Observer {
+    activities: usize,
+    order: isize,
+    callback: Callback,
+    is_added: bool,
+}
+
+static OBSERVERS: Mutex<Vec<Observer>> = Mutex::new(Vec::new());
+/// The main loop's mode: a text with a NUL.
+static MODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// What was retained and not released.
+static RETAINED: AtomicUsize = AtomicUsize::new(0);
+static COMMON_MODES: usize = 0xc0;
+const MAIN_LOOP: usize = 0xa0;
+
+unsafe extern "C" fn run_loop_main() -> *const c_void {
+    std::ptr::without_provenance(MAIN_LOOP)
+}
+
+unsafe extern "C" fn run_loop_mode(of: *const c_void) -> *const c_void {
+    assert_eq!(of.addr(), MAIN_LOOP);
+    RETAINED.fetch_add(1, Ordering::Relaxed);
+    MODE.load(Ordering::Acquire)
+}
+
+unsafe extern "C" fn observer_create(
+    _: *const c_void,
+    activities: usize,
+    repeats: u8,
+    order: isize,
+    callback: Callback,
+    _: *mut c_void,
+) -> *const c_void {
+    assert_eq!(repeats, 1);
+    let mut observers = OBSERVERS.lock().expect("not poisoned");
+    observers.push(Observer {
+        activities,
+        order,
+        callback,
+        is_added: false,
+    });
+    RETAINED.fetch_add(1, Ordering::Relaxed);
+    std::ptr::without_provenance(observers.len())
+}
+
+fn set_added(observer: *const c_void, is_added: bool) {
+    OBSERVERS.lock().expect("not poisoned")[observer.addr() - 1].is_added = is_added;
+}
+
+unsafe extern "C" fn observer_add(of: *const c_void, observer: *const c_void, mode: *const c_void) {
+    assert_eq!((of.addr(), mode.addr()), (MAIN_LOOP, COMMON_MODES));
+    set_added(observer, true);
+}
+
+unsafe extern "C" fn observer_remove(
+    _: *const c_void,
+    observer: *const c_void,
+    mode: *const c_void,
+) {
+    assert_eq!(mode.addr(), COMMON_MODES);
+    set_added(observer, false);
+}
+
+unsafe extern "C" fn string_get(
+    text: *const c_void,
+    to: *mut u8,
+    room: isize,
+    encoding: u32,
+) -> u8 {
+    assert_eq!(encoding, 0x0800_0100);
+    // SAFETY: a text with a NUL, and room as it says.
+    unsafe {
+        let text = std::ffi::CStr::from_ptr(text.cast()).to_bytes_with_nul();
+        if text.len() > room as usize {
+            return 0;
+        }
+        to.copy_from_nonoverlapping(text.as_ptr(), text.len());
+    }
+    1
+}
+
+unsafe extern "C" fn release(_: *const c_void) {
+    RETAINED.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// What nobody has given back.
+pub(crate) fn retained() -> usize {
+    RETAINED.load(Ordering::Relaxed)
+}
+
+/// How many observers are added.
+pub(crate) fn observers() -> usize {
+    let observers = OBSERVERS.lock().expect("not poisoned");
+    observers
+        .iter()
+        .filter(|observer| observer.is_added)
+        .count()
+}
+
+fn announce(activity: usize) {
+    let mut observers = OBSERVERS.lock().expect("not poisoned").clone();
+    observers.retain(|observer| observer.is_added && observer.activities & activity != 0);
+    observers.sort_by_key(|observer| observer.order);
+    for observer in observers {
+        // SAFETY: what was added, with its type.
+        unsafe { (observer.callback)(null(), activity, null_mut()) };
+    }
+}
+
+/// Runs the main loop in a mode, on the calling thread: as often as there are sleeps, sleeps and then works.
+pub(crate) fn run_main_loop(
+    mode: &'static std::ffi::CStr,
+    sleeps: &[Duration],
+    mut work: impl FnMut(),
+) {
+    MODE.store(mode.as_ptr().cast_mut().cast(), Ordering::Release);
+    announce(1 << 0);
+    for sleep in sleeps {
+        announce(1 << 5);
+        std::thread::sleep(*sleep);
+        announce(1 << 6);
+        work();
+    }
+    announce(1 << 7);
+}
+
+/// All of it by the names in C.
+pub(crate) fn functions() -> Functions {
+    macro_rules! all {
+        ($($name:literal = $function:expr;)*) => {
+            [$(($name, ($function as *const c_void).expose_provenance() as u64)),*]
+        };
+    }
+    BTreeMap::from(all! {
+        "thread_info" = thread_info;
+        "os_unfair_lock_lock" = os_unfair_lock_lock;
+        "os_unfair_lock_trylock" = os_unfair_lock_trylock;
+        "os_unfair_lock_unlock" = os_unfair_lock_unlock;
+        "__ulock_wait" = ulock_wait;
+        "__ulock_wake" = ulock_wake;
+        "os_sync_wait_on_address" = os_sync_wait_on_address;
+        "os_sync_wake_by_address_all" = os_sync_wake_by_address_all;
+        "objc_sync_enter" = objc_sync_enter;
+        "objc_sync_try_enter" = objc_sync_try_enter;
+        "objc_sync_exit" = objc_sync_exit;
+        "dispatch_semaphore_wait" = dispatch_semaphore_wait;
+        "dispatch_semaphore_signal" = dispatch_semaphore_signal;
+        "dispatch_group_wait" = dispatch_group_wait;
+        "dispatch_group_leave" = dispatch_group_leave;
+        "dispatch_async" = dispatch_async;
+        "dispatch_async_f" = dispatch_async_f;
+        "dispatch_after" = dispatch_after;
+        "dispatch_after_f" = dispatch_after_f;
+        "dispatch_group_async" = dispatch_group_async;
+        "dispatch_group_async_f" = dispatch_group_async_f;
+        "dispatch_sync" = dispatch_sync;
+        "dispatch_sync_f" = dispatch_sync_f;
+        "dispatch_block_create" = dispatch_block_create;
+        "_Block_copy" = block_copy;
+        "_Block_release" = block_release;
+        "_Block_object_assign" = block_object;
+        "_Block_object_dispose" = block_object;
+        "_NSConcreteGlobalBlock" = CLASS.as_ptr();
+        "_NSConcreteStackBlock" = CLASS.as_ptr();
+        "malloc" = malloc;
+        "calloc" = calloc;
+        "realloc" = realloc;
+        "free" = free;
+        "malloc_logger" = &raw const MALLOC_LOGGER;
+        "dlclose" = dlclose;
+        "CFRunLoopGetMain" = run_loop_main;
+        "CFRunLoopCopyCurrentMode" = run_loop_mode;
+        "kCFRunLoopCommonModes" = &raw const COMMON_MODES;
+        "CFRunLoopObserverCreate" = observer_create;
+        "CFRunLoopAddObserver" = observer_add;
+        "CFRunLoopRemoveObserver" = observer_remove;
+        "CFStringGetCString" = string_get;
+        "CFRelease" = release;
+    })
+}

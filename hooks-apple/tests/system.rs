@@ -1,0 +1,570 @@
+//! Hooks of what only Apple's systems have, from calls of a mapped image to a trace: the image's slots are rebound, a session of the
+//! library for apps records, and the trace is read.
+
+use core::ffi::{c_int, c_long, c_void};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::Path;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use stackbeat_app::own_session;
+use stackbeat_apple::rebind::Rebinder;
+use stackbeat_apple::system;
+use stackbeat_core::platform;
+use stackbeat_core::probe::Probe;
+use stackbeat_model::{
+    LongWait, Segment, SegmentKind, StackIndex, ThreadIndex, ThreadTotals, Trace, Visitor,
+};
+use stackbeat_proto::v1::{Event, event::Kind};
+
+use crate::darwin::{self, Counter, Queue};
+use crate::linkers::{LINKERS, Linker, OWN, image_of};
+use crate::posix::{function, is_alone, while_it_sleeps};
+use crate::truth::truth;
+use crate::world::{Libraries, Mapped, map, read};
+
+/// How long a block works.
+const WORK: Duration = Duration::from_millis(30);
+/// How long the loop sleeps each time.
+const SLEEP: Duration = Duration::from_millis(12);
+const FOREVER: u64 = u64::MAX;
+
+static WORKED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn work(number: c_int) {
+    WORKED.fetch_add(number as usize, Ordering::SeqCst);
+}
+
+extern "C" fn work_with(context: *mut c_void) {
+    WORKED.fetch_add(context.addr(), Ordering::SeqCst);
+}
+
+unsafe extern "C-unwind" fn work_of_made(_: *mut c_void) {
+    WORKED.fetch_add(1000, Ordering::SeqCst);
+}
+
+extern "C" fn long_work(number: c_int) -> c_int {
+    std::thread::sleep(WORK);
+    number + 1
+}
+
+fn until_worked(sum: usize) {
+    let began = Instant::now();
+    while WORKED.load(Ordering::SeqCst) != sum {
+        assert!(began.elapsed() < Duration::from_secs(20), "{WORKED:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// A thread with a name that has something to do.
+fn thread(name: &str, run: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn_scoped(scope, run).expect("a thread");
+    });
+}
+
+/// One thread waits; once it sleeps, another one ends its wait.
+fn wait_and_wake(name: &str, wait: impl FnOnce() + Send, wake: impl FnOnce() + Send) {
+    let tid = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let waits = || {
+            tid.store(platform::thread_id(), Ordering::SeqCst);
+            wait();
+        };
+        let wakes = || {
+            while tid.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            while_it_sleeps(tid.load(Ordering::SeqCst));
+            wake();
+        };
+        let named = |name: String| std::thread::Builder::new().name(name);
+        named(format!("{name} waits"))
+            .spawn_scoped(scope, waits)
+            .expect("a thread");
+        named(format!("{name} ends"))
+            .spawn_scoped(scope, wakes)
+            .expect("a thread");
+    });
+}
+
+/// The same for locks: the one that wakes has it first.
+fn contend(
+    name: &str,
+    image: &Mapped,
+    lock: &'static str,
+    unlock: &'static str,
+    word: &'static AtomicU32,
+) {
+    let address = word.as_ptr().expose_provenance();
+    type Call = extern "C" fn(*mut c_void) -> c_int;
+    // SAFETY: functions of `system.c`; what they return is not looked at.
+    let (lock, unlock) = unsafe {
+        (
+            function::<Call>(image, lock),
+            function::<Call>(image, unlock),
+        )
+    };
+    let at = move || with_exposed_provenance_mut::<c_void>(address);
+    let (has_it, tid) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let owns = || {
+            lock(at());
+            has_it.store(1, Ordering::SeqCst);
+            while tid.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            while_it_sleeps(tid.load(Ordering::SeqCst));
+            unlock(at());
+        };
+        let waits = || {
+            while has_it.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            tid.store(platform::thread_id(), Ordering::SeqCst);
+            lock(at());
+            unlock(at());
+        };
+        let named = |name: String| std::thread::Builder::new().name(name);
+        named(format!("{name} ends"))
+            .spawn_scoped(scope, owns)
+            .expect("a thread");
+        named(format!("{name} waits"))
+            .spawn_scoped(scope, waits)
+            .expect("a thread");
+    });
+}
+
+/// What the recorded process does.
+fn record(output: &Path, linker: Linker) {
+    let functions = darwin::functions();
+    let find = {
+        let functions = functions.clone();
+        move |name: &str| functions.get(name).copied()
+    };
+    let replacements = system::prepare(&find);
+    // libmalloc tells of allocations itself.
+    assert!(
+        replacements
+            .iter()
+            .all(|r| !["malloc", "free", "realloc"].contains(&r.name))
+    );
+    let libraries = Libraries(functions.clone());
+    let rebinder = Rebinder::new(&replacements, &libraries);
+    let path = image_of("system", linker, OWN);
+    let image = &map(&read(&path), &truth(&path), &functions, false);
+    let before = image.slots();
+    // SAFETY: a mapped image; the hooks have the signatures of their functions.
+    let report = unsafe { rebinder.add_image(image.loaded, || File::open(&path).ok(), &libraries) };
+    let report = report.expect("an image");
+    assert!(report.rebound == 19 && report.elsewhere == 0, "{report:?}");
+
+    let text = format!(r#"{{"output":{output:?},"overwrite":true,"symbolize":true}}"#);
+    let wanted = stackbeat_collector::embedded::Wanted::from_text(&text).expect("in order");
+    own_session::start(wanted, None).expect("it begins");
+    // SAFETY: what was found stays.
+    unsafe { system::place() };
+    assert_eq!(darwin::observers(), 2);
+    assert!(!darwin::MALLOC_LOGGER.load(Ordering::SeqCst).is_null());
+
+    use_locks_and_words(image);
+    use_semaphores_and_groups(image);
+    use_queues(image);
+    // SAFETY: functions of `system.c`; the stand-in does not look at the handle.
+    let (allocate, close) = unsafe {
+        (
+            function::<extern "C" fn()>(image, "call_allocations"),
+            function::<extern "C" fn(*mut c_void) -> c_int>(image, "call_dlclose"),
+        )
+    };
+    thread("allocates", || allocate());
+    thread("unloads", || assert_eq!(close(null_mut()), 0));
+    thread("loop", || {
+        let turns = [SLEEP; 3];
+        darwin::run_main_loop(c"kCFRunLoopDefaultMode", &turns, || {
+            std::thread::sleep(SLEEP / 2)
+        });
+        darwin::run_main_loop(c"UITrackingRunLoopMode", &turns[..1], || {});
+    });
+
+    // SAFETY: as above.
+    unsafe {
+        system::take_away();
+        assert_eq!(rebinder.restore(), 0);
+    }
+    own_session::stop().expect("it ends");
+    assert_eq!(image.slots(), before);
+    assert!(darwin::MALLOC_LOGGER.load(Ordering::SeqCst).is_null());
+    assert_eq!((darwin::observers(), darwin::retained()), (0, 0));
+    let began = Instant::now();
+    while darwin::COPIES.load(Ordering::SeqCst) != 1 {
+        // That of `dispatch_block_create`, which the test keeps.
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            darwin::COPIES
+        );
+        std::thread::yield_now();
+    }
+}
+
+fn use_locks_and_words(image: &Mapped) {
+    static WORDS: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
+    let [lock, object, first, second] = &WORDS;
+    WORDS
+        .iter()
+        .for_each(|word| word.store(0, Ordering::SeqCst));
+    contend("unfair", image, "call_lock", "call_unlock", lock);
+    contend("objc", image, "call_enter", "call_exit", object);
+    // SAFETY: functions of `system.c`, with their signatures.
+    let (trylock, unlock, ulock_wait, ulock_wake, wait, wake) = unsafe {
+        type One = extern "C" fn(*mut AtomicU32) -> c_int;
+        type Two = extern "C" fn(*mut AtomicU32, u64) -> c_int;
+        (
+            function::<One>(image, "call_trylock"),
+            function::<extern "C" fn(*mut AtomicU32)>(image, "call_unlock"),
+            function::<Two>(image, "call_ulock_wait"),
+            function::<One>(image, "call_ulock_wake"),
+            function::<Two>(image, "call_wait_on_address"),
+            function::<One>(image, "call_wake_all"),
+        )
+    };
+    let of = |word: &'static AtomicU32| (&raw const *word).cast_mut();
+    assert_eq!(trylock(of(lock)), 1);
+    assert_eq!(trylock(of(lock)), 0);
+    unlock(of(lock));
+    wait_and_wake(
+        "ulock",
+        || assert_eq!(ulock_wait(of(first), 0), 2),
+        || {
+            first.store(1, Ordering::SeqCst);
+            assert_eq!(ulock_wake(of(first)), 0);
+        },
+    );
+    wait_and_wake(
+        "address",
+        || assert_eq!(wait(of(second), 0), 0),
+        || {
+            second.store(1, Ordering::SeqCst);
+            assert_eq!(wake(of(second)), 0);
+        },
+    );
+}
+
+fn use_semaphores_and_groups(image: &Mapped) {
+    // SAFETY: functions of `system.c`, with their signatures.
+    let (wait, signal, group_wait, leave) = unsafe {
+        type Timed = extern "C" fn(*mut c_void, u64) -> c_long;
+        type One = extern "C" fn(*mut c_void) -> c_long;
+        (
+            function::<Timed>(image, "call_semaphore_wait"),
+            function::<One>(image, "call_semaphore_signal"),
+            function::<Timed>(image, "call_group_wait"),
+            function::<extern "C" fn(*mut c_void)>(image, "call_group_leave"),
+        )
+    };
+    let (semaphore, group) = (Counter::new(1), Counter::new(2));
+    // What is there is taken, and what is not is not waited for.
+    assert_eq!(wait(semaphore.address(), FOREVER), 0);
+    assert_eq!(wait(semaphore.address(), 0), 1);
+    thread("times out", || {
+        assert_eq!(wait(semaphore.address(), 5_000_000), 1);
+    });
+    wait_and_wake(
+        "semaphore",
+        || assert_eq!(wait(semaphore.address(), FOREVER), 0),
+        || assert_eq!(signal(semaphore.address()), 0),
+    );
+    // Two leave; the second one ends the wait.
+    thread("leaves first", || leave(group.address()));
+    wait_and_wake(
+        "group",
+        || assert_eq!(group_wait(group.address(), FOREVER), 0),
+        || leave(group.address()),
+    );
+}
+
+fn use_queues(image: &Mapped) {
+    type Submit = extern "C" fn(*mut c_void, extern "C" fn(c_int), c_int);
+    // SAFETY: functions of `system.c`, with their signatures.
+    let (submit, submit_f, after, of_group, sync, as_it_is, group_wait) = unsafe {
+        type InGroup = extern "C" fn(*mut c_void, *mut c_void, extern "C" fn(c_int), c_int);
+        type Sync = extern "C" fn(*mut c_void, extern "C" fn(c_int) -> c_int, c_int) -> c_int;
+        type WithContext = extern "C" fn(*mut c_void, *mut c_void, extern "C" fn(*mut c_void));
+        (
+            function::<Submit>(image, "call_async"),
+            function::<WithContext>(image, "call_async_f"),
+            function::<Submit>(image, "call_after"),
+            function::<InGroup>(image, "call_group_async"),
+            function::<Sync>(image, "call_sync"),
+            function::<extern "C" fn(*mut c_void, *mut c_void)>(image, "call_async_as_it_is"),
+            function::<extern "C" fn(*mut c_void, u64) -> c_long>(image, "call_group_wait"),
+        )
+    };
+    let (queue, main) = (Queue::new("queue", false), Queue::new("main queue", true));
+    thread("submits", || {
+        submit(queue.address(), work, 1);
+        submit_f(
+            queue.address(),
+            std::ptr::without_provenance_mut(10),
+            work_with,
+        );
+        after(queue.address(), work, 100);
+    });
+    until_worked(111);
+    let group = Counter::new(0);
+    thread("joins", || {
+        extern "C" fn work_for_long(number: c_int) {
+            std::thread::sleep(WORK);
+            work(number);
+        }
+        of_group(group.address(), queue.address(), work_for_long, 1);
+        assert_eq!(group_wait(group.address(), FOREVER), 0);
+    });
+    until_worked(112);
+    thread("runs itself", || {
+        assert_eq!(sync(queue.address(), long_work, 6), 7)
+    });
+    thread("lets run", || {
+        assert_eq!(sync(main.address(), long_work, 8), 9)
+    });
+    // SAFETY: a block.
+    let made = unsafe { darwin::dispatch_block_create(0, darwin::global_block(work_of_made)) };
+    let made = made.expose_provenance();
+    thread("hands over", || {
+        as_it_is(queue.address(), with_exposed_provenance_mut(made))
+    });
+    until_worked(1112);
+    // So many that all records are in use once, and are used again.
+    thread("submits many", || {
+        for _ in 0..10_000 {
+            submit(queue.address(), work, 1);
+        }
+    });
+    until_worked(11_112);
+}
+
+#[derive(Default)]
+struct Seen {
+    waits: Vec<LongWait>,
+    /// Events by thread.
+    events: Vec<(String, Kind, String, i64, u64)>,
+    blocked: Vec<(String, Probe, u64)>,
+    totals: HashMap<String, ThreadTotals>,
+    /// Handing over, by the thread that does.
+    handed_over: BTreeMap<String, usize>,
+}
+
+impl Visitor for Seen {
+    fn segment(&mut self, trace: &Trace, segment: &Segment) {
+        if let SegmentKind::Blocked(probe) = segment.kind
+            && let Some(probe) = probe.known()
+        {
+            let name = trace.thread(segment.thread).name.clone();
+            self.blocked.push((name, probe, segment.wall_ns()));
+        }
+    }
+
+    fn sample(
+        &mut self,
+        trace: &Trace,
+        thread: ThreadIndex,
+        row: &stackbeat_model::SampleRow,
+        stack: StackIndex,
+    ) {
+        if row.probe == Probe::DispatchAsync as u8 && !trace.stack_frames(stack).is_empty() {
+            *self
+                .handed_over
+                .entry(trace.thread(thread).name.clone())
+                .or_default() += 1;
+        }
+    }
+
+    fn event(&mut self, trace: &Trace, thread: Option<ThreadIndex>, event: &Event, _: StackIndex) {
+        if let Some(thread) = thread {
+            let name = trace.thread(thread).name.clone();
+            self.events.push((
+                name,
+                event.kind(),
+                event.name.clone(),
+                event.value,
+                event.time_ns,
+            ));
+        }
+    }
+
+    fn long_wait(&mut self, _: &Trace, wait: &LongWait) {
+        self.waits.push(*wait);
+    }
+
+    fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex, totals: &ThreadTotals) {
+        self.totals
+            .insert(trace.thread(thread).name.clone(), totals.clone());
+    }
+}
+
+fn check(path: &Path) {
+    let trace = Trace::open(path).expect("a trace");
+    assert!(trace.footer().is_some() && trace.damage().is_empty());
+    let mut seen = Seen::default();
+    trace.visit(&mut seen).expect("it can be read");
+    check_waits(&trace, &seen);
+    check_flows(&seen);
+    check_turns(&seen);
+    let totals = seen.totals["allocates"].metrics;
+    let counted = (totals.allocations, totals.allocated_bytes, totals.frees);
+    assert_eq!(counted, (3, 100 + 120 + 1000, 3));
+}
+
+fn check_waits(trace: &Trace, seen: &Seen) {
+    let name = |thread: Option<ThreadIndex>| {
+        thread.map_or("", |thread| trace.thread(thread).name.as_str())
+    };
+    let of = |thread: &str, probe: Probe| -> Vec<&LongWait> {
+        let is_it = |wait: &&LongWait| {
+            name(Some(wait.thread)) == thread && wait.probe.known() == Some(probe)
+        };
+        seen.waits.iter().filter(is_it).collect()
+    };
+    // Who waited in which call, who had it, who ended the wait.
+    let expected = [
+        (
+            "unfair waits",
+            Probe::UnfairLock,
+            "unfair ends",
+            "unfair ends",
+        ),
+        ("objc waits", Probe::MonitorEnter, "", "objc ends"),
+        ("ulock waits", Probe::AddressWait, "", "ulock ends"),
+        ("address waits", Probe::AddressWait, "", "address ends"),
+        (
+            "semaphore waits",
+            Probe::DispatchSemaphoreWait,
+            "",
+            "semaphore ends",
+        ),
+        ("group waits", Probe::DispatchGroupWait, "", "group ends"),
+        ("joins", Probe::DispatchGroupWait, "", "queue"),
+        ("lets run", Probe::DispatchSync, "", "main queue"),
+    ];
+    for (thread, probe, owner, waker) in expected {
+        let waits = of(thread, probe);
+        assert_eq!(waits.len(), 1, "{thread}: {waits:?}");
+        let wait = waits[0];
+        assert!(wait.succeeded(), "{thread}: {wait:?}");
+        assert_eq!(
+            (name(wait.owner), name(wait.waker)),
+            (owner, waker),
+            "{thread}"
+        );
+        // They sleep for 5 ms before somebody comes.
+        assert!(wait.wall_ns() > 4_000_000, "{thread}: {wait:?}");
+        let wake = wait.wake.expect("its other half");
+        assert!((wait.begin_ns..=wait.end_ns + 50_000_000).contains(&wake.time_ns));
+    }
+    assert!(of("lets run", Probe::DispatchSync)[0].wall_ns() >= WORK.as_nanos() as u64);
+    // The time is over: nobody has ended it.
+    let timed_out = of("times out", Probe::DispatchSemaphoreWait);
+    assert!(
+        timed_out[0].waker.is_none() && !timed_out[0].succeeded(),
+        "{timed_out:?}"
+    );
+    // Until the work begins, and not while it runs.
+    let itself = of("runs itself", Probe::DispatchSync);
+    assert_eq!(itself.len(), 1, "{itself:?}");
+    let wall_ns = itself[0].wall_ns();
+    assert!(
+        (4_000_000..WORK.as_nanos() as u64).contains(&wall_ns),
+        "{itself:?}"
+    );
+}
+
+fn check_flows(seen: &Seen) {
+    let of = |kind: Kind| {
+        let events = seen.events.iter().filter(move |event| event.1 == kind);
+        events.map(|(thread, _, name, flow, time)| (*flow, (thread.as_str(), name.as_str(), *time)))
+    };
+    let begins: BTreeMap<i64, _> = of(Kind::FlowBegin).collect();
+    let ends: BTreeMap<i64, _> = of(Kind::FlowEnd).collect();
+    let mut ways: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+    for (flow, (from, name, began)) in &begins {
+        let (to, end_name, ended) = ends.get(flow).expect("it ends");
+        assert_eq!(name, end_name);
+        assert!(began <= ended, "{name} {began} {ended}");
+        *ways.entry((from, name, to)).or_default() += 1;
+    }
+    assert_eq!(begins.len(), ends.len());
+    let many = ways.remove(&("submits many", "dispatch_async", "queue"));
+    assert!(many.is_some_and(|many| many >= 1000), "{many:?}");
+    let expected = [
+        (("joins", "dispatch_group_async", "queue"), 1),
+        (("submits", "dispatch_after", "queue"), 1),
+        (("submits", "dispatch_async", "queue"), 2),
+    ];
+    // What `dispatch_block_create` has made is handed over as it is.
+    assert_eq!(ways, BTreeMap::from(expected));
+    // With the stacks of who hands over.
+    assert_eq!(
+        seen.handed_over.get("submits"),
+        Some(&3),
+        "{:?}",
+        seen.handed_over
+    );
+}
+
+fn check_turns(seen: &Seen) {
+    let of = |kind: Kind| {
+        let events = seen.events.iter().filter(move |event| event.1 == kind);
+        events.map(|(thread, _, name, turn, time)| {
+            assert_eq!(thread, "loop");
+            (*turn, (name.as_str(), *time))
+        })
+    };
+    let begins: BTreeMap<i64, _> = of(Kind::AsyncBegin).collect();
+    let ends: BTreeMap<i64, _> = of(Kind::AsyncEnd).collect();
+    let turns: Vec<_> = begins.values().map(|(name, _)| *name).collect();
+    // One before the first sleep, and one after each.
+    let [default, tracking] = [
+        "run loop kCFRunLoopDefaultMode",
+        "run loop UITrackingRunLoopMode",
+    ];
+    assert_eq!(
+        turns,
+        [default, default, default, default, tracking, tracking]
+    );
+    for (turn, (name, began)) in &begins {
+        let (end_name, ended) = ends[turn];
+        assert_eq!((*name, *began <= ended), (end_name, true));
+    }
+    let slept: Vec<_> = seen
+        .blocked
+        .iter()
+        .filter(|(_, probe, _)| *probe == Probe::RunLoopWait)
+        .collect();
+    assert_eq!(slept.len(), 4, "{slept:?}");
+    for (thread, _, wall_ns) in slept {
+        assert_eq!(thread, "loop");
+        assert!(*wall_ns >= SLEEP.as_nanos() as u64, "{wall_ns}");
+    }
+}
+
+#[test]
+fn calls_become_waits_flows_and_turns_in_a_trace() {
+    if !is_alone("system::calls_become_waits_flows_and_turns_in_a_trace") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for linker in LINKERS {
+        WORKED.store(0, Ordering::SeqCst);
+        darwin::COPIES.store(0, Ordering::SeqCst);
+        let output = folder.path().join(format!("{linker:?}.beat"));
+        record(&output, linker);
+        check(&output);
+        if let Some(kept) = std::env::var_os("STACKBEAT_KEEP_TRACE") {
+            std::fs::copy(&output, kept).expect("copied");
+        }
+    }
+}
