@@ -29,7 +29,12 @@ fn say(text: &str) {
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
-/// dyld calls what stands in this section when the library is loaded (mach-o/loader.h, `S_MOD_INIT_FUNC_POINTERS`).
+/// dyld calls what stands in this section when the library is loaded (mach-o/loader.h, `S_MOD_INIT_FUNC_POINTERS`). glibc has its
+/// own, for tests.
 #[used]
-#[unsafe(link_section = "__DATA,__mod_init_func,mod_init_funcs")]
+#[cfg_attr(
+    target_vendor = "apple",
+    unsafe(link_section = "__DATA,__mod_init_func,mod_init_funcs")
+)]
+#[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]
 static BEGIN: extern "C" fn() = begin;

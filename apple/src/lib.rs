@@ -11,7 +11,6 @@
 //! On Linux the same code runs in tests. What dyld would announce they hand to the rebinder themselves.
 
 pub mod api;
-#[cfg(target_vendor = "apple")]
 mod constructor;
 pub mod own_session;
 pub mod switch;

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod android;
+mod apple;
 mod art;
 mod attach;
 mod circles;

@@ -2,6 +2,7 @@
 //! completions; the commands resolve what they get here into options.
 
 pub(crate) mod android;
+pub(crate) mod apple;
 mod common_arguments;
 pub(crate) mod control;
 mod groups;
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Attach(AttachArgs),
     Android(android::AndroidArgs),
+    Apple(apple::AppleArgs),
     Status(control::StatusArgs),
     Start(control::StartArgs),
     Stop(control::StopArgs),

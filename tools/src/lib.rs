@@ -89,8 +89,8 @@ fn matches(definition: clap::Command) -> anyhow::Result<Option<clap::ArgMatches>
 fn run(command: cli::Command) -> anyhow::Result<u8> {
     use cli::Command;
     use commands::{
-        android, attach, control, convert, demo, doctor, documents, gate, info, open, probes,
-        record, recover, report,
+        android, apple, attach, control, convert, demo, doctor, documents, gate, info, open,
+        probes, record, recover, report,
     };
     match command {
         Command::Record(args) => record::run(&args),
@@ -102,6 +102,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Dump(args) => control::dump(&args),
         Command::Attach(args) => attach::run(args),
         Command::Android(args) => android::run(&args),
+        Command::Apple(args) => apple::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Open(args) => open::run(&args),

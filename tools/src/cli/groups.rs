@@ -6,7 +6,10 @@ use clap::Command;
 
 /// What the commands are for, and which ones.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Make a trace", &["record", "attach", "android", "recover"]),
+    (
+        "Make a trace",
+        &["record", "attach", "android", "apple", "recover"],
+    ),
     (
         "Steer a recording while it runs",
         &["status", "start", "stop", "set", "mark", "dump"],

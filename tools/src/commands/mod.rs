@@ -1,6 +1,7 @@
 //! One module for each command: it resolves its arguments into options, does what they ask for, and says how it went.
 
 pub(crate) mod android;
+pub(crate) mod apple;
 pub(crate) mod attach;
 pub(crate) mod control;
 pub(crate) mod convert;

@@ -1,0 +1,59 @@
+//! Arguments of `stackbeat apple`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::units::parse_duration_ns;
+
+/// Record apps in Apple's simulator and on devices.
+#[derive(Debug, Args)]
+pub(crate) struct AppleArgs {
+    #[command(subcommand)]
+    pub command: AppleCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AppleCommand {
+    Record(AppleRecordArgs),
+}
+
+/// Record an app that carries stackbeat, by Xcode's simctl or devicectl.
+///
+/// Starts the app anew, waits, and fetches the trace that its session has written. How an app carries stackbeat:
+/// docs/platforms/apple-app.md.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stackbeat apple record -b com.example.app
+  stackbeat apple record -b com.example.app --duration 30s -o start.beat
+  stackbeat apple record -b com.example.app --simulator 'iPhone 16' --library libstackbeat_app.dylib")]
+pub(crate) struct AppleRecordArgs {
+    /// The app's bundle identifier.
+    #[arg(short, long, value_name = "NAME")]
+    pub bundle: String,
+    /// Where the trace goes (default: NAME.beat).
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace FILE if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// How long to record.
+    #[arg(long = "duration", value_name = "TIME", value_parser = parse_duration_ns, default_value = "10s")]
+    pub duration_ns: u64,
+    /// Time between samples of a thread.
+    #[arg(long = "interval", value_name = "TIME", value_parser = parse_duration_ns)]
+    pub interval_ns: Option<u64>,
+    /// Record in a simulator: its name or identifier, or `booted` for the only one that runs.
+    #[arg(long, value_name = "NAME")]
+    pub simulator: Option<String>,
+    /// The device, if several are connected: its name or identifier.
+    #[arg(long, value_name = "NAME", conflicts_with = "simulator")]
+    pub device: Option<String>,
+    /// With --simulator: the library, for an app that does not carry it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "simulator")]
+    pub library: Option<PathBuf>,
+    /// The xcrun to use (default: that of PATH).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub xcrun: Option<PathBuf>,
+}

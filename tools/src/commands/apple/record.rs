@@ -1,0 +1,126 @@
+//! A recording of an app: start it with the switch in its environment, wait, fetch the trace.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use stackbeat_model::Trace;
+
+use super::Place;
+use super::device::Device;
+use super::simulator::Simulator;
+use super::xcrun::Xcrun;
+use crate::cli::apple::AppleRecordArgs;
+use crate::{terminal, units};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a session may take from its end to its complete trace. Names of functions are not looked up there.
+const FINISH: Duration = Duration::from_secs(20);
+
+/// Runs the command.
+pub(super) fn run(args: &AppleRecordArgs) -> Result<u8> {
+    let bundle = &args.bundle;
+    let of_bundle = || PathBuf::from(format!("{bundle}.beat"));
+    let output = args.output.clone().unwrap_or_else(of_bundle);
+    if output.exists() && !args.force {
+        bail!(terminal::exists_already(&output));
+    }
+    let xcrun = Xcrun::new(args.xcrun.as_deref());
+    let place: Box<dyn Place> = match &args.simulator {
+        Some(wanted) => Box::new(Simulator::find(xcrun, wanted, args.library.as_deref())?),
+        None => Box::new(Device::find(xcrun, args.device.as_deref())?),
+    };
+    place.check(bundle)?;
+    let pid = place.launch(bundle, &variables(args))?;
+    watch(&*place, args, pid)?;
+    let fetched = fetch(&*place, args, pid)?;
+    let bytes = fs::read(fetched.path()).context("the fetched trace cannot be read")?;
+    fs::write(&output, bytes).with_context(|| format!("{} cannot be written", output.display()))?;
+    let trace = Trace::open(&output)?;
+    terminal::say(&format!(
+        "{}: {} samples of {bundle} on {}",
+        output.display(),
+        units::count(trace.samples()),
+        place.name()
+    ));
+    Ok(0)
+}
+
+/// What the library's switch reads (apple/src/switch.rs).
+fn variables(args: &AppleRecordArgs) -> Vec<(&'static str, String)> {
+    let milliseconds = args.duration_ns.div_ceil(1_000_000).max(1);
+    let mut all = vec![
+        ("STACKBEAT_RECORD", "1".to_owned()),
+        ("STACKBEAT_DURATION_MS", milliseconds.to_string()),
+    ];
+    if let Some(ns) = args.interval_ns {
+        all.push(("STACKBEAT_INTERVAL_US", (ns / 1000).to_string()));
+    }
+    all
+}
+
+/// Waits until the recording is as long as was asked for.
+fn watch(place: &dyn Place, args: &AppleRecordArgs, pid: u32) -> Result<()> {
+    let began = Instant::now();
+    let duration = Duration::from_nanos(args.duration_ns);
+    loop {
+        let left = duration.saturating_sub(began.elapsed());
+        sleep(left.min(LOOK));
+        if !place.is_running(pid)? {
+            bail!(
+                "{} has ended after {:.1} s of recording; what it had recorded by then is completed at its next start",
+                args.bundle,
+                began.elapsed().as_secs_f64()
+            );
+        }
+        if left.is_zero() {
+            return Ok(());
+        }
+    }
+}
+
+/// Copies the trace as soon as it is complete.
+fn fetch(place: &dyn Place, args: &AppleRecordArgs, pid: u32) -> Result<tempfile::NamedTempFile> {
+    let fetched = tempfile::NamedTempFile::new().context("no file for what is fetched")?;
+    let began = Instant::now();
+    loop {
+        let copied = place.fetch(&args.bundle, fetched.path());
+        let is_complete = copied
+            .as_ref()
+            .ok()
+            .and_then(|()| is_complete(fetched.path(), pid));
+        if is_complete == Some(true) {
+            return Ok(fetched);
+        }
+        if began.elapsed() > FINISH {
+            let bundle = &args.bundle;
+            return Err(match (is_complete, copied) {
+                (None, Err(error)) => error.context(format!(
+                    "{bundle} runs and its trace cannot be fetched: does it link Stackbeat, and is this build not the \
+                     one with StackbeatNoop? In a simulator --library brings it in (docs/platforms/apple-app.md)"
+                )),
+                (None, Ok(())) => anyhow!(
+                    "{bundle} runs, and the trace there is that of an earlier run: does this build link Stackbeat, and \
+                     not StackbeatNoop? (docs/platforms/apple-app.md)"
+                ),
+                (Some(_), _) => anyhow!(
+                    "the session in {bundle} does not end: its trace is not complete after {} s",
+                    FINISH.as_secs()
+                ),
+            });
+        }
+        sleep(LOOK);
+    }
+}
+
+/// Whether a trace has come to its end. `None`: it is none of this process, but one that was there before.
+fn is_complete(trace: &Path, pid: u32) -> Option<bool> {
+    let trace = Trace::open(trace).ok()?;
+    let mut processes = trace.processes().iter();
+    processes
+        .any(|process| process.pid.0 == pid)
+        .then(|| trace.footer().is_some())
+}
