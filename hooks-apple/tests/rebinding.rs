@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use stackbeat_apple::macho::{Image, InFile, indirect_slots, slots};
-use stackbeat_apple::rebind::{Rebinder, Replacement, Report};
+use stackbeat_apple::rebind::{Rebinder, Replacement, Report, list_image, unlist_image};
+use stackbeat_core::native::image_list::{self, LoadedImage};
 
 use crate::linkers::{ARCHITECTURES, LINKERS, Linker, OWN, image};
 use crate::truth::{Truth, truth};
@@ -378,4 +379,42 @@ fn threads_call_while_hooks_come_and_go() {
         }
     });
     assert!(SEEN.load(Ordering::Relaxed) <= calls.load(Ordering::Relaxed));
+}
+
+#[test]
+fn images_are_listed_with_range_file_and_uuid() {
+    for linker in LINKERS {
+        let path = image(linker, OWN);
+        let truth = truth(&path);
+        let mapped = map(&read(&path), &truth, &no_functions(), false);
+        let name = path.as_os_str().as_encoded_bytes();
+        // What is listed twice is there once.
+        for _ in 0..2 {
+            list_image(mapped.loaded, name).expect("an image");
+        }
+        let mut reports = Vec::new();
+        let mut see = |image: &LoadedImage, epoch: u32, gone: Option<u32>| {
+            if image.start == mapped.loaded.header {
+                let uuid: String = image
+                    .uuid
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                assert_eq!((&*image.path, image.slide), (name, mapped.loaded.slide));
+                let code = mapped.function("call_malloc").addr() as u64;
+                assert!((image.start..image.end).contains(&code));
+                reports.push((uuid, epoch, gone));
+            }
+        };
+        image_list::report_changes(&mut see);
+        image_list::report_changes(&mut see);
+        let epoch = image_list::epoch();
+        unlist_image(mapped.loaded);
+        image_list::report_changes(&mut see);
+        assert_eq!(image_list::epoch(), epoch + 1);
+        let of = |gone| (truth.uuid.clone(), epoch, gone);
+        assert_eq!(reports, [of(None), of(Some(epoch + 1))]);
+        // LLVM's linker and Zig's both give one.
+        assert_eq!(truth.uuid.len(), 32, "{linker:?}");
+    }
 }

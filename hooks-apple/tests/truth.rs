@@ -23,6 +23,8 @@ pub(crate) struct Truth {
     /// Targets by address, before the slide is added.
     pub(crate) rebases: BTreeMap<u64, u64>,
     pub(crate) symbols: BTreeMap<String, u64>,
+    /// In hexadecimal digits; empty: none.
+    pub(crate) uuid: String,
 }
 
 /// Those of one image.
@@ -62,6 +64,7 @@ pub(crate) fn truths(images: &[impl AsRef<Path>]) -> Vec<Truth> {
             ["symbol", name, address] => {
                 truth.symbols.insert(name.to_owned(), number(address));
             }
+            ["uuid", uuid] => uuid.clone_into(&mut truth.uuid),
             _ => panic!("{line}"),
         }
     }

@@ -524,6 +524,21 @@ fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
     append(writer, to, words, now);
 }
 
-/// Modules are read from the image list by the platform's hooks.
+/// The same, of those that the platform's hooks have announced.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn report_modules(_writer: &ThreadWriter, _to: &mut RecordBuffer, _now: u64) {}
+fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
+    crate::native::image_list::report_changes(|image, epoch, gone| {
+        let words = match gone {
+            None => record_format::write_module(
+                (image.start, image.end),
+                image.slide,
+                epoch,
+                &image.path,
+                &image.uuid,
+                to,
+            ),
+            Some(gone) => record_format::write_module_gone(image.start, gone, to),
+        };
+        append(writer, to, words, now);
+    });
+}

@@ -3,6 +3,7 @@
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod frame_walk;
 pub mod generated_code;
+pub mod image_list;
 #[cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
     path = "own_modules/elsewhere.rs"

@@ -25,6 +25,7 @@ pub(super) const LC_DYSYMTAB: u32 = 0xb;
 pub(super) const LC_LOAD_DYLIB: u32 = 0xc;
 pub(super) const LC_LOAD_WEAK_DYLIB: u32 = 0x18 | LC_REQ_DYLD;
 pub(super) const LC_SEGMENT_64: u32 = 0x19;
+pub(super) const LC_UUID: u32 = 0x1b;
 pub(super) const LC_REEXPORT_DYLIB: u32 = 0x1f | LC_REQ_DYLD;
 pub(super) const LC_LAZY_LOAD_DYLIB: u32 = 0x20;
 pub(super) const LC_DYLD_INFO: u32 = 0x22;

@@ -78,6 +78,8 @@ pub struct Image {
     pub stub_helper: Option<(u64, u64)>,
     /// Libraries that it was linked with, by install name. Their ordinals begin at 1.
     pub libraries: Vec<Vec<u8>>,
+    /// The number that the linker has given it; its dSYM has the same one.
+    pub uuid: Option<[u8; 16]>,
     /// Whether it is for arm64e, whose pointers are signed.
     pub is_arm64e: bool,
     /// Whether it is part of the dyld shared cache.
@@ -131,6 +133,7 @@ impl Image {
             pointers: Vec::new(),
             stub_helper: None,
             libraries: Vec::new(),
+            uuid: None,
             is_arm64e: cpu == CPU_TYPE_ARM64
                 && matches!(subtype, CPU_SUBTYPE_ARM64E | CPU_SUBTYPE_ARM64E_X1),
             is_in_cache: header.u32()? & MH_DYLIB_IN_CACHE != 0,
@@ -166,6 +169,7 @@ impl Image {
                 let offset = command.u32()? as usize;
                 self.libraries.push(command.from(offset)?.name()?.to_vec());
             }
+            LC_UUID => self.uuid = command.take(16)?.first_chunk().copied(),
             LC_SYMTAB => {
                 let (offset, count) = (command.u32()?, command.u32()?);
                 let names = range(&mut command)?;

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
-use super::{Loaded, Rebinder, Replacement, Resolver};
+use super::{Loaded, Rebinder, Replacement, Resolver, list_image, unlist_image};
 
 unsafe extern "C" {
     fn _dyld_register_func_for_add_image(
@@ -137,6 +137,14 @@ unsafe extern "C" fn added(header: *const c_void, slide: isize) {
         return;
     };
     let address = header.expose_provenance() as u64;
+    let loaded = Loaded {
+        header: address,
+        slide: slide as u64,
+    };
+    // SAFETY: dyld's name of an image.
+    let path = unsafe { CStr::from_ptr(path) };
+    // An image whose header cannot be read has no names.
+    let _ = list_image(loaded, path.to_bytes());
     // The own calls go to the originals.
     let is_own = own.is_some_and(|(header, _)| header == address);
     if is_own || !IS_ON.load(Ordering::Acquire) {
@@ -146,12 +154,6 @@ unsafe extern "C" fn added(header: *const c_void, slide: isize) {
     if IS_INSTALLED.load(Ordering::Acquire) {
         agent::hit(Probe::LibraryLoad, address);
     }
-    let loaded = Loaded {
-        header: address,
-        slide: slide as u64,
-    };
-    // SAFETY: dyld's name of an image.
-    let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: an image that dyld has bound, until it says otherwise; hooks by the promise at `install`.
     let report = unsafe {
         let path = OsStr::from_bytes(path.to_bytes());
@@ -162,8 +164,13 @@ unsafe extern "C" fn added(header: *const c_void, slide: isize) {
     }
 }
 
-unsafe extern "C" fn removed(header: *const c_void, _slide: isize) {
+unsafe extern "C" fn removed(header: *const c_void, slide: isize) {
     if let Some(rebinder) = REBINDER.get() {
-        rebinder.remove_image(header.expose_provenance() as u64);
+        let header = header.expose_provenance() as u64;
+        rebinder.remove_image(header);
+        unlist_image(Loaded {
+            header,
+            slide: slide as u64,
+        });
     }
 }

@@ -30,6 +30,8 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use stackbeat_core::native::image_list;
+
 use crate::macho::{
     Image, ImageError, InMemory, Slot, SlotKind, Source, commands_length, slice_of_file, slots,
 };
@@ -308,6 +310,31 @@ unsafe fn put(
 fn is_helper(image: &Image, address: u64) -> bool {
     let inside = |(begin, bytes): (u64, u64)| address.wrapping_sub(begin) < bytes;
     image.stub_helper.is_some_and(inside)
+}
+
+/// Lists an image that is loaded, for the names of its functions: where its code lies, its file and its UUID.
+///
+/// # Errors
+/// What is wrong with its header.
+pub fn list_image(loaded: Loaded, path: &[u8]) -> Result<(), ImageError> {
+    let image = read_commands(loaded.header)?;
+    let code = image
+        .segments
+        .iter()
+        .find(|segment| segment.name == b"__TEXT");
+    if let Some(code) = code {
+        let start = code.address.wrapping_add(loaded.slide);
+        let range = (start, start.wrapping_add(code.memory_bytes));
+        let uuid = image.uuid.as_ref().map_or(&[][..], |uuid| uuid);
+        image_list::add(range, loaded.slide, path, uuid);
+    }
+    Ok(())
+}
+
+/// The opposite, before it is unloaded.
+pub fn unlist_image(loaded: Loaded) {
+    // The header is where its code begins.
+    image_list::remove(loaded.header);
 }
 
 /// Header and load commands at an address.

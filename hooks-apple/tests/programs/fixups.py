@@ -2,6 +2,7 @@
 
     image PATH
     bind ADDRESS NAME ADDEND LIBRARY KIND        rebase ADDRESS TARGET        symbol NAME ADDRESS
+    uuid HEX
 """
 import sys
 
@@ -26,3 +27,5 @@ for path in sys.argv[2:]:
         print("rebase", place.address, target)
     for symbol in image.exported_symbols:
         print("symbol", symbol.name, symbol.value)
+    if image.has_uuid:
+        print("uuid", bytes(image.uuid.uuid).hex())

@@ -1,12 +1,9 @@
-//! Where the dynamic linker tells of images (Apple), the platform's hooks keep the list of modules: nothing is looked
-//! for here, and stacks have one epoch.
+//! Where the dynamic linker tells of images (Apple), the platform's hooks keep the list of modules
+//! ([`image_list`](crate::native::image_list)): nothing is looked for here.
 
 use crate::platform;
 
-/// The epoch in force.
-pub fn epoch() -> u32 {
-    0
-}
+pub use super::image_list::{begin_anew, epoch};
 
 /// There is no list. What the platform needs to know from the dynamic linker is asked now, and never in a capture.
 pub fn init() {
@@ -26,9 +23,6 @@ pub(crate) unsafe fn set_find_object(_address: usize) {}
 
 /// There is no list.
 pub fn after_fork() {}
-
-/// There is no list.
-pub fn begin_anew() {}
 
 /// Walks do not look at modules.
 pub fn unloading_begins() {}
