@@ -64,6 +64,19 @@ if compgen -G "$FOLDER/deps/libstackbeat_apple-*.rlib" >/dev/null; then
   link "$work/apple_hooks" api core apple
   compare "$work/apple_hooks" "$list" "${list%.txt}-hooks.txt"
 fi
+# The library for an app on Apple's systems, with all of these; what it exports are the functions of its header, and those that
+# stackbeat.h looks for.
+app=$FOLDER/libstackbeat_app.dylib
+if [[ $TARGET = *-apple-* && -e $app ]]; then
+  compare "$app" "$list" "${list%.txt}-hooks.txt" "${list%.txt}-session.txt"
+  llvm-nm --defined-only --extern-only --format=posix "$app" | awk '$1 != "__mh_dylib_header" { print $1 }' | sort >"$work/exports"
+  { grep -o 'stackbeat_app_[a-z]*(' "$HERE/../../apple/include/stackbeat_app.h" | sed 's/($//; s/^/_/'
+    printf '_%s\n' stackbeat_v1_capture stackbeat_v1_event; } | sort -u >"$work/declared"
+  if ! diff "$work/declared" "$work/exports" >&2; then
+    echo "$TARGET: ${app##*/} exports (>) something else than what its headers declare (<)" >&2
+    exit 1
+  fi
+fi
 # A session inside an app is a library of its own, with std's files, threads and sockets.
 session=$FOLDER/libstackbeat_session.so
 if [[ $TARGET = *-android && -e $session ]]; then compare "$session" "$list" "${list%.txt}-session.txt"; fi

@@ -1,12 +1,19 @@
 // The offsets that the crate reads fields at. A test appends its constants.
+#include <Block.h>
+#include <dispatch/dispatch.h>
+#include <dlfcn.h>
 #include <mach-o/fat.h>
 #include <mach-o/fixup-chains.h>
 #include <mach-o/loader.h>
 #include <mach-o/nlist.h>
+#include <mach/mach_types.h>
 #include <mach/machine.h>
+#include <mach/thread_act.h>
+#include <mach/thread_info.h>
 #include <mach/vm_map.h>
 #include <mach/vm_prot.h>
 #include <mach/vm_region.h>
+#include <os/lock.h>
 #include <stddef.h>
 
 #define AT(type, field, offset) _Static_assert(offsetof(struct type, field) == offset, #type "." #field)
@@ -77,3 +84,43 @@ kern_return_t (*region)(vm_map_read_t, vm_address_t *, vm_size_t *, vm_region_fl
                         mach_port_t *) = vm_region_64;
 AT(vm_region_basic_info_64, offset, 20);
 AT(vm_region_basic_info_64, user_wired_count, 32);
+// system/unfair.rs
+_Static_assert(sizeof(os_unfair_lock) == 4, "a word");
+_Static_assert(THREAD_IDENTIFIER_INFO == 4 && THREAD_IDENTIFIER_INFO_COUNT == 6, "flavor");
+AT(thread_identifier_info, thread_id, 0);
+kern_return_t (*info)(thread_inspect_t, thread_flavor_t, thread_info_t, mach_msg_type_number_t *) = thread_info;
+void (*lock)(os_unfair_lock_t) = os_unfair_lock_lock;
+_Bool (*trylock)(os_unfair_lock_t) = os_unfair_lock_trylock;
+void (*unlock)(os_unfair_lock_t) = os_unfair_lock_unlock;
+// system/dispatch.rs
+_Static_assert(DISPATCH_TIME_NOW == 0ull && sizeof(dispatch_time_t) == 8, "a time");
+_Static_assert(sizeof(intptr_t) == 8, "results");
+intptr_t (*semaphore_wait)(dispatch_semaphore_t, dispatch_time_t) = dispatch_semaphore_wait;
+intptr_t (*semaphore_signal)(dispatch_semaphore_t) = dispatch_semaphore_signal;
+intptr_t (*group_wait)(dispatch_group_t, dispatch_time_t) = dispatch_group_wait;
+void (*group_leave)(dispatch_group_t) = dispatch_group_leave;
+void (*async)(dispatch_queue_t, dispatch_block_t) = dispatch_async;
+void (*async_f)(dispatch_queue_t, void *, dispatch_function_t) = dispatch_async_f;
+void (*barrier_async)(dispatch_queue_t, dispatch_block_t) = dispatch_barrier_async;
+void (*barrier_async_f)(dispatch_queue_t, void *, dispatch_function_t) = dispatch_barrier_async_f;
+void (*after)(dispatch_time_t, dispatch_queue_t, dispatch_block_t) = dispatch_after;
+void (*after_f)(dispatch_time_t, dispatch_queue_t, void *, dispatch_function_t) = dispatch_after_f;
+void (*group_async)(dispatch_group_t, dispatch_queue_t, dispatch_block_t) = dispatch_group_async;
+void (*group_async_f)(dispatch_group_t, dispatch_queue_t, void *, dispatch_function_t) = dispatch_group_async_f;
+void (*group_notify)(dispatch_group_t, dispatch_queue_t, dispatch_block_t) = dispatch_group_notify;
+void (*group_notify_f)(dispatch_group_t, dispatch_queue_t, void *, dispatch_function_t) = dispatch_group_notify_f;
+void (*sync_)(dispatch_queue_t, dispatch_block_t) = dispatch_sync;
+void (*sync_f)(dispatch_queue_t, void *, dispatch_function_t) = dispatch_sync_f;
+void (*barrier_sync)(dispatch_queue_t, dispatch_block_t) = dispatch_barrier_sync;
+void (*barrier_sync_f)(dispatch_queue_t, void *, dispatch_function_t) = dispatch_barrier_sync_f;
+void (*async_and_wait)(dispatch_queue_t, dispatch_block_t) = dispatch_async_and_wait;
+void (*async_and_wait_f)(dispatch_queue_t, void *, dispatch_function_t) = dispatch_async_and_wait_f;
+void (*barrier_and_wait)(dispatch_queue_t, dispatch_block_t) = dispatch_barrier_async_and_wait;
+void (*barrier_and_wait_f)(dispatch_queue_t, void *, dispatch_function_t) = dispatch_barrier_async_and_wait_f;
+// system/blocks.rs
+void *(*block_copy)(const void *) = _Block_copy;
+void (*block_release)(const void *) = _Block_release;
+dispatch_block_t (*block_create)(dispatch_block_flags_t, dispatch_block_t) = dispatch_block_create;
+_Static_assert(sizeof(dispatch_block_flags_t) == 8, "a word");
+// system/library.rs
+int (*close_library)(void *) = dlclose;
