@@ -107,7 +107,8 @@ if [[ $MODE = check || $MODE = all ]]; then
 fi
 if [[ $MODE = link || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
-  LINK_ROOTS=/dev/null step cargo build -q --locked $ON_APPLE
+  # rustc asks Xcode for a folder of libraries, unless it has one.
+  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   # As a library of Rust: `imports.sh` links it.

@@ -25,8 +25,9 @@ use super::blocks;
 
 /// `dispatch_function_t`.
 type Work = unsafe extern "C-unwind" fn(*mut c_void);
-/// dispatch/time.h, `DISPATCH_TIME_NOW`.
+/// dispatch/time.h, `DISPATCH_TIME_NOW` and `DISPATCH_TIME_FOREVER`.
 const NOW: u64 = 0;
+const FOREVER: u64 = u64::MAX;
 
 /// Numbers of `stackbeat.v1.Event.Kind`.
 const FLOW_BEGIN: u8 = 7;
@@ -258,11 +259,12 @@ unsafe extern "C-unwind" fn begin_work(record: *mut c_void) {
     }
 }
 
-/// Hooks of functions that hand work over: one for a block, and its twin for a function.
+/// Hooks of functions that hand work over: one for a block, and its twin for a function. `unless`: the work is never done then, and
+/// nobody would give its record back.
 macro_rules! hands_over {
-    ($($name:ident, $twin:ident($($arg:ident: $type:ty),*) named $number:literal, group $group:expr;)*) => {$(
+    ($($name:ident, $twin:ident($($arg:ident: $type:ty),*) named $number:literal, group $group:expr $(, unless $never:expr)?;)*) => {$(
         function_of_table! { @ $name($($arg: $type,)* block: *mut c_void) -> () {
-            let is_plain = blocks::is_plain(block);
+            let is_plain = blocks::is_plain(block) $(&& !$never)?;
             let twin = |record, work| $twin::call($($arg,)* record, work);
             if !(is_plain && hand_over($number, $group, Job::Block(block), &$twin::ORIGINAL, twin)) {
                 agent::hit(Probe::DispatchAsync, 0);
@@ -271,7 +273,8 @@ macro_rules! hands_over {
         } }
         function_of_table! { @ $twin($($arg: $type,)* context: *mut c_void, work: Work) -> () {
             let twin = |record, work| call($($arg,)* record, work);
-            if !hand_over($number, $group, Job::Function(work, context), &$twin::ORIGINAL, twin) {
+            let is_done = true $(&& !$never)?;
+            if !(is_done && hand_over($number, $group, Job::Function(work, context), &$twin::ORIGINAL, twin)) {
                 agent::hit(Probe::DispatchAsync, 0);
                 call($($arg,)* context, work)
             }
@@ -281,7 +284,7 @@ macro_rules! hands_over {
 hands_over! {
     dispatch_async, dispatch_async_f(queue: *mut c_void) named 0, group null_mut();
     dispatch_barrier_async, dispatch_barrier_async_f(queue: *mut c_void) named 1, group null_mut();
-    dispatch_after, dispatch_after_f(when: u64, queue: *mut c_void) named 2, group null_mut();
+    dispatch_after, dispatch_after_f(when: u64, queue: *mut c_void) named 2, group null_mut(), unless when == FOREVER;
     dispatch_group_async, dispatch_group_async_f(group: *mut c_void, queue: *mut c_void) named 3, group group;
     dispatch_group_notify, dispatch_group_notify_f(group: *mut c_void, queue: *mut c_void) named 4, group null_mut();
 }

@@ -132,6 +132,7 @@ unsafe extern "C" fn wakes(_: Object, activity: usize, _: *mut c_void) {
             return;
         }
     }
+    is_inside();
     if let Some(wait) = MAIN.wait.take() {
         wait.end(0);
     }
@@ -149,9 +150,15 @@ unsafe extern "C" fn sleeps(_: Object, activity: usize, _: *mut c_void) {
     }
     end_turn();
     if activity == BEFORE_WAITING {
+        is_inside();
         MAIN.wait
             .set(Some(agent::begin_wait(Probe::RunLoopWait, 0)));
     }
+}
+
+/// A loop runs, also where it has begun before the observers came.
+fn is_inside() {
+    MAIN.depth.set(MAIN.depth.get().max(1));
 }
 
 fn begin_turn() {
