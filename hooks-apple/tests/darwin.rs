@@ -412,7 +412,7 @@ unsafe extern "C" fn dispatch_sync_f(queue: *mut c_void, context: *mut c_void, w
         }
         struct Waited {
             work: Work,
-            context: *mut c_void,
+            context: usize,
             is_done: Counter,
         }
         unsafe extern "C-unwind" fn run(waited: *mut c_void) {
@@ -420,13 +420,13 @@ unsafe extern "C" fn dispatch_sync_f(queue: *mut c_void, context: *mut c_void, w
             unsafe {
                 let waited = &*waited.cast::<Arc<Waited>>();
                 let waited = Arc::clone(waited);
-                (waited.work)(waited.context);
+                (waited.work)(std::ptr::with_exposed_provenance_mut(waited.context));
                 waited.is_done.add(1);
             }
         }
         let waited = Arc::new(Waited {
             work,
-            context,
+            context: context.expose_provenance(),
             is_done: Counter::default(),
         });
         queue.push(run, (&raw const waited).cast_mut().cast(), null_mut());

@@ -409,7 +409,7 @@ impl Visitor for Seen {
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex, totals: &ThreadTotals) {
         self.totals
-            .insert(trace.thread(thread).name.clone(), totals.clone());
+            .insert(trace.thread(thread).name.clone(), *totals);
     }
 }
 

@@ -117,7 +117,7 @@ impl Visitor for Marks {
 /// The trace is the app's, and complete.
 #[track_caller]
 fn check(mac: &Mac, name: &str) {
-    let trace = Trace::open(&mac.at(name)).expect("a trace");
+    let trace = Trace::open(mac.at(name)).expect("a trace");
     assert!(trace.footer().is_some());
     let pid: u32 = mac.read("pid").trim().parse().expect("a pid");
     assert_eq!(trace.processes()[0].pid.0, pid);
