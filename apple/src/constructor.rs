@@ -29,8 +29,8 @@ fn say(text: &str) {
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
-/// dyld calls what stands in this section when the library is loaded (mach-o/loader.h, `S_MOD_INIT_FUNC_POINTERS`). glibc has its
-/// own, for tests.
+/// dyld calls what stands in this section when the library is loaded (mach-o/loader.h,
+/// `S_MOD_INIT_FUNC_POINTERS`). glibc has its own, for tests.
 #[used]
 #[cfg_attr(
     target_vendor = "apple",

@@ -5,8 +5,8 @@
 //! - [`switch`]: whether the app is to be recorded though it has not asked for it
 //! - `constructor`: looks at the switch before `main`
 //!
-//! It must be a library of its own, not a part of the app's executable: the rebinder leaves the calls of the image alone that it
-//! is in (`stackbeat_apple::rebind::loader`). So the session's own calls pass no hook.
+//! It must be a library of its own, not a part of the app's executable: the rebinder leaves the calls of the
+//! image alone that it is in (`stackbeat_apple::rebind::loader`). So the session's own calls pass no hook.
 //!
 //! On Linux the same code runs in tests. What dyld would announce they hand to the rebinder themselves.
 

@@ -49,7 +49,8 @@ extern "C" fn own_thread() {
     agent::own_thread();
 }
 
-/// Where the trace goes if nobody says where: a folder that the system does not save elsewhere, and that a computer can read.
+/// Where the trace goes if nobody says where: a folder that the system does not save elsewhere, and that a
+/// computer can read.
 ///
 /// # Errors
 /// The app has no home.
@@ -76,8 +77,8 @@ pub fn start(wanted: Wanted, duration: Option<Duration>) -> Result<(), SessionEr
     let joined = CString::new(mapping.as_os_str().as_bytes())
         .map_err(|error| error.to_string())
         .and_then(|path| {
-            // Threads of the session run already, so this is no process that begins.
-            // SAFETY: the function is looked for.
+            // Threads of the session run already, so this is no process that begins. SAFETY: the function is
+            // looked for.
             unsafe { agent::attach(&path, 0) }.map_err(|refusal| format!("{refusal:?}"))
         });
     if let Err(reason) = joined {
@@ -204,7 +205,8 @@ mod hooks {
 
     pub(super) fn place() {
         let functions = system::prepare(&find);
-        // SAFETY: the hooks are of this library, which is never unloaded: dyld keeps one that has registered callbacks.
+        // SAFETY: the hooks are of this library, which is never unloaded: dyld keeps one that has registered
+        // callbacks.
         unsafe {
             loader::install(&functions);
             system::place();
@@ -212,8 +214,8 @@ mod hooks {
     }
 
     pub(super) fn take_away() {
-        // SAFETY: this library stays. An app that unloads code while it ends a recording is not there; dyld would have to say so
-        // first.
+        // SAFETY: this library stays. An app that unloads code while it ends a recording is not there; dyld
+        // would have to say so first.
         unsafe {
             system::take_away();
             loader::withdraw();

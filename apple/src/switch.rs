@@ -9,8 +9,9 @@
 //! STACKBEAT_DISABLED        StackbeatDisabled        1: capture nothing until it is asked for
 //! ```
 //!
-//! Each value is looked for in the environment first. Defaults are those of the app's domain, as `defaults write BUNDLE …` and
-//! the app itself set them; arguments of the form `-StackbeatRecord YES` are read here as `NSUserDefaults` reads them.
+//! Each value is looked for in the environment first. Defaults are those of the app's domain, as `defaults
+//! write BUNDLE …` and the app itself set them; arguments of the form `-StackbeatRecord YES` are read here as
+//! `NSUserDefaults` reads them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -148,8 +149,8 @@ impl Switched {
 
 #[cfg(target_vendor = "apple")]
 mod defaults {
-    //! CoreFoundation's preferences, if it is in the process: a program without it has none. Its functions are looked up, because
-    //! an import would bring it in.
+    //! CoreFoundation's preferences, if it is in the process: a program without it has none. Its functions
+    //! are looked up, because an import would bring it in.
 
     use core::ffi::{CStr, c_char, c_void};
     use std::ffi::CString;
@@ -170,8 +171,8 @@ mod defaults {
     /// A value of the app's domain, as text.
     pub(super) fn text(name: &str) -> Option<String> {
         let name = CString::new(name).ok()?;
-        // SAFETY: CoreFoundation's functions have these types (CFString.h, CFPreferences.h, CFBase.h); what is created or copied
-        // is released once.
+        // SAFETY: CoreFoundation's functions have these types (CFString.h, CFPreferences.h, CFBase.h); what
+        // is created or copied is released once.
         unsafe {
             type Create = unsafe extern "C" fn(*const c_void, *const c_char, u32) -> *const c_void;
             type Copy = unsafe extern "C" fn(*const c_void, *const c_void) -> *const c_void;

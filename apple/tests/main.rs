@@ -1,5 +1,5 @@
-//! The library in a program of C, on Linux: sessions begin, are steered and end as an app asks for it. What hooks record is tested in
-//! `hooks-apple/tests`.
+//! The library in a program of C, on Linux: sessions begin, are steered and end as an app asks for it. What
+//! hooks record is tested in `hooks-apple/tests`.
 #![cfg(target_os = "linux")]
 
 mod c_api;

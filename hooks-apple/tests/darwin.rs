@@ -1,6 +1,6 @@
-//! What libSystem, libdispatch, libobjc and CoreFoundation do, as far as hooks see it, over Linux: behind the same signatures, by the
-//! same rules of waiting and waking. What it shows: that hooks call their originals as these expect it, and what they record.
-//! What not: how Apple's libraries behave beyond their headers.
+//! What libSystem, libdispatch, libobjc and CoreFoundation do, as far as hooks see it, over Linux: behind the
+//! same signatures, by the same rules of waiting and waking. What it shows: that hooks call their originals
+//! as these expect it, and what they record. What not: how Apple's libraries behave beyond their headers.
 
 use core::ffi::{c_int, c_void};
 use std::collections::{BTreeMap, VecDeque};
@@ -110,8 +110,7 @@ unsafe extern "C" fn os_sync_wake_by_address_all(address: *mut c_void, _: usize,
 }
 
 unsafe extern "C" fn objc_sync_enter(object: *mut c_void) -> c_int {
-    // The object is the lock here.
-    // SAFETY: by contract of the call.
+    // The object is the lock here. SAFETY: by contract of the call.
     unsafe { os_unfair_lock_lock(object) };
     0
 }
@@ -165,6 +164,8 @@ impl Counter {
             .wait_timeout_while(value, time, |value| !is_enough(*value))
             .expect("not poisoned");
         if !is_enough(*value) {
+            // As libdispatch does (src/semaphore.c). SAFETY: the calling thread's.
+            unsafe { *libc::__errno_location() = libc::ETIMEDOUT };
             return 1;
         }
         *value -= takes;

@@ -1,5 +1,5 @@
-//! Hooks of what only Apple's systems have, from calls of a mapped image to a trace: the image's slots are rebound, a session of the
-//! library for apps records, and the trace is read.
+//! Hooks of what only Apple's systems have, from calls of a mapped image to a trace: the image's slots are
+//! rebound, a session of the library for apps records, and the trace is read.
 
 use core::ffi::{c_int, c_long, c_void};
 use std::collections::{BTreeMap, HashMap};
@@ -281,7 +281,13 @@ fn use_semaphores_and_groups(image: &Mapped) {
     });
     wait_and_wake(
         "semaphore",
-        || assert_eq!(wait(semaphore.address(), FOREVER), 0),
+        || {
+            // SAFETY: the calling thread's.
+            unsafe { *libc::__errno_location() = 0 };
+            assert_eq!(wait(semaphore.address(), FOREVER), 0);
+            // The hook has tried first, which the program does not see.
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(0));
+        },
         || assert_eq!(signal(semaphore.address()), 0),
     );
     // Two leave; the second one ends the wait.

@@ -1,8 +1,10 @@
-//! The modules of this process where the dynamic linker announces them (Apple's systems): hooks hand over what comes and goes, captures write
-//! it down. Frame pointers are followed without it, so it is for names only.
+//! The modules of this process where the dynamic linker announces them (Apple's systems): hooks hand over
+//! what comes and goes, captures write it down. Frame pointers are followed without it, so it is for names
+//! only.
 //!
 //! # Signal safety
-//! [`report_changes`] runs in captures: no allocation, no lock. [`add`] allocates, and runs where dyld calls back. Nothing is ever freed.
+//! [`report_changes`] runs in captures: no allocation, no lock. [`add`] allocates, and runs where dyld calls
+//! back. Nothing is ever freed.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::boxed::Box;
@@ -75,7 +77,8 @@ pub fn add(range: (u64, u64), slide: u64, path: &[u8], uuid: &[u8]) {
     PENDING.store(true, Ordering::Release);
 }
 
-/// The image whose code begins there is about to be unloaded. Other code may come to lie there: another epoch begins.
+/// The image whose code begins there is about to be unloaded. Other code may come to lie there: another epoch
+/// begins.
 pub fn remove(start: u64) {
     let loaded =
         |image: &&LoadedImage| image.start == start && image.gone.load(Ordering::Relaxed) == 0;
@@ -98,8 +101,8 @@ pub fn begin_anew() {
     PENDING.store(true, Ordering::Release);
 }
 
-/// Calls `report` for what came or went since the last call: an image, with its first epoch, and for one that has gone the first epoch
-/// without it.
+/// Calls `report` for what came or went since the last call: an image, with its first epoch, and for one that
+/// has gone the first epoch without it.
 pub fn report_changes(mut report: impl FnMut(&'static LoadedImage, u32, Option<u32>)) {
     if !PENDING.load(Ordering::Relaxed) || !PENDING.swap(false, Ordering::AcqRel) {
         return;

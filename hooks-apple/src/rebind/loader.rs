@@ -1,7 +1,8 @@
 //! dyld: originals by name, and images as they come and go.
 //!
-//! Source: `mach-o/dyld.h`. The callback for an added image runs for each loaded image during registration, later when an image
-//! is bound and before its initializers run; that for a removed one before it is unmapped. Neither can be unregistered.
+//! Source: `mach-o/dyld.h`. The callback for an added image runs for each loaded image during registration,
+//! later when an image is bound and before its initializers run; that for a removed one before it is
+//! unmapped. Neither can be unregistered.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -78,11 +79,12 @@ fn image_of(address: *const c_void) -> Option<(u64, *const c_char)> {
     }
 }
 
-/// Puts the hooks into all images, also into those that are loaded later. While they are there, another call changes nothing.
+/// Puts the hooks into all images, also into those that are loaded later. While they are there, another call
+/// changes nothing.
 ///
 /// # Safety
-/// Each hook can stand in for the function of its name, and stays loaded until the process ends: dyld calls back as long. After
-/// [`withdraw`]: the same hooks, and no thread loads or unloads images meanwhile.
+/// Each hook can stand in for the function of its name, and stays loaded until the process ends: dyld calls
+/// back as long. After [`withdraw`]: the same hooks, and no thread loads or unloads images meanwhile.
 pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
     let mut is_first = false;
     let rebinder = REBINDER.get_or_init(|| {
@@ -112,8 +114,8 @@ pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
     rebinder
 }
 
-/// Puts the originals back, and leaves images alone that are loaded later. Gives the number of slots where a hook may still be
-/// called from.
+/// Puts the originals back, and leaves images alone that are loaded later. Gives the number of slots where a
+/// hook may still be called from.
 ///
 /// # Safety
 /// No thread loads or unloads images meanwhile.

@@ -1,6 +1,6 @@
-//! Waits on words: `os_sync_wait_on_address` (os/os_sync_wait_on_address.h of libplatform, since macOS 14.4 and iOS 17.4), and what it is
-//! made of, `__ulock_wait` and `__ulock_wake` (xnu, bsd/sys/ulock.h; `__ulock_wait2` since macOS 11). libc++ and Rust's standard library
-//! call the one or the other.
+//! Waits on words: `os_sync_wait_on_address` (os/os_sync_wait_on_address.h of libplatform, since macOS 14.4
+//! and iOS 17.4), and what it is made of, `__ulock_wait` and `__ulock_wake` (xnu, bsd/sys/ulock.h;
+//! `__ulock_wait2` since macOS 11). libc++ and Rust's standard library call the one or the other.
 
 use super::*;
 use core::ffi::c_int;

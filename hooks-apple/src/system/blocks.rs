@@ -1,9 +1,9 @@
 //! Blocks: closures of C, as libdispatch gets them.
 //!
-//! Source: the "Block Implementation Specification" of clang, and libclosure's Block_private.h: what a block is called through lies at
-//! its byte 16. Blocks of `dispatch_block_create` carry more than code (a quality of service, that they were cancelled), which
-//! libdispatch looks up by the function that they are called through (its src/queue.c, `_dispatch_block_has_private_data`). Those
-//! are left as they are.
+//! Source: the "Block Implementation Specification" of clang, and libclosure's Block_private.h: what a block
+//! is called through lies at its byte 16. Blocks of `dispatch_block_create` carry more than code (a quality
+//! of service, that they were cancelled), which libdispatch looks up by the function that they are called
+//! through (its src/queue.c, `_dispatch_block_has_private_data`). Those are left as they are.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,8 @@ pub(super) fn prepare() {
     }
 }
 
-/// Whether a block is code and what it has captured, and nothing else. On arm64e no block is: what it is called through is signed.
+/// Whether a block is code and what it has captured, and nothing else. On arm64e no block is: what it is
+/// called through is signed.
 ///
 /// # Safety
 /// A block, or null.

@@ -1,24 +1,27 @@
 //! libdispatch: semaphores, groups, and work that is handed to queues.
 //!
-//! Source: libdispatch's dispatch/queue.h, semaphore.h, group.h, time.h. A function for a block and its twin for a function (`…_f`)
-//! do the same with their work.
+//! Source: libdispatch's dispatch/queue.h, semaphore.h, group.h, time.h. A function for a block and its twin
+//! for a function (`…_f`) do the same with their work.
 //!
 //! # Work that is handed over
 //!
-//! The hook hands over a function of its own with the work in a record of [`POOL`]. So it is seen when the work begins, and on which
-//! thread: an event of a flow where it was handed over, with a capture of that stack, and one where it begins. When all records
-//! are in use, and for blocks that are more than code, the work is handed over as it is.
+//! The hook hands over a function of its own with the work in a record of [`POOL`]. So it is seen when the
+//! work begins, and on which thread: an event of a flow where it was handed over, with a capture of that
+//! stack, and one where it begins. When all records are in use, and for blocks that are more than code, the
+//! work is handed over as it is.
 //!
 //! # Work that is waited for
 //!
-//! Until work of `dispatch_sync` begins on the calling thread, that thread waits. If another thread runs it, as the main thread does
-//! for its queue, the caller waits until its end, and that thread is who ends the wait.
+//! Until work of `dispatch_sync` begins on the calling thread, that thread waits. If another thread runs it,
+//! as the main thread does for its queue, the caller waits until its end, and that thread is who ends the
+//! wait.
 
 use super::*;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use stackbeat_core::agent::WaitFor;
+use stackbeat_core::posix::function_table::errno;
 use stackbeat_core::{function_of_table, platform};
 
 use super::blocks;
@@ -61,9 +64,15 @@ unsafe fn timed(
     if timeout == NOW {
         return call(NOW);
     }
+    // A try whose time is over says so in errno, which a wait that succeeds leaves alone.
+    let error = errno();
+    // SAFETY: the calling thread's.
+    let before = unsafe { *error };
     if call(NOW) == 0 {
         return 0;
     }
+    // SAFETY: the same.
+    unsafe { *error = before };
     let awaited = at(object as u64, Tid(0), how);
     let wait = agent::begin_wait_for(probe, object as u64, awaited);
     let result = call(timeout);
@@ -114,8 +123,8 @@ struct Record {
     flow: AtomicU64,
 }
 
-/// Records, and the list of free ones: the number of the first plus 1 in the lower half, and a count of changes in the upper one, so
-/// that one which went and came back is not taken for the same list.
+/// Records, and the list of free ones: the number of the first plus 1 in the lower half, and a count of
+/// changes in the upper one, so that one which went and came back is not taken for the same list.
 struct Pool {
     records: [Record; RECORDS],
     free: AtomicU64,
@@ -259,8 +268,8 @@ unsafe extern "C-unwind" fn begin_work(record: *mut c_void) {
     }
 }
 
-/// Hooks of functions that hand work over: one for a block, and its twin for a function. `unless`: the work is never done then, and
-/// nobody would give its record back.
+/// Hooks of functions that hand work over: one for a block, and its twin for a function. `unless`: the work
+/// is never done then, and nobody would give its record back.
 macro_rules! hands_over {
     ($($name:ident, $twin:ident($($arg:ident: $type:ty),*) named $number:literal, group $group:expr $(, unless $never:expr)?;)*) => {$(
         function_of_table! { @ $name($($arg: $type,)* block: *mut c_void) -> () {

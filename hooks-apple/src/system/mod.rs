@@ -7,14 +7,15 @@
 //! - `library`: code that comes and goes
 //! - `symbols`: what hooks call besides their originals
 //!
-//! [`functions`] is the table for the rebinder. [`prepare`] looks up the symbols, [`place`] begins what needs no slot, and [`take_away`]
-//! ends it.
+//! [`functions`] is the table for the rebinder. [`prepare`] looks up the symbols, [`place`] begins what needs
+//! no slot, and [`take_away`] ends it.
 //!
 //! # Not seen
 //!
-//! Calls inside the dyld shared cache pass no slot: a lock that Foundation takes, work that UIKit hands to a queue. Allocations
-//! and run loops are seen there too, because the logger and the observers need no slot. `dlopen` is no hook, because it looks at
-//! who calls it to find `@rpath` and `@loader_path`: dyld's announcements of images stand for it.
+//! Calls inside the dyld shared cache pass no slot: a lock that Foundation takes, work that UIKit hands to a
+//! queue. Allocations and run loops are seen there too, because the logger and the observers need no slot.
+//! `dlopen` is no hook, because it looks at who calls it to find `@rpath` and `@loader_path`: dyld's
+//! announcements of images stand for it.
 //!
 //! # Signal safety
 //!
@@ -60,7 +61,8 @@ pub fn functions() -> Vec<Replacement> {
     .collect()
 }
 
-/// The hooks of a process: these, and those of POSIX. Where libmalloc's logger tells of allocations, no hook does.
+/// The hooks of a process: these, and those of POSIX. Where libmalloc's logger tells of allocations, no hook
+/// does.
 ///
 /// `find` looks symbols up by their names in C. It may be called before a session has begun.
 pub fn prepare(find: &dyn Fn(&str) -> Option<u64>) -> Vec<Replacement> {

@@ -1,5 +1,6 @@
-//! `@synchronized`: the compiler makes calls of these two of it (objc4, runtime/objc-sync.h). `objc_sync_try_enter` is in no header; where
-//! it is missing each call is a wait, of which only a long one is recorded.
+//! `@synchronized`: the compiler makes calls of these two of it (objc4, runtime/objc-sync.h).
+//! `objc_sync_try_enter` is in no header; where it is missing each call is a wait, of which only a long one
+//! is recorded.
 
 use super::*;
 use core::ffi::c_int;

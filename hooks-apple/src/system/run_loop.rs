@@ -1,9 +1,10 @@
-//! Turns of the main thread's run loop, by two observers: one that comes before all others and one that comes after them. Between two
-//! sleeps is a turn, which stands in the trace as asynchronous work with a number and the mode. The sleep is a wait with its exact
-//! begin and end.
+//! Turns of the main thread's run loop, by two observers: one that comes before all others and one that comes
+//! after them. Between two sleeps is a turn, which stands in the trace as asynchronous work with a number and
+//! the mode. The sleep is a wait with its exact begin and end.
 //!
-//! Source: CoreFoundation's CFRunLoop.h (activities, prototypes), CFBase.h, CFString.h. CFRunLoop.c (CF-1153.18) announces
-//! `kCFRunLoopBeforeWaiting` and `kCFRunLoopAfterWaiting` in pairs, in the same call. Other threads' loops are not observed.
+//! Source: CoreFoundation's CFRunLoop.h (activities, prototypes), CFBase.h, CFString.h. CFRunLoop.c
+//! (CF-1153.18) announces `kCFRunLoopBeforeWaiting` and `kCFRunLoopAfterWaiting` in pairs, in the same call.
+//! Other threads' loops are not observed.
 
 use core::cell::Cell;
 use core::ffi::{c_char, c_void};
@@ -190,7 +191,8 @@ fn read_mode() {
     type Release = unsafe extern "C" fn(Object);
     let (mut name, mut bytes) = ([0; NAME_BYTES], PREFIX.len());
     name[..bytes].copy_from_slice(PREFIX);
-    // SAFETY: the types are those of the headers; what is copied is released. There is room for so many bytes.
+    // SAFETY: the types are those of the headers; what is copied is released. There is room for so many
+    // bytes.
     unsafe {
         let (Some(mode), Some(main), Some(get), Some(release)) = (
             RUN_LOOP_MODE.get::<Mode>(),

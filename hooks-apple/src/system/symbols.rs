@@ -1,5 +1,6 @@
-//! Functions and variables that hooks use besides their originals. They are looked up by name: an import of one that a system does not
-//! have keeps a program from starting, and one of CoreFoundation's brings that library in.
+//! Functions and variables that hooks use besides their originals. They are looked up by name: an import of
+//! one that a system does not have keeps a program from starting, and one of CoreFoundation's brings that
+//! library in.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! `os_unfair_lock`: a word that holds the port of the thread that has it.
 //!
-//! Source: os/lock.h of libplatform (`os_unfair_lock_lock_with_flags` since macOS 15), and its src/os/lock.c: the owner is the word with
-//! its lowest bit set, which is clear while somebody waits (`OS_ULOCK_NOWAITERS_BIT`). Swift's `OSAllocatedUnfairLock` and
-//! `Mutex` use these functions.
+//! Source: os/lock.h of libplatform (`os_unfair_lock_lock_with_flags` since macOS 15), and its src/os/lock.c:
+//! the owner is the word with its lowest bit set, which is clear while somebody waits
+//! (`OS_ULOCK_NOWAITERS_BIT`). Swift's `OSAllocatedUnfairLock` and `Mutex` use these functions.
 
 use super::*;
 use core::ffi::c_int;
@@ -11,7 +11,8 @@ use stackbeat_core::function_of_table;
 
 use super::symbols::THREAD_INFO;
 
-/// xnu, bsd/sys/ulock.h, `ulock_owner_value_to_port_name`: the two lowest bits of a port are set, and locks use them.
+/// xnu, bsd/sys/ulock.h, `ulock_owner_value_to_port_name`: the two lowest bits of a port are set, and locks
+/// use them.
 const FLAGS: u32 = 3;
 /// mach/thread_info.h, `THREAD_IDENTIFIER_INFO` and its size in words of four bytes.
 const IDENTIFIER_INFO: c_int = 4;

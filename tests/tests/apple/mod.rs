@@ -1,5 +1,6 @@
-//! `stackbeat apple record`, with a script in the place of Xcode's tools, of a simulator and of a device. The app is a program on this
-//! machine with the library for apps, whose constructor begins the session as in an app.
+//! `stackbeat apple record`, with a script in the place of Xcode's tools, of a simulator and of a device. The
+//! app is a program on this machine with the library for apps, whose constructor begins the session as in an
+//! app.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,8 +20,8 @@ pub(crate) enum AppleCommand {
 
 /// Record an app that carries stackbeat, by Xcode's simctl or devicectl.
 ///
-/// Starts the app anew, waits, and fetches the trace that its session has written. How an app carries stackbeat:
-/// docs/platforms/apple-app.md.
+/// Starts the app anew, waits, and fetches the trace that its session has written. How an app carries
+/// stackbeat: docs/platforms/apple-app.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

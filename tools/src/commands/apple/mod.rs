@@ -35,6 +35,7 @@ trait Place {
     fn launch(&self, bundle: &str, variables: &[(&str, String)]) -> Result<u32>;
     /// Whether the process is still there.
     fn is_running(&self, pid: u32) -> Result<bool>;
-    /// Copies the app's trace. Until a session has begun there is none: then it fails with what the system says.
+    /// Copies the app's trace. Until a session has begun there is none: then it fails with what the system
+    /// says.
     fn fetch(&self, bundle: &str, to: &Path) -> Result<()>;
 }

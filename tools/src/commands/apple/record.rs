@@ -17,7 +17,8 @@ use crate::{terminal, units};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a session may take from its end to its complete trace. Names of functions are not looked up there.
+/// How long a session may take from its end to its complete trace. Names of functions are not looked up
+/// there.
 const FINISH: Duration = Duration::from_secs(20);
 
 /// Runs the command.

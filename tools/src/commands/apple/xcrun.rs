@@ -45,7 +45,8 @@ impl Xcrun {
         }
     }
 
-    /// Runs devicectl, and gives the result that it writes as JSON: what it prints is for people, and changes.
+    /// Runs devicectl, and gives the result that it writes as JSON: what it prints is for people, and
+    /// changes.
     pub(super) fn devicectl(&self, arguments: &[&str]) -> Result<Value> {
         let folder = tempfile::tempdir().context("no folder for what devicectl says")?;
         let file = folder.path().join("said.json");
