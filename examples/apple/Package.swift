@@ -6,6 +6,8 @@ let package = Package(
     platforms: [.macOS(.v11)],
     dependencies: [.package(name: "Stackbeat", path: "../../apple/swift")],
     targets: [
-        .executableTarget(name: "kitchen", dependencies: [.product(name: "Stackbeat", package: "Stackbeat")])
+        .target(name: "cooks"),
+        .executableTarget(
+            name: "kitchen", dependencies: ["cooks", .product(name: "Stackbeat", package: "Stackbeat")]),
     ]
 )

@@ -54,6 +54,36 @@ fn constants_and_layouts_are_those_of_apples_headers() {
     }
 }
 
+/// The C of the sample and of the product that does nothing compiles for macOS.
+#[test]
+fn c_of_the_sample_and_of_the_package_compiles() {
+    let root = programs().join("../../..");
+    let sources = [
+        (
+            "examples/apple/Sources/cooks/cooks.c",
+            "examples/apple/Sources/cooks/include",
+        ),
+        (
+            "apple/swift/Sources/CStackbeatNoop/noop.c",
+            "apple/swift/Sources/CStackbeatNoop/include",
+        ),
+        ("apple/tests/programs/app.c", "apple/include"),
+    ];
+    for (arch, clang_arch) in ARCHITECTURES {
+        for (source, headers) in sources {
+            let object = folder().join(format!("sample-{arch}.o"));
+            let target = format!("{clang_arch}-macos.11.0");
+            run(zig()
+                .args([
+                    "cc", "-target", &target, "-c", "-fblocks", "-Wall", "-Wextra", "-Werror", "-I",
+                ])
+                .arg(root.join(headers))
+                .arg("-o")
+                .args([&object, &root.join(source)]));
+        }
+    }
+}
+
 /// Each function of the table is called as Apple's headers declare it: by which symbol depends on the processor, and on what a
 /// program is compiled for.
 #[test]
