@@ -49,6 +49,7 @@ mod process_entry;
 mod registration;
 mod requests;
 mod runtime;
+mod runtime_table;
 mod rusage;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod sandbox;
@@ -100,6 +101,7 @@ pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use registration::Creator;
 pub use runtime::{add_code, add_method, add_source, begin_wait_at, remove_code};
+pub use runtime_table::runtime_table;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use sandbox::{allows_crash_handlers, allows_handlers, images_can_join};
 pub use session::{follow_children, owns_memory, watch_masks};
