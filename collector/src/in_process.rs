@@ -92,7 +92,7 @@ pub fn record_in_process(
     };
     drop(signals);
     // It was killed, became another program, or left without a word.
-    for completed in leftovers::complete(options.symbolize) {
+    for completed in leftovers::complete(options.mapping_folder.as_deref(), options.symbolize) {
         let warning = Warning::Completed {
             trace: completed.trace,
             lost: completed.records.1,

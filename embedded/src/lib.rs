@@ -1,10 +1,9 @@
 //! `libstackbeat_session.so`: a session inside the program. The agent loads it and calls these functions; what they do is in
 //! `stackbeat_collector::embedded`.
 //!
-//! It allocates from memory of its own ([`heap`]), never by the program's malloc: a thread of the program may stand still while it
+//! It allocates from memory of its own ([`Heap`]), never by the program's malloc: a thread of the program may stand still while it
 //! holds malloc's lock.
 
-mod heap;
 #[cfg(target_os = "linux")]
 mod static_tls;
 
@@ -14,11 +13,12 @@ use std::ffi::{c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use stackbeat_collector::embedded::heap::Heap;
 use stackbeat_collector::embedded::{self, Wanted};
 use stackbeat_core::embedded::{PATH_BYTES, Start, VERSION};
 
 #[global_allocator]
-static HEAP: heap::Heap = heap::Heap::new();
+static HEAP: Heap = Heap::new();
 
 /// See [`stackbeat_core::embedded::Begin`].
 ///

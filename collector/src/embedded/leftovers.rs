@@ -8,7 +8,7 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_symbolize::paths;
 
 use crate::recover::leftovers::Abandoned;
-use crate::recover::{self, RecoverOptions};
+use crate::recover::{self, LastWait, RecoverOptions};
 use crate::session::storage;
 
 /// A trace that was completed.
@@ -20,11 +20,15 @@ pub struct Completed {
     pub pid: u32,
     /// Records in it, and those that are lost.
     pub records: (u64, u64),
+    /// Threads that waited when the process died.
+    pub last_waits: Vec<LastWait>,
 }
 
-/// Completes the traces of this user's sessions inside programs whose process is gone. What cannot be completed stays for `recover`.
-pub fn complete(symbolize: bool) -> Vec<Completed> {
-    let folders = storage::default_folders();
+/// Completes the traces of this user's sessions inside programs whose process is gone. Their mappings are where shared memory is, or
+/// in `folder`. What cannot be completed stays for `recover`.
+pub fn complete(folder: Option<&Path>, symbolize: bool) -> Vec<Completed> {
+    let mut folders = storage::default_folders();
+    folders.extend(folder.map(Path::to_path_buf));
     let mappings = folders
         .iter()
         .flat_map(|f| recover::leftovers::of_embedded(f));
@@ -70,6 +74,7 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
                     found.records_from_trace + found.records_from_mapping,
                     found.records_lost,
                 ),
+                last_waits: found.last_waits,
             })
         }
         Err(_) => {

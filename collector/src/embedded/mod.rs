@@ -6,6 +6,7 @@
 //! - `threads`: threads that are none of the program's
 //! - `wanted`: what to record and how, as it is handed over
 //! - [`leftovers`]: what a killed one has left
+//! - [`heap`]: the memory of the library with it
 //!
 //! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out:
 //! the counters, the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for
@@ -15,6 +16,7 @@
 //! them, and it allocates from memory of its own (the library's global allocator).
 
 mod begin_error;
+pub mod heap;
 pub mod leftovers;
 #[cfg_attr(any(target_os = "linux", target_os = "android"), path = "on_linux.rs")]
 #[cfg_attr(
@@ -250,7 +252,10 @@ fn run(
     advance(state::RECORDING);
 
     let symbolize = wanted.symbolize;
-    let saver = saver.and_then(|saver| saver.run(move || _ = leftovers::complete(symbolize)));
+    let folder = wanted.mapping_folder.clone();
+    let save = move || _ = leftovers::complete(folder.as_deref(), symbolize);
+    let saver = saver.filter(|_| !wanted.keeps_leftovers);
+    let saver = saver.and_then(|saver| saver.run(save));
     let of_control = Arc::clone(&session);
     let is_served = move || {
         // Without it the session goes on; it has no place for warnings once it is open.

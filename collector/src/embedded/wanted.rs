@@ -20,13 +20,8 @@ enum ModeText {
     Startup,
 }
 
-/// The mode where none is given.
-fn endless() -> Mode {
-    Mode::Endless
-}
-
 /// What to record and how. What is left out is as in [`Options::new`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
     /// Where the trace goes: an absolute path.
@@ -53,8 +48,14 @@ pub struct Wanted {
     #[serde(default)]
     pub buffer_bytes: Option<u64>,
     /// What becomes of samples that do not fit: `endless`, `ring` or `startup`.
-    #[serde(default = "endless", with = "ModeText")]
+    #[serde(default, with = "ModeText")]
     pub mode: Mode,
+    /// Where the mapping's file lies; `None`: where shared memory is.
+    #[serde(default)]
+    pub mapping_folder: Option<PathBuf>,
+    /// Do not complete what killed sessions have left: the program does that by [`leftovers`](super::leftovers).
+    #[serde(default)]
+    pub keeps_leftovers: bool,
     /// Leave child processes out.
     #[serde(default)]
     pub no_children: bool,
@@ -83,21 +84,7 @@ impl Wanted {
     pub fn to(output: PathBuf) -> Wanted {
         Wanted {
             output,
-            overwrite: false,
-            interval_ns: None,
-            main_interval_ns: None,
-            budget_percent: None,
-            probes: None,
-            depth_limit: None,
-            buffer_bytes: None,
-            mode: Mode::Endless,
-            no_children: false,
-            compress: false,
-            long_wait_ns: None,
-            start_disabled: false,
-            symbolize: false,
-            label: String::new(),
-            commit: String::new(),
+            ..Wanted::default()
         }
     }
 
@@ -126,6 +113,8 @@ impl Wanted {
             depth_limit: Some(options.depth_limit),
             buffer_bytes: Some(options.buffer_bytes),
             mode: options.mode,
+            mapping_folder: options.mapping_folder.clone(),
+            keeps_leftovers: false,
             no_children: !options.follow_children,
             compress: options.compress,
             long_wait_ns: Some(options.long_wait_ns.unwrap_or(0)),
@@ -147,6 +136,7 @@ impl Wanted {
         options.depth_limit = self.depth_limit.unwrap_or(options.depth_limit);
         options.buffer_bytes = self.buffer_bytes.unwrap_or(options.buffer_bytes);
         options.mode = self.mode;
+        options.mapping_folder.clone_from(&self.mapping_folder);
         options.follow_children = !self.no_children;
         options.compress = self.compress;
         options.long_wait_ns = match self.long_wait_ns {

@@ -1,6 +1,7 @@
 //! Recovery of a recording whose program, collector or both were killed: joins the partial trace and
 //! what the shared mapping still holds.
 
+mod last_waits;
 pub mod leftovers;
 mod partial;
 
@@ -31,6 +32,7 @@ use crate::linux::host::Linux as Dead;
 use crate::session::finish;
 use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
+pub use last_waits::LastWait;
 use partial::Partial;
 use stackbeat_symbolize::{DebugSource, SymbolCache, paths};
 
@@ -68,6 +70,8 @@ pub struct RecoverySummary {
     pub threads: u32,
     /// Some of the program's processes still run: the result ends here, the mapping was left.
     pub still_running: bool,
+    /// Threads that waited when their process died.
+    pub last_waits: Vec<LastWait>,
 }
 
 /// Why nothing could be recovered.
@@ -382,6 +386,9 @@ fn join(
     }
     let (source, converter) = clocks(&partial, copy.as_ref());
     let config = partial.header.as_ref().and_then(|h| h.config.as_ref());
+    if let Some(copy) = copy.as_ref().filter(|_| !result.still_running) {
+        result.last_waits = last_waits::of(&copy.mapping, &partial, &converter);
+    }
     let unit_ns = config.map_or(1, |c| {
         columns::time_unit_ns(c.interval_ns.min(c.main_interval_ns))
     });

@@ -290,10 +290,11 @@ pub struct Header {
 }
 
 /// How sub-buffers are used when none is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Mode {
     /// The collector drains; when it cannot keep up, new records are lost and counted.
+    #[default]
     Endless = 0,
     /// The oldest complete sub-buffer is overwritten.
     Ring = 1,

@@ -19,10 +19,12 @@ const CHUNK_BYTES: usize = 256 << 10;
 const PAGE: usize = 4096;
 
 /// A free block; the first word of its memory.
+#[derive(Debug)]
 struct Free {
     next: *mut Free,
 }
 
+#[derive(Debug)]
 struct Inner {
     free: [*mut Free; CLASSES + 2],
     /// What is left of the chunk in use.
@@ -31,7 +33,8 @@ struct Inner {
 }
 
 /// A `#[global_allocator]` that frees.
-pub(crate) struct Heap {
+#[derive(Debug)]
+pub struct Heap {
     /// 0 free, 1 taken, 2 taken and waited for; a futex word.
     lock: AtomicU32,
     inner: UnsafeCell<Inner>,
@@ -40,8 +43,15 @@ pub(crate) struct Heap {
 // SAFETY: `inner` is only used by who holds the lock.
 unsafe impl Sync for Heap {}
 
+impl Default for Heap {
+    fn default() -> Heap {
+        Heap::new()
+    }
+}
+
 impl Heap {
-    pub(crate) const fn new() -> Heap {
+    /// One that has mapped nothing yet.
+    pub const fn new() -> Heap {
         Heap {
             lock: AtomicU32::new(0),
             inner: UnsafeCell::new(Inner {
