@@ -8,11 +8,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-3600}
 scripts/install-art.sh target/art
-cargo build --quiet --locked -p stackbeat -p stackbeat-hooks-android
+cargo build --quiet --locked -p stackbeat -p stackbeat-art-rig
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 target/art/dex-it "$folder/program.jar" tests/tests/art/Program.java
-export ART_AGENT=$PWD/target/debug/libstackbeat_android.so ART_AGENT_ALWAYS=1 ART_AGENT_CHECK=1
+export ART_AGENT=$PWD/target/debug/libstackbeat_art_rig.so ART_AGENT_ALWAYS=1 ART_AGENT_CHECK=1
 export ART_AGENT_LOG=$folder/status
 runs=0
 while ((SECONDS < seconds)); do

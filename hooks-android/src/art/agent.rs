@@ -82,23 +82,32 @@ pub(crate) struct Agent {
     native_frame: unsafe extern "C" fn(*mut c_void, u32, *mut u64, *mut u64) -> c_int,
 }
 
+/// The table of the agent that stands beside this library in the process; `None`: there is none.
+pub fn of_process() -> Option<*const c_void> {
+    // SAFETY: a name; the function of this name takes a version and gives a table that is never unloaded.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"stackbeat_runtime".as_ptr());
+        if found.is_null() {
+            return None;
+        }
+        let table: extern "C" fn(u32) -> *const c_void = core::mem::transmute(found);
+        Some(table(VERSION)).filter(|table| !table.is_null())
+    }
+}
+
 /// A function's interpreted frames may be found by this.
 pub(crate) type Find = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
 
 impl Agent {
-    /// The table of this process; `None`: it has no agent, or one of another version.
-    pub(crate) fn find() -> Option<&'static Agent> {
-        // SAFETY: a name; the function of this name takes a version and gives a table that is never unloaded.
-        unsafe {
-            let found = libc::dlsym(libc::RTLD_DEFAULT, c"stackbeat_runtime".as_ptr());
-            if found.is_null() {
-                return None;
-            }
-            let table: extern "C" fn(u32) -> *const Agent = core::mem::transmute(found);
-            let agent = table(VERSION).as_ref()?;
-            // Released together: an older agent has less, and is not asked.
-            (agent.bytes as usize >= size_of::<Agent>()).then_some(agent)
-        }
+    /// `None`: the table is of another version.
+    ///
+    /// # Safety
+    /// Null, or a table of [`VERSION`] that stays.
+    pub(crate) unsafe fn of_table(table: *const c_void) -> Option<&'static Agent> {
+        // SAFETY: by contract.
+        let agent = unsafe { table.cast::<Agent>().as_ref() }?;
+        // Released together: an older agent has less, and is not asked.
+        (agent.bytes as usize >= size_of::<Agent>()).then_some(agent)
     }
 
     pub(crate) fn add_method(&self, name: &[u8], file: &[u8], lines: &[Line]) -> u32 {

@@ -7,6 +7,7 @@ use super::agent::{Agent, Search};
 use super::chain::{self, Moment};
 use super::methods::{self, Known, Names};
 use super::nterp;
+use super::start::Checks;
 use super::threads::{self, Place};
 use super::walk::{Frames, Walker};
 
@@ -15,10 +16,7 @@ pub(crate) struct Capture {
     pub(crate) agent: &'static Agent,
     pub(crate) walker: Walker,
     pub(crate) names: Names,
-    /// Whether each walk of ART's is compared with what is read.
-    pub(crate) compares: bool,
-    /// Whether each hook walks, not only those with a capture.
-    pub(crate) always: bool,
+    pub(crate) checks: Checks,
 }
 
 static CAPTURE: AtomicPtr<Capture> = AtomicPtr::new(core::ptr::null_mut());
@@ -51,7 +49,7 @@ pub(crate) fn at_hook() {
     {
         // SAFETY: the thread is there.
         unsafe { capture.names.name_wanted(capture.agent) };
-        if capture.always {
+        if cfg!(feature = "rig") && capture.checks.always {
             walk_and_name(capture);
         }
     }
@@ -101,7 +99,7 @@ unsafe extern "C-unwind" fn find(_: *mut c_void, search: *mut c_void) {
         unsafe { capture.walker.walk(thread, innermost, &mut frames) };
         WALKS.fetch_add(1, Ordering::Relaxed);
         chain::learn(&search, address, frames.all());
-        if capture.compares {
+        if cfg!(feature = "rig") && capture.checks.compares {
             compare(&search, address, &frames);
         }
     } else {

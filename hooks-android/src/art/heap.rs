@@ -203,6 +203,7 @@ pub(crate) unsafe fn listen(art: &Art) -> bool {
 }
 
 /// Whether allocations are told of.
+#[cfg(feature = "rig")]
 pub(crate) fn is_listening() -> bool {
     IS_LISTENING.load(Ordering::Relaxed)
 }

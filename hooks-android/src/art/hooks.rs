@@ -21,13 +21,14 @@ use super::versions::Function;
 static COUNTS: AtomicBool = AtomicBool::new(false);
 
 /// Counts from here on.
+#[cfg(feature = "rig")]
 pub(crate) fn begin_to_count() {
     COUNTS.store(true, Ordering::Relaxed);
 }
 
 /// One more, if they are counted.
 pub(crate) fn count(counter: &AtomicU64) {
-    if COUNTS.load(Ordering::Relaxed) {
+    if cfg!(feature = "rig") && COUNTS.load(Ordering::Relaxed) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -61,6 +62,7 @@ impl Hook {
     }
 
     /// Whether it is in its place.
+    #[cfg(feature = "rig")]
     pub(crate) fn is_placed(&self) -> bool {
         !self.at.load(Ordering::Relaxed).is_null()
     }

@@ -17,8 +17,8 @@
 //! - `heap`: allocations
 //! - `monitors`: whose a monitor is, and its number
 //! - `place`: puts hooks in their places
-//! - `suspend`: suspensions of single threads
 //! - `start`: where it begins and ends
+//! - `rig`, `suspend`: what tests want besides, with the feature `rig`
 
 mod agent;
 mod chain;
@@ -30,9 +30,15 @@ mod methods;
 mod monitors;
 mod nterp;
 mod place;
+#[cfg(feature = "rig")]
+pub mod rig;
 mod start;
+#[cfg(feature = "rig")]
 mod suspend;
 pub mod symbols;
 mod threads;
 pub mod versions;
 mod walk;
+
+pub use agent::of_process as agent_of_process;
+pub use start::{begin, end};

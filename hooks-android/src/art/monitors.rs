@@ -4,6 +4,8 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use stackbeat_core::platform;
+
 /// Words of a `Monitor`, from its begin, that are looked at; it has more.
 const MONITOR_WORDS: u32 = 20;
 /// Half words of a `Thread` that are looked at.
@@ -128,32 +130,17 @@ pub(crate) fn owner_tid(monitor: *mut c_void, thread: *mut c_void) -> u32 {
         return 0;
     }
     // The owner may end in this moment, so the kernel reads.
-    let mut tid = 0u32;
-    let to = libc::iovec {
-        iov_base: (&raw mut tid).cast(),
-        iov_len: size_of::<u32>(),
-    };
-    let from = libc::iovec {
-        iov_base: core::ptr::with_exposed_provenance_mut(owner as usize + 4 * tid_place as usize),
-        iov_len: size_of::<u32>(),
-    };
-    // SAFETY: room for so many bytes; the other address may be any.
-    let bytes = unsafe {
-        libc::syscall(
-            libc::SYS_process_vm_readv,
-            libc::getpid(),
-            &raw const to,
-            1,
-            &raw const from,
-            1,
-            0,
-        )
-    };
-    if bytes == 4 { tid } else { 0 }
+    let mut tid = [0; 4];
+    let at = owner + 4 * u64::from(tid_place);
+    match platform::read_memory(platform::process_id(), at, &mut tid) {
+        Ok(4) => u32::from_ne_bytes(tid),
+        _ => 0,
+    }
 }
 
 /// ART's own number of a thread, which stands before the kernel's (runtime/thread.h, `tls32_`, until Android 14);
 /// `None`: it is not known where.
+#[cfg(feature = "rig")]
 pub(crate) fn thin_lock_id(thread: *mut c_void) -> Option<u32> {
     let place = only(TID.load(Ordering::Relaxed))?.checked_sub(1)?;
     // SAFETY: inside the calling thread's own.
@@ -162,6 +149,7 @@ pub(crate) fn thin_lock_id(thread: *mut c_void) -> Option<u32> {
 
 /// Where a monitor has its owner (words) and its number (half words), and a thread the kernel's number (half
 /// words); -1: not known.
+#[cfg(feature = "rig")]
 pub(crate) fn places() -> [(&'static str, i64); 3] {
     let [owner, tid] = [&OWNER, &TID].map(|bits| u64::from(bits.load(Ordering::Relaxed)));
     let place = |bits: u64| match bits.count_ones() {

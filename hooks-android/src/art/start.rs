@@ -1,8 +1,8 @@
-//! Where the adapter begins: when the virtual machine is up, by whoever loads this library.
+//! Where the adapter begins, when the virtual machine is up, and where it ends. It may begin again.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::fmt::Write as _;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::agent::Agent;
 use super::chain;
@@ -12,34 +12,31 @@ use super::hooks;
 use super::library::Art;
 use super::methods::{self, Names};
 use super::nterp;
-use super::suspend;
 use super::threads;
 use super::versions::Function;
 use super::walk::Walker;
 
-/// A file that gets what was placed, and counts, at the end: for tests.
-const LOG: &str = "ART_AGENT_LOG";
-/// Each walk of ART's is compared with what is read: for tests.
-const CHECK: &str = "ART_AGENT_CHECK";
-
-/// Each hook walks and names, whether or not a capture is due: for tests.
-const ALWAYS: &str = "ART_AGENT_ALWAYS";
-
-/// Threads are suspended at random, all the time: for tests.
-const SUSPEND: &str = "ART_AGENT_SUSPEND";
-
-static BEGUN: AtomicBool = AtomicBool::new(false);
-/// The hash of ART's code without hooks, where a log is asked for.
-static CODE_BEFORE: AtomicU64 = AtomicU64::new(0);
 static ART: AtomicPtr<Art> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether hooks are in their places. Who begins or ends has the lock.
+static IS_BEGUN: Mutex<bool> = Mutex::new(false);
 
-fn art() -> Option<&'static Art> {
-    // SAFETY: null, or what `begin` has stored for good.
+/// This process' ART, once it has begun.
+pub(crate) fn art() -> Option<&'static Art> {
+    // SAFETY: null, or what `prepare` has stored for good.
     unsafe { ART.load(Ordering::Acquire).as_ref() }
 }
 
+/// What a test wants besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Checks {
+    /// Each walk of ART's is compared with what is read.
+    pub(crate) compares: bool,
+    /// Each hook walks and names, whether or not a capture is due.
+    pub(crate) always: bool,
+}
+
 /// Suspends all threads that run Java code for as long as this runs. Without the functions it runs as it is.
-fn while_suspended(art: &Art, mut f: impl FnMut()) {
+pub(crate) fn while_suspended(art: &Art, mut f: impl FnMut()) {
     type Suspend = unsafe extern "C" fn(*mut u64, *const core::ffi::c_char, bool);
     type Resume = unsafe extern "C" fn(*mut u64);
     let functions = art
@@ -59,43 +56,65 @@ fn while_suspended(art: &Art, mut f: impl FnMut()) {
     }
 }
 
-/// Begins, once. An error is what is said, because nothing is hooked then.
-///
-/// # Safety
-/// `env` is the calling thread's, which runs native code.
-unsafe fn begin(env: *mut c_void) -> Result<(), String> {
-    let Some(agent) = Agent::find() else {
-        // Not recorded: nothing to do.
-        return Ok(());
-    };
-    if BEGUN.swap(true, Ordering::AcqRel) {
-        return Ok(());
+/// What stays for good: what is known of this ART, and the agent's source of frames.
+fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, String> {
+    static IS_TRIED: AtomicBool = AtomicBool::new(false);
+    if let Some(art) = art() {
+        return Ok(art);
     }
-    let art = Art::find().map_err(|error| error.to_string())?;
-    let art: &'static Art = Box::leak(Box::new(art));
-    ART.store((&raw const *art).cast_mut(), Ordering::Release);
+    if IS_TRIED.swap(true, Ordering::AcqRel) {
+        return Err("it was tried before".into());
+    }
+    let art = Box::new(Art::find().map_err(|error| error.to_string())?);
     let lacks = |what| format!("ART {} lacks {what}: {:?}", art.version, art.lacking());
     let key = art
         .address(Function::SelfKey)
         .ok_or_else(|| lacks("the key of its threads"))?;
-    if std::env::var_os(LOG).is_some() {
-        hooks::begin_to_count();
-        CODE_BEFORE.store(hash_of_code(art), Ordering::Relaxed);
-    }
     let capture = Capture {
         agent,
-        walker: Walker::of(art).ok_or_else(|| lacks("walks"))?,
-        names: Names::of(art).ok_or_else(|| lacks("names"))?,
-        compares: std::env::var_os(CHECK).is_some(),
-        always: std::env::var_os(ALWAYS).is_some(),
+        walker: Walker::of(&art).ok_or_else(|| lacks("walks"))?,
+        names: Names::of(&art).ok_or_else(|| lacks("names"))?,
+        checks,
     };
     if !threads::begin(key.cast()) || !frames::begin(capture, art.code) {
         return Err("no room for another runtime".into());
     }
     chain::begin(art.version);
     methods::begin(art.version);
-    nterp::begin(art);
+    nterp::begin(&art);
     hooks::begin(agent);
+    let art: &'static Art = Box::leak(art);
+    ART.store((&raw const *art).cast_mut(), Ordering::Release);
+    Ok(art)
+}
+
+/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. Hooks that cannot be placed are left out, and named
+/// on standard error.
+///
+/// # Errors
+/// Why nothing is hooked.
+///
+/// # Safety
+/// `env` is the calling thread's, which runs native code. The table is the agent's, for good.
+pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<(), String> {
+    // SAFETY: by contract.
+    unsafe { begin_with(agent, env, Checks::default()) }
+}
+
+/// # Safety
+/// As [`begin`].
+pub(crate) unsafe fn begin_with(
+    agent: *const c_void,
+    env: *mut c_void,
+    checks: Checks,
+) -> Result<(), String> {
+    let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_begun {
+        return Ok(());
+    }
+    // SAFETY: by contract.
+    let agent = unsafe { Agent::of_table(agent) }.ok_or("the agent is of another version")?;
+    let art = prepare(agent, checks)?;
     let mut refused = Vec::new();
     while_suspended(art, || {
         for hook in hooks::ALL {
@@ -114,57 +133,20 @@ unsafe fn begin(env: *mut c_void) -> Result<(), String> {
         heap::find(art, env, |f| while_suspended(art, f));
         heap::listen(art);
     }
+    *is_begun = true;
     Ok(())
 }
 
-/// The virtual machine is up.
-#[unsafe(no_mangle)]
-extern "C" fn art_agent_vm(vm: *mut *const [*mut c_void; 8], env: *mut c_void) {
-    // SAFETY: so it is called.
-    if let Err(error) = unsafe { begin(env) } {
-        eprintln!("stackbeat: Java stays unrecorded: {error}");
-    }
-    if std::env::var_os(SUSPEND).is_some()
-        && let Some(art) = art()
-    {
-        // SAFETY: the machine that has just begun.
-        let is_begun = unsafe { suspend::begin(art, vm, || while_suspended(art, || {})) };
-        if !is_begun {
-            eprintln!(
-                "stackbeat: ART {} cannot suspend single threads",
-                art.version
-            );
-        }
-    }
-}
-
-/// The library was loaded by Java: `System.loadLibrary("stackbeat_android")`.
-#[unsafe(no_mangle)]
-extern "C" fn JNI_OnLoad(vm: *mut *const [*mut c_void; 8], _reserved: *mut c_void) -> i32 {
-    const VERSION: i32 = 0x0001_0006;
-    /// `GetEnv` in JNI's table of a machine (jni.h).
-    const GET_ENV: usize = 6;
-    type GetEnv = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, i32) -> i32;
-    let mut env = core::ptr::null_mut();
-    // SAFETY: JNI's table, whose function at this place is of this type. The thread runs native code.
-    unsafe {
-        let get_env: GetEnv = core::mem::transmute((**vm)[GET_ENV]);
-        if get_env(vm.cast(), &raw mut env, VERSION) == 0
-            && let Err(error) = begin(env)
-        {
-            eprintln!("stackbeat: Java stays unrecorded: {error}");
-        }
-    }
-    VERSION
-}
-
-/// `main` has returned: the hooks are taken away.
-#[unsafe(no_mangle)]
-extern "C" fn art_agent_end(_vm: *mut c_void, _env: *mut c_void) {
-    let Some(art) = art() else { return };
-    suspend::end();
-    let mut status = std::env::var_os(LOG).map(|path| (path, status(art)));
-    // SAFETY: it is called in native code.
+/// Takes the hooks away.
+///
+/// # Safety
+/// The calling thread runs native code.
+pub unsafe fn end() {
+    let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(art) = art().filter(|_| core::mem::take(&mut *is_begun)) else {
+        return;
+    };
+    // SAFETY: by contract.
     unsafe { heap::end(art) };
     while_suspended(art, || {
         for hook in hooks::ALL {
@@ -172,63 +154,4 @@ extern "C" fn art_agent_end(_vm: *mut c_void, _env: *mut c_void) {
             unsafe { hook.remove() };
         }
     });
-    if let Some((path, text)) = &mut status {
-        let is_as_before = hash_of_code(art) == CODE_BEFORE.load(Ordering::Relaxed);
-        let _ = writeln!(text, "restored {}", u8::from(is_as_before));
-        // A test that finds no file fails.
-        let _ = std::fs::write(path, text);
-    }
-}
-
-/// A hash of all of ART's code (FNV-1a, by words).
-fn hash_of_code(art: &Art) -> u64 {
-    let (start, end) = art.code;
-    let words = core::ptr::with_exposed_provenance::<u64>(start as usize);
-    let count = ((end - start) / 8) as usize;
-    // SAFETY: the library's own code, which is never unloaded.
-    let words = unsafe { core::slice::from_raw_parts(words, count) };
-    words.iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| {
-        (hash ^ word).wrapping_mul(0x100_0000_01b3)
-    })
-}
-
-/// A line for each hook and each count.
-fn status(art: &Art) -> String {
-    let mut text = format!("version {}\n", art.version);
-    for hook in hooks::ALL {
-        let state = match hook.is_placed() {
-            true => "placed",
-            false => "not available",
-        };
-        let calls = hook.calls.load(Ordering::Relaxed);
-        let _ = writeln!(text, "hook {:?} {state} {calls}", hook.function);
-    }
-    let objects = heap::OBJECTS.load(Ordering::Relaxed);
-    let state = match heap::is_listening() {
-        true => "placed",
-        false => "not available",
-    };
-    let _ = writeln!(text, "hook ObjectAllocated {state} {objects}");
-    for (name, place) in super::monitors::places() {
-        let _ = writeln!(text, "{name} {place}");
-    }
-    for (name, count) in [
-        ("walks", &frames::WALKS),
-        ("reads", &frames::READS),
-        ("different", &frames::DIFFERENT),
-        ("not-known", &frames::NOT_KNOWN),
-        ("unnamed", &methods::UNNAMED),
-        ("named", &methods::NAMED),
-        ("forgotten", &methods::FORGOTTEN),
-    ] {
-        let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
-    }
-    for (name, count) in [
-        ("suspended", &suspend::SUSPENDED),
-        ("suspended-frames", &suspend::FRAMES),
-        ("suspension-timed-out", &suspend::TIMED_OUT),
-    ] {
-        let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
-    }
-    text
 }

@@ -63,6 +63,7 @@ impl Frames {
         true
     }
 
+    #[cfg(feature = "rig")]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use stackbeat_core::probe::Probe;
 use stackbeat_proto::columns::SampleRow;
@@ -34,27 +34,37 @@ fn hooks() -> &'static Path {
     static HOOKS: OnceLock<PathBuf> = OnceLock::new();
     HOOKS.get_or_init(|| {
         built(
-            target_folder().join("libstackbeat_android.so"),
-            &["--package", "stackbeat-hooks-android"],
+            target_folder().join("libstackbeat_art_rig.so"),
+            &["--package", "stackbeat-art-rig"],
         )
     })
+}
+
+/// Java programs, as dex in a folder of their own.
+fn dex(sources: &[&str]) -> (tempfile::TempDir, PathBuf) {
+    let scratch = scratch();
+    let jar = scratch.path().join("program.jar");
+    let output = Command::new(folder().join("dex-it"))
+        .arg(&jar)
+        .args(sources.iter().map(|source| workspace().join(source)))
+        .output()
+        .expect("dex-it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (scratch, jar)
 }
 
 /// The Java program, as dex.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, program) = PROGRAM.get_or_init(|| {
-        let scratch = scratch();
-        let jar = scratch.path().join("program.jar");
-        let source = workspace().join("tests/tests/art/Program.java");
-        let output = Command::new(folder().join("dex-it"))
-            .args([&jar, &source])
-            .output()
-            .expect("dex-it runs");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        (scratch, jar)
-    });
-    program
+    &PROGRAM
+        .get_or_init(|| dex(&["tests/tests/art/Program.java"]))
+        .1
+}
+
+/// Times are compared, so no two run at once.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One recording of the program.
@@ -71,9 +81,7 @@ fn record(version: u8, options: &[&str], arguments: &[&str]) -> Recorded {
 }
 
 fn record_with(version: u8, options: &[&str], arguments: &[&str], variables: &[&str]) -> Recorded {
-    // Times are compared, so no two run at once.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock();
+    let _one = one_at_a_time();
     let scratch = scratch();
     let mut command = command_in(scratch.path(), &["record", "-q", "-f", "-o", "t.beat"]);
     let log = scratch.path().join("status");
