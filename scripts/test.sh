@@ -112,7 +112,7 @@ prepare >"$prepared" 2>&1 &
 preparing=$!
 run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
 run "programs that tests need" await_prepared
-[[ $mode == unit ]] || run "build: ART's adapter" cargo build --locked -p stackbeat-art-rig
+[[ $mode == unit ]] || run "build: what ART loads" cargo build --locked -p stackbeat-art-rig -p stackbeat-android-app
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
   run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked

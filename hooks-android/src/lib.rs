@@ -6,4 +6,3 @@ pub mod art;
 pub mod backend;
 #[cfg(target_pointer_width = "64")]
 pub mod bionic;
-pub mod switch;

@@ -409,8 +409,8 @@ unsafe extern "C" fn begin_wait_at(
         how: How::Wake(1),
     };
     let awaited = (object != 0).then_some(awaited);
-    let begun =
-        probe(number).and_then(|probe| runtime::begin_wait_at(probe, object, awaited, [pc, sp, fp]));
+    let begun = probe(number)
+        .and_then(|probe| runtime::begin_wait_at(probe, object, awaited, [pc, sp, fp]));
     // SAFETY: as the header says.
     unsafe { Opaque::fill(wait, begun) };
 }

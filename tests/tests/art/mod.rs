@@ -2,6 +2,8 @@
 //! did, and what the trace says.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+mod app;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

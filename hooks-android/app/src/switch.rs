@@ -13,7 +13,6 @@
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::CString;
 use std::mem;
-use std::path::{Path, PathBuf};
 
 /// What the properties' names begin with.
 const PREFIX: &str = "debug.stackbeat.";
@@ -24,52 +23,19 @@ const INTERVALS_US: std::ops::RangeInclusive<u64> = 50..=4_000_000;
 
 /// What a recording of this app is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Time between samples of a thread, ns; `None`: the default.
-    pub interval_ns: Option<u64>,
+    pub(crate) interval_ns: Option<u64>,
     /// Capture nothing until it is asked for.
-    pub start_disabled: bool,
+    pub(crate) start_disabled: bool,
     /// Properties whose values make no sense, for the log. The recording goes on without them.
-    pub complaints: Vec<String>,
-}
-
-impl Wanted {
-    /// As `libstackbeat_session.so` takes it (`collector/src/embedded/wanted.rs`). The trace goes into the app's folder.
-    pub fn to_json(&self, output: &Path) -> String {
-        let mut text = format!("{{\"output\":{},\"overwrite\":true", quoted(output));
-        if let Some(ns) = self.interval_ns {
-            text += &format!(",\"interval_ns\":{ns}");
-        }
-        if self.start_disabled {
-            text += ",\"start_disabled\":true";
-        }
-        text + "}"
-    }
-}
-
-/// A JSON text.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c < ' ' => quoted += &format!("\\u{:04x}", u32::from(c)),
-            c => quoted.push(c),
-        }
-    }
-    quoted + "\""
+    pub(crate) complaints: Vec<String>,
 }
 
 /// What the device's properties want of this process; `None`: nothing.
-pub fn wanted() -> Option<Wanted> {
+pub(crate) fn wanted() -> Option<Wanted> {
     let properties = Properties::find()?;
     read(&own_package(), |name| properties.get(name))
-}
-
-/// Where the app's trace goes: a folder below its files, which it has itself.
-pub fn default_output(files: &Path) -> PathBuf {
-    files.join("stackbeat").join("app.beat")
 }
 
 /// The same for a package, with any way of reading properties.
@@ -176,18 +142,6 @@ mod tests {
         assert_eq!(package_of(b"com.example.app\0"), "com.example.app");
         assert_eq!(package_of(b"com.example.app:remote\0\0"), "com.example.app");
         assert_eq!(package_of(b""), "");
-    }
-
-    #[test]
-    fn what_the_session_gets_is_json() {
-        let wanted = Wanted {
-            interval_ns: Some(2000),
-            ..Wanted::default()
-        };
-        assert_eq!(
-            wanted.to_json(Path::new("/data/a \"b\"\\c\n")),
-            "{\"output\":\"/data/a \\\"b\\\"\\\\c\\u000a\",\"overwrite\":true,\"interval_ns\":2000}"
-        );
     }
 
     #[test]

@@ -1,0 +1,182 @@
+//! The process' recording, from its begin to its end. One at a time; another one may begin afterwards.
+
+use core::ffi::c_void;
+use std::ffi::CString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stackbeat_android::backend::slots::Slots;
+use stackbeat_android::backend::{self, HookBackend, Placed};
+use stackbeat_android::{art, bionic};
+use stackbeat_collector::embedded::{self, Wanted};
+use stackbeat_collector::session::control::client;
+use stackbeat_collector::session::protocol::{DumpRequest, Request};
+use stackbeat_core::agent;
+
+use crate::{signal, switch};
+
+/// The version of the agent's table that ART's adapter speaks.
+pub(crate) const RUNTIME_VERSION: u32 = 1;
+/// Traces in the folder that a new one leaves there.
+const MOST_KEPT: usize = 4;
+const ENDING: &str = "beat";
+
+struct Running {
+    /// Name of the session, `PID.ID`.
+    name: String,
+    trace: PathBuf,
+    hooks: Vec<Placed>,
+}
+
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+static SLOTS: LazyLock<Slots> = LazyLock::new(Slots::default);
+
+fn running() -> MutexGuard<'static, Option<Running>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+extern "C" fn own_thread() {
+    agent::own_thread();
+}
+
+/// Begins to record into a file of its own in `folder`. Gives the trace's path.
+///
+/// # Errors
+/// Why it does not.
+///
+/// # Safety
+/// `env` is the calling thread's, which runs native code.
+pub(crate) unsafe fn begin(
+    asked: &switch::Wanted,
+    folder: &Path,
+    env: *mut c_void,
+) -> Result<PathBuf, String> {
+    let mut running = running();
+    if running.is_some() {
+        return Err("this process is recorded already".into());
+    }
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    remove_oldest(folder);
+    let trace = new_path(folder);
+    let wanted = Wanted {
+        output: trace.clone(),
+        interval_ns: asked.interval_ns,
+        start_disabled: asked.start_disabled,
+        mapping_folder: Some(folder.to_path_buf()),
+        // `last_run` does that, and says so.
+        keeps_leftovers: true,
+        // What an app starts has no agent.
+        no_children: true,
+        ..Wanted::default()
+    };
+    let mapping = embedded::begin(wanted, None, own_thread).map_err(|e| text_of(&e))?;
+    let name = mapping.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.trim_start_matches("stackbeat.").to_owned();
+    let joined = CString::new(mapping.into_os_string().into_vec()).map_err(|e| e.to_string());
+    // SAFETY: the function is looked for, in native code that may ask the dynamic linker.
+    let joined = joined.and_then(|path| unsafe {
+        agent::attach(&path, 0).map_err(|why| format!("the agent stays out: {why:?}"))
+    });
+    if let Err(why) = joined {
+        embedded::end();
+        return Err(why);
+    }
+    signal::start();
+    // SAFETY: the agent takes part in the session; slots are changed by this library alone.
+    let placed = unsafe { bionic::place(&SLOTS) };
+    // SAFETY: by contract; the table is this library's own.
+    let java = unsafe { art::begin(agent::runtime_table(RUNTIME_VERSION), env) };
+    if let Err(why) = java {
+        eprintln!("stackbeat: Java stays unrecorded: {why}");
+    }
+    *running = Some(Running {
+        name,
+        trace: trace.clone(),
+        hooks: placed.report.placed,
+    });
+    Ok(trace)
+}
+
+/// Ends it. Gives the trace, which is complete; `None`: there was none. The app runs on without hooks.
+///
+/// # Safety
+/// The calling thread runs native code.
+pub(crate) unsafe fn end() -> Option<PathBuf> {
+    let Running { trace, hooks, .. } = running().take()?;
+    let backends: [&dyn HookBackend; 1] = [&*SLOTS];
+    // SAFETY: by contract; what is hooked stays loaded.
+    let errors = unsafe {
+        art::end();
+        backend::remove_all(&backends, hooks)
+    };
+    errors
+        .iter()
+        .for_each(|error| eprintln!("stackbeat: {error}"));
+    agent::detach();
+    embedded::end();
+    Some(trace)
+}
+
+/// Writes what the session holds, or the last of it, into a trace of its own.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn dump(output: PathBuf, last_ns: Option<u64>) -> Result<(), String> {
+    let name = running().as_ref().map(|running| running.name.clone());
+    let name = name.ok_or("this process is not recorded: call start before")?;
+    let request = Request::Dump(DumpRequest {
+        output,
+        overwrite: true,
+        last_ns,
+        symbolize: false,
+    });
+    match client::ask(&name, &request) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(text_of(&error)),
+    }
+}
+
+/// `PROCESS-SECONDS.beat`, after the process and the time: what the last run has left stays until it is completed.
+fn new_path(folder: &Path) -> PathBuf {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = since_epoch.map_or(0, |since| since.as_secs());
+    let names = (0u32..).map(|n| match n {
+        0 => format!("{seconds}-{}.{ENDING}", std::process::id()),
+        n => format!("{seconds}-{}-{n}.{ENDING}", std::process::id()),
+    });
+    let mut paths = names.map(|name| folder.join(name));
+    paths.find(|path| !path.exists()).unwrap_or_default()
+}
+
+/// Names begin with the time, so the first ones are the oldest.
+fn remove_oldest(folder: &Path) {
+    let Ok(items) = std::fs::read_dir(folder) else {
+        return;
+    };
+    let paths = items.flatten().map(|item| item.path());
+    let mut traces: Vec<PathBuf> = paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|e| e.as_bytes() == ENDING.as_bytes())
+        })
+        .collect();
+    traces.sort();
+    let count = traces.len().saturating_sub(MOST_KEPT);
+    for trace in traces.iter().take(count) {
+        // It takes room until the next time.
+        let _ = std::fs::remove_file(trace);
+    }
+}
+
+/// An error with what led to it.
+pub(crate) fn text_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

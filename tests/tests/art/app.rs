@@ -1,0 +1,258 @@
+//! An app that records itself: it loads `libstackbeat_app.so` by `System.load` and calls its natives.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use stackbeat_core::probe::Probe;
+use stackbeat_proto::columns::SampleRow;
+use stackbeat_tests::plain_reader::Trace;
+use stackbeat_tests::tool::{command_in, text};
+use stackbeat_tests::tool_json::array;
+use stackbeat_tests::{built, json_of, scratch, target_folder, workspace};
+
+use super::{dex, folder, is_java, versions};
+
+/// The library that an app carries, built by cargo, which builds no such library for tests by itself.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        built(
+            target_folder().join("libstackbeat_app.so"),
+            &["--package", "stackbeat-android-app"],
+        )
+    })
+}
+
+/// The app, with the class that has the natives, as dex.
+fn app() -> &'static Path {
+    static APP: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, app) = APP.get_or_init(|| {
+        dex(&[
+            "tests/tests/art/app/App.java",
+            "hooks-android/aar/stackbeat/src/main/java/dev/stackbeat/Native.java",
+        ])
+    });
+    app
+}
+
+fn command(version: u8, mode: &str, traces: &Path) -> Command {
+    let mut command = Command::new(folder().join(format!("{version}/run-art")));
+    command.arg(app()).arg("dev.stackbeat.App").arg(mode);
+    command.arg(library()).arg(traces);
+    command
+}
+
+/// What the app said, a line each.
+fn said(output: &Output) -> Vec<String> {
+    assert!(output.status.success(), "{output:?}");
+    let errors = text(&output.stderr);
+    assert!(!errors.contains("stackbeat:"), "{errors}");
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn run(version: u8, mode: &str, traces: &Path) -> Vec<String> {
+    let _one = super::one_at_a_time();
+    said(&command(version, mode, traces).output().expect("it runs"))
+}
+
+/// What stands behind a word at a line's begin, in order.
+fn after<'a>(said: &'a [String], word: &str) -> Vec<&'a str> {
+    let found = said.iter().filter_map(|line| line.strip_prefix(word));
+    found.map(str::trim).collect()
+}
+
+/// How often the contender has waited for 3 ms and more, each time that it says so.
+fn waited(said: &[String]) -> Vec<usize> {
+    let numbers = after(said, "waited ").into_iter();
+    numbers.map(|n| n.parse().expect("a number")).collect()
+}
+
+/// The waits of the contender for the monitor, longer than 2 ms.
+fn contended(trace: &Trace) -> Vec<&SampleRow> {
+    let rows = trace.all_samples();
+    rows.filter(|(thread, row)| {
+        trace.threads[thread].name == "contender"
+            && row.probe == Probe::MonitorEnter as u8
+            && row.duration_ns > 2_000_000
+    })
+    .map(|(_, row)| row)
+    .collect()
+}
+
+/// Each wait of the program's is there. ART inflates a lock at the first one, before it comes to the hook.
+#[track_caller]
+fn check_waits(waits: &[&SampleRow], waited: usize) {
+    assert!(waited >= 3, "the program has tested nothing: {waited}");
+    assert!(waits.len() + 1 >= waited, "{} of {waited}", waits.len());
+}
+
+/// A complete trace says what `App.work` did, in which the contender has waited so often.
+#[track_caller]
+fn check(trace: &Path, waited: usize) {
+    let path = trace.to_str().expect("UTF-8");
+    let checked = json_of(&["info", "--check", "--json", path]);
+    assert_eq!(checked["recording"]["outcome"], "finished", "{checked:#}");
+    assert_eq!(checked["recording"]["records_lost"], 0, "{checked:#}");
+    let trace = Trace::read(trace);
+    let names: Vec<&str> = trace.threads.values().map(|t| &*t.name).collect();
+    assert!(
+        names.iter().all(|n| !n.starts_with("stackbeat")),
+        "{names:?}"
+    );
+    let tid = |name: &str| {
+        let mut threads = trace.threads.values();
+        let found = threads.find(|t| t.name == name);
+        found.unwrap_or_else(|| panic!("{name} in {names:?}")).tid
+    };
+    let waits = contended(&trace);
+    check_waits(&waits, waited);
+    let woken = waits.iter().filter(|w| w.waker_tid == Some(tid("holder")));
+    assert!(woken.count() >= waits.len() - 2, "{waits:?}");
+    let in_java = waits.iter().filter(|row| {
+        let mut frames = trace.frames(row.node).into_iter();
+        frames.any(|frame| is_java(&frame) && frame.name.starts_with("dev.stackbeat.App.lambda"))
+    });
+    assert!(in_java.count() >= waits.len() - 2);
+}
+
+fn report(trace: &str) -> Value {
+    json_of(&["report", "--json", trace])
+}
+
+#[test]
+fn an_app_records_itself() {
+    for version in versions() {
+        let scratch = scratch();
+        let said = run(version, "records", scratch.path());
+        let trace = after(&said, "trace ")[0];
+        assert_eq!(after(&said, "stopped "), [trace]);
+        check(Path::new(trace), waited(&said)[0]);
+        let report = report(trace);
+        let mut threads = array(&report, "threads");
+        let allocator = threads.find(|t| t["name"] == "allocator").expect("it");
+        let allocations = allocator["allocations"].as_u64().expect("a number");
+        assert!(
+            (100_000..110_000).contains(&allocations),
+            "ART {version}: {allocations}"
+        );
+        let text = report.to_string();
+        assert!(text.contains("holder") && text.contains("monitor enter"));
+        // Nothing but the trace is left.
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("there").count(), 1);
+    }
+}
+
+#[test]
+fn recordings_come_and_go_in_an_app() {
+    for version in versions() {
+        let scratch = scratch();
+        let said = run(version, "again", scratch.path());
+        let traces = after(&said, "trace ");
+        assert_eq!(after(&said, "stopped "), traces);
+        assert_eq!(traces.len(), 3);
+        for (trace, waited) in traces.into_iter().zip(waited(&said)) {
+            check(Path::new(trace), waited);
+        }
+    }
+}
+
+#[test]
+fn an_app_dumps_while_it_is_recorded() {
+    for version in versions() {
+        let scratch = scratch();
+        let said = run(version, "dumps", scratch.path());
+        let dump = Trace::read(&scratch.path().join("dump"));
+        check_waits(&contended(&dump), waited(&said)[0]);
+    }
+}
+
+/// Without properties, as on Linux, nobody wants a recording; what cannot be done is an exception that says why.
+#[test]
+fn what_an_app_cannot_have_is_an_exception() {
+    for version in versions().into_iter().take(1) {
+        let scratch = scratch();
+        let said = run(version, "refuses", scratch.path());
+        assert_eq!(
+            said,
+            [
+                "asked null",
+                "stopped null",
+                "dump stackbeat: this process is not recorded: call start before",
+                "start stackbeat: /dev/null/nowhere: Not a directory (os error 20)",
+            ]
+        );
+    }
+}
+
+/// The app is killed while its main thread waits for a lock. The next start completes its trace, and says what for.
+#[test]
+fn the_next_start_says_how_the_last_run_ended() {
+    for version in versions() {
+        let scratch = scratch();
+        let mut child = command(version, "dies", scratch.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let pid = child.id();
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut said = Vec::new();
+        for line in lines {
+            said.push(line.expect("UTF-8"));
+            if said.iter().any(|line| line.starts_with("blocked ")) {
+                break;
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        child.kill().expect("it is there");
+        child.wait().expect("it is there");
+        let trace = after(&said, "trace ")[0];
+        let blocked_ms: u128 = after(&said, "blocked ")[0].parse().expect("a number");
+
+        let next = run(version, "next", scratch.path());
+        let runs = after(&next, "run\t");
+        let [run] = &runs[..] else {
+            panic!("{next:?}");
+        };
+        let fields: Vec<&str> = run.split('\t').collect();
+        assert_eq!((fields[0], fields[2]), (&*pid.to_string(), "0"), "{run}");
+        assert_eq!(fields[3], trace);
+        let info = json_of(&["info", "--json", trace]);
+        assert_eq!(info["recording"]["outcome"], "recovered", "{info:#}");
+
+        let waits = after(&next, "wait\t").into_iter();
+        let waits: Vec<Vec<&str>> = waits.map(|wait| wait.split('\t').collect()).collect();
+        let main = &waits[0];
+        assert_eq!(main[..3], [&*pid.to_string(), "1", "monitor enter"]);
+        // Who holds the lock is parked.
+        let owner = waits.iter().find(|wait| wait[0] == main[3]);
+        assert_eq!(owner.map(|wait| wait[2]), Some("park"), "{waits:?}");
+        let since: u128 = main[4].parse().expect("a number");
+        assert!(since.abs_diff(blocked_ms) < 100, "{since} {blocked_ms}");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after");
+        assert!(since < now.as_millis());
+    }
+}
+
+/// Where `stackbeat record` records the program, loading the library adds Java to that.
+#[test]
+fn beside_another_agent_the_library_only_adds_java() {
+    for version in versions() {
+        let scratch = scratch();
+        let _one = super::one_at_a_time();
+        let output = command_in(scratch.path(), &["record", "-q", "-o", "t.beat", "--"])
+            .arg(folder().join(format!("{version}/run-art")))
+            .arg(app())
+            .args(["dev.stackbeat.App", "beside"])
+            .arg(library())
+            .arg(scratch.path())
+            .output()
+            .expect("stackbeat runs");
+        let said = said(&output);
+        check(&scratch.path().join("t.beat"), waited(&said)[0]);
+    }
+}

@@ -1,0 +1,142 @@
+package dev.stackbeat;
+
+import java.util.concurrent.locks.LockSupport;
+
+// An app that records itself. Each mode says what it did.
+public class App {
+    static final Object lock = new Object();
+    static volatile int held, taken;
+    /** Waits for the lock of more than 3 ms. */
+    static volatile int waited;
+
+    static void sleep(long ms) {
+        try {
+            Thread.sleep(ms);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    static Thread start(String name, Runnable what) {
+        Thread thread = new Thread(what, name);
+        thread.start();
+        return thread;
+    }
+
+    static void say(String what) {
+        System.out.println(what);
+        System.out.flush();
+    }
+
+    /** One thread allocates. Then one holds a lock that another one waits for. */
+    static void work(int rounds, int objects) throws InterruptedException {
+        held = taken = waited = 0;
+        Thread allocator = start("allocator", () -> {
+            Object last = null;
+            for (int i = 0; i < objects; i++) last = new int[8];
+        });
+        allocator.join();
+        Thread holder = start("holder", () -> {
+            for (int i = 1; i <= rounds; i++) {
+                synchronized (lock) {
+                    held = i;
+                    sleep(8);
+                }
+                while (taken < i) Thread.yield();
+            }
+        });
+        Thread contender = start("contender", () -> {
+            for (int i = 1; i <= rounds; i++) {
+                while (held < i) Thread.yield();
+                long begin = System.nanoTime();
+                synchronized (lock) {
+                    if (System.nanoTime() - begin > 3000000) waited++;
+                    taken = i;
+                }
+            }
+        });
+        holder.join();
+        contender.join();
+    }
+
+    /** The same, and says how often the lock was waited for. */
+    static void workAndSay(int rounds, int objects) throws InterruptedException {
+        work(rounds, objects);
+        say("waited " + waited);
+    }
+
+    static void records(String folder, int rounds) throws InterruptedException {
+        say("trace " + Native.start(folder, false));
+        Native.event(1, "work", 0);
+        workAndSay(rounds, 100000);
+        Native.event(2, null, 0);
+        Native.event(10, "rounds", rounds);
+        say("stopped " + Native.stop());
+    }
+
+    /** Its main thread waits for a lock until it is killed. */
+    static void dies(String folder) throws InterruptedException {
+        say("trace " + Native.start(folder, false));
+        // So that hooks know where ART keeps owners.
+        work(5, 1000);
+        Thread holder = start("keeper", () -> {
+            synchronized (lock) {
+                held = -1;
+                LockSupport.park();
+            }
+        });
+        while (held != -1) Thread.yield();
+        say("blocked " + System.currentTimeMillis());
+        synchronized (lock) {
+            say("never");
+        }
+    }
+
+    public static void main(String[] arguments) throws InterruptedException {
+        String folder = arguments[2];
+        System.load(arguments[1]);
+        switch (arguments[0]) {
+            case "records":
+                records(folder, 20);
+                break;
+            case "again":
+                for (int i = 0; i < 3; i++) {
+                    records(folder, 10);
+                    // Nothing is hooked now.
+                    work(3, 1000);
+                }
+                break;
+            case "dumps":
+                say("trace " + Native.start(folder, false));
+                workAndSay(10, 1000);
+                Native.dump(folder + "/dump", 0);
+                say("dumped");
+                say("stopped " + Native.stop());
+                break;
+            case "refuses":
+                say("asked " + Native.start(folder, true));
+                say("stopped " + Native.stop());
+                try {
+                    Native.dump(folder + "/dump", 0);
+                } catch (IllegalStateException e) {
+                    say("dump " + e.getMessage());
+                }
+                try {
+                    Native.start("/dev/null/nowhere", false);
+                } catch (IllegalStateException e) {
+                    say("start " + e.getMessage());
+                }
+                break;
+            case "dies":
+                dies(folder);
+                break;
+            case "next":
+                say(Native.save(folder));
+                break;
+            case "beside":
+                // Another agent records it.
+                workAndSay(20, 1000);
+                break;
+        }
+    }
+}
