@@ -97,6 +97,7 @@ prepare() {
   [[ $mode == unit ]] && return $failed
   scripts/install-pythons.sh target/pythons || failed=1
   scripts/install-art.sh target/art || failed=1
+  scripts/install-kotlin.sh target/kotlin || failed=1
   scripts/install-apple-tools.sh target/apple-tools || failed=1
   return $failed
 }

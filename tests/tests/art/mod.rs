@@ -3,6 +3,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod app;
+mod kotlin;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

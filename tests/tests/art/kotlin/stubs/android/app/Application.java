@@ -1,0 +1,5 @@
+package android.app;
+
+public class Application extends android.content.Context {
+    public void onCreate() {}
+}
