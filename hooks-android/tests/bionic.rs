@@ -21,6 +21,7 @@ use crate::library::{self, Library};
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -43,6 +44,17 @@ long work(int turns) {
   close(ends[0]);
   close(ends[1]);
   return read(-1, bytes, 1) == -1 ? moved * 1000 + errno : -2;
+}
+static void *thread(void *unused) {
+  poll(0, 0, 1);
+  return unused;
+}
+/* Begins threads, one after the other. */
+int threads(int count) {
+  pthread_t id;
+  for (int i = 0; i < count; i++)
+    if (pthread_create(&id, 0, thread, 0) || pthread_join(id, 0)) return -1;
+  return count;
 }
 void *volatile slots[2];
 void read_slots(void) { slots[0] = (void *)write; slots[1] = (void *)malloc; }
@@ -140,7 +152,15 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
     // SAFETY: the agent is part of a session, and this process has one thread that works.
     let placed = unsafe { bionic::place(&backend) };
     let names: Vec<&str> = placed.report.placed.iter().map(|p| p.name).collect();
-    for name in ["malloc", "pthread_mutex_lock", "write", "read", "close"] {
+    for name in [
+        "malloc",
+        "pthread_mutex_lock",
+        "write",
+        "read",
+        "close",
+        "poll",
+        "pthread_create",
+    ] {
         assert!(names.contains(&name), "{name} is not among {names:?}");
     }
     // The rest is called by nobody here, or has its code in common with a function that is hooked.
@@ -165,6 +185,20 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
         .map(|(now, then)| now - then)
         .collect();
     assert_eq!(new, [7000, 700, 70]);
+
+    // Threads take part from their begin to their end.
+    let ended = || {
+        let all = registry::threads(mapping).map(|(_, entry)| entry);
+        all.filter(|e| e.end_cycles.load(Ordering::Relaxed) != 0)
+            .count()
+    };
+    let before = ended();
+    // SAFETY: the library's function.
+    let threads: unsafe extern "C" fn(c_int) -> c_int =
+        unsafe { std::mem::transmute(first.address("threads")) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { threads(3) }, 3);
+    assert_eq!(ended() - before, 3);
 
     // A library that comes later has its calls seen after a look.
     let later = library::build(folder.path(), "later", SOURCE, &now);

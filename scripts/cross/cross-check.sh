@@ -5,7 +5,8 @@
 #   scripts/cross/cross-check.sh [check|link|run|all]     default: all
 #
 # check   cargo check of the portable packages for each target
-# link    links core and api for Android and Apple, with Android's hooks, and compares what they ask of the platform with imports/
+# link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
+#         ask of the platform, and what that library offers, with the lists in imports/
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 #
 # The toolchain is Debian's, because its std comes as source that can be built for any target. Whoever has
@@ -24,8 +25,9 @@ ARM64_LINUX=aarch64-unknown-linux-gnu
 PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector -p stackbeat-api
   -p stackbeat-embedded"
 
-# Android's hooks.
+# Android's hooks, and the library that an app loads.
 ANDROID_HOOKS="-p stackbeat-hooks-android -p shadowhook-sys"
+ANDROID_APP="-p stackbeat-android-app"
 ANDROID="aarch64-linux-android x86_64-linux-android"
 
 # What of that runs on the program's own threads: what it may ask the platform for is on a list.
@@ -103,6 +105,7 @@ if [[ $MODE = check || $MODE = all ]]; then
   step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
   step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
   step cargo check -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
+  step cargo check -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
   step cargo check -q --locked $ON_APPLE
 fi
 if [[ $MODE = link || $MODE = all ]]; then
@@ -111,9 +114,8 @@ if [[ $MODE = link || $MODE = all ]]; then
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
-  # As a library of Rust: `imports.sh` links it.
-  step cargo rustc -q --locked -p stackbeat-hooks-android --lib --crate-type lib --target aarch64-linux-android
-  step cargo rustc -q --locked -p stackbeat-hooks-android --lib --crate-type lib --target x86_64-linux-android
+  step cargo build -q --locked -p stackbeat-hooks-android $(printf -- '--target %s ' $ANDROID)
+  LINK_ROOTS=/dev/null step cargo build -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
   for target in $CROSS; do
     step scripts/cross/imports.sh "$target" "$CARGO_TARGET_DIR/$target/debug" "$SYSROOT"
   done

@@ -80,3 +80,13 @@ fi
 # A session inside an app is a library of its own, with std's files, threads and sockets.
 session=$FOLDER/libstackbeat_session.so
 if [[ $TARGET = *-android && -e $session ]]; then compare "$session" "$list" "${list%.txt}-session.txt"; fi
+# The library that an app loads: all of that, and what Java and native code find in it by name.
+app=$FOLDER/libstackbeat_app.so
+if [[ $TARGET = *-android && -e $app ]]; then
+  compare "$app" "$list" "${list%.txt}-session.txt" "${list%.txt}-hooks.txt"
+  llvm-nm --defined-only --dynamic --format=posix "$app" | awk '$2 == "T" { print $1 }' | sort >"$work/exports"
+  diff <(grep -v '^#' "$HERE/imports/android-app-exports.txt" | sort) "$work/exports" || {
+    echo "$TARGET: ${app##*/} does not offer what imports/android-app-exports.txt names" >&2
+    exit 1
+  }
+fi

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGURG, siginfo_t};
 use stackbeat_core::agent;
 use stackbeat_core::crash_signals::CRASH_SIGNALS;
+use stackbeat_core::platform;
 
 type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
@@ -35,7 +36,7 @@ pub(crate) fn start() {
     if !agent::allows_handlers() {
         return;
     }
-    // SAFETY: zeros are a valid structure; both live during the calls.
+    // SAFETY: zeros are a valid structure; both live during the calls, and the mask has room for the word.
     unsafe {
         let mut found = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         if libc::sigaction(SIGURG, null(), &raw mut found) != 0 {
@@ -47,10 +48,10 @@ pub(crate) fn start() {
             ours.sa_sigaction = on_signal as *const () as usize;
             ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
             // A handler of the app's on top of ours would run on a stack that is too small for it.
-            libc::sigfillset(&raw mut ours.sa_mask);
-            for (fault, _) in &CRASH_SIGNALS {
-                libc::sigdelset(&raw mut ours.sa_mask, *fault);
-            }
+            let faults = CRASH_SIGNALS.iter().map(|(fault, _)| *fault as u32);
+            let blocked = faults.fold(u64::MAX, |set, fault| set & !platform::signal_bit(fault));
+            // A set of signals begins with the word of signals 1 to 64 (glibc's bits/types/__sigset_t.h; bionic's has no other).
+            *(&raw mut ours.sa_mask).cast::<u64>() = blocked;
             if libc::sigaction(SIGURG, &raw const ours, null_mut()) != 0 {
                 return;
             }

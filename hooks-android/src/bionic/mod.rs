@@ -1,15 +1,17 @@
 //! Hooks of bionic, Android's C library: the calls of `stackbeat_core::posix`, placed in the slots of loaded libraries.
 //!
 //! - [`table`]: the functions, each with its hook
+//! - `threads`: threads that begin and end
 //! - [`since`]: which Android has which
 //!
 //! glibc has the same functions, so all of it runs in tests on Linux.
 //!
-//! Not in the table, because what they do depends on their arguments: `free` and `realloc`, `poll` and its relatives, `connect`
-//! and `accept`, threads that begin, `fork` and `exec`, signals, `futex`.
+//! Not in the table, because what they do depends on their arguments: `free` and `realloc`, `connect` and `accept`, `fork` and
+//! `exec`, signals, `futex`.
 
 pub mod since;
 pub mod table;
+mod threads;
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -34,6 +36,7 @@ pub struct Bionic {
 ///
 /// The agent is part of a session, or never will be. Nobody else changes slots meanwhile.
 pub unsafe fn place(backend: &Slots) -> Bionic {
+    threads::watch_ends();
     let (mut requests, mut absent) = (Vec::<Request>::new(), Vec::new());
     for function in table::functions() {
         let mut first: *mut c_void = core::ptr::null_mut();

@@ -10,6 +10,8 @@ pub const LATER: &[(u32, &[&str])] = &[
     (
         23,
         &[
+            "__poll_chk",
+            "__ppoll_chk",
             "__pread64_chk",
             "__pread_chk",
             "gethostbyaddr_r",

@@ -38,9 +38,25 @@ macro_rules! lists {
 
         /// All functions.
         pub fn functions() -> impl Iterator<Item = &'static Function> {
-            [$($list::FUNCTIONS),*].into_iter().flatten()
+            [$($list::FUNCTIONS),*, polls::FUNCTIONS, super::threads::FUNCTIONS].into_iter().flatten()
         }
     };
+}
+
+/// Waits for events. The kernel never restarts these after a signal, so none of ours may come meanwhile.
+mod polls {
+    use super::*;
+
+    function_table! {
+        wait fn poll(files: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int = Poll(count) [];
+        wait fn __poll_chk(files: *mut pollfd, count: nfds_t, timeout_ms: c_int, room: size_t) -> c_int = Poll(count) [];
+        wait fn ppoll(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int = Poll(count) [];
+        wait fn __ppoll_chk(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int = Poll(count) [];
+        wait fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int = Select(count) [];
+        wait fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = Select(count) [];
+        wait fn epoll_wait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int) -> c_int = EpollWait(poll) [];
+        wait fn epoll_pwait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int = EpollWait(poll) [];
+    }
 }
 
 lists! {

@@ -2,8 +2,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 
-// What the tests of Android's hooks record. Each mode says what it did: `WHAT THREAD NANOSECONDS`, a line for
-// each wait, or a stack.
+// What the tests of Android's hooks record. Each mode says what it did: `WHAT THREAD BEGIN NANOSECONDS`, a line
+// for each wait, or a stack.
 public class Program {
     static final Object lock = new Object();
     static volatile int held, taken;
@@ -11,7 +11,7 @@ public class Program {
 
     static synchronized void say(String what, long from) {
         said.append(what).append(' ').append(Thread.currentThread().getName()).append(' ');
-        said.append(System.nanoTime() - from).append('\n');
+        said.append(from).append(' ').append(System.nanoTime() - from).append('\n');
     }
 
     static void sleep(long ms) {
@@ -290,6 +290,8 @@ public class Program {
 
     public static void main(String[] args) throws Exception {
         int count = Integer.parseInt(args[1]);
+        // A lock word with a hash has no room for an owner: the lock is a monitor from the start, and nobody spins for it.
+        System.identityHashCode(lock);
         switch (args[0]) {
             case "locks": locks(count); break;
             case "waits": waits(count); break;
