@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use stackbeat_android::art;
 use stackbeat_core::agent;
 
-use crate::{last_run, session, switch};
+use crate::{last_run, log, session, switch};
 
 type Pointer = *mut c_void;
 
@@ -126,10 +126,8 @@ extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i3
     // SAFETY: JNI's table, whose function at this place is of this type. The thread runs native code.
     unsafe {
         let get_env = transmute::<Pointer, GetEnv>((**vm)[place::GET_ENV]);
-        if get_env(vm.cast(), &raw mut env, VERSION) == 0
-            && let Err(why) = art::begin(other, env)
-        {
-            eprintln!("stackbeat: Java stays unrecorded: {why}");
+        if get_env(vm.cast(), &raw mut env, VERSION) == 0 {
+            session::begin_java(other, env);
         }
     }
     VERSION
@@ -154,7 +152,7 @@ extern "C" fn Java_dev_stackbeat_Native_start(
             },
         };
         for complaint in &wanted.complaints {
-            eprintln!("stackbeat: {complaint}");
+            log::say(complaint);
         }
         // SAFETY: the calling thread's own, which runs native code.
         let trace = unsafe { session::begin(&wanted, &folder, env.0.cast_mut().cast())? };

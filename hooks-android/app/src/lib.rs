@@ -5,6 +5,7 @@
 //! - `exports`: what native code of the app finds: the functions of `stackbeat.h` and `stackbeat_runtime.h`
 //! - `session`: from begin to end: the session's threads, the agent, the hooks
 //! - `last_run`: what a killed run has left, and how it ended
+//! - `log`: where it says what goes wrong
 //! - `signal`: the handler of the signal that interrupts threads
 //! - `switch`: whether the device's properties want this app recorded
 //!
@@ -13,6 +14,7 @@
 mod exports;
 mod jni;
 mod last_run;
+mod log;
 mod session;
 mod signal;
 mod switch;

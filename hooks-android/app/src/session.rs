@@ -15,7 +15,7 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{DumpRequest, Request};
 use stackbeat_core::agent;
 
-use crate::{signal, switch};
+use crate::{log, signal, switch};
 
 /// The version of the agent's table that ART's adapter speaks.
 pub(crate) const RUNTIME_VERSION: u32 = 1;
@@ -87,16 +87,25 @@ pub(crate) unsafe fn begin(
     // SAFETY: the agent takes part in the session; slots are changed by this library alone.
     let placed = unsafe { bionic::place(&SLOTS) };
     // SAFETY: by contract; the table is this library's own.
-    let java = unsafe { art::begin(agent::runtime_table(RUNTIME_VERSION), env) };
-    if let Err(why) = java {
-        eprintln!("stackbeat: Java stays unrecorded: {why}");
-    }
+    unsafe { begin_java(agent::runtime_table(RUNTIME_VERSION), env) };
     *running = Some(Running {
         name,
         trace: trace.clone(),
         hooks: placed.report.placed,
     });
     Ok(trace)
+}
+
+/// Adds Java to what the agent with this table records. What cannot be is said in the log.
+///
+/// # Safety
+/// As [`art::begin`].
+pub(crate) unsafe fn begin_java(agent: *const c_void, env: *mut c_void) {
+    // SAFETY: by contract.
+    match unsafe { art::begin(agent, env) } {
+        Ok(missing) => missing.iter().for_each(|line| log::say(line)),
+        Err(why) => log::say(&format!("Java stays unrecorded: {why}")),
+    }
 }
 
 /// Ends it. Gives the trace, which is complete; `None`: there was none. The app runs on without hooks.
@@ -111,9 +120,7 @@ pub(crate) unsafe fn end() -> Option<PathBuf> {
         art::end();
         backend::remove_all(&backends, hooks)
     };
-    errors
-        .iter()
-        .for_each(|error| eprintln!("stackbeat: {error}"));
+    errors.iter().for_each(|error| log::say(&error.to_string()));
     agent::detach();
     embedded::end();
     Some(trace)

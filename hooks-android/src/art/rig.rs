@@ -51,7 +51,10 @@ pub unsafe fn begin(
         always: has(ALWAYS),
     };
     // SAFETY: by contract.
-    unsafe { start::begin_with(agent, env, checks)? };
+    let missing = unsafe { start::begin_with(agent, env, checks)? };
+    missing
+        .iter()
+        .for_each(|line| eprintln!("stackbeat: {line}"));
     if let Some(art) = art().filter(|_| has(SUSPEND)) {
         // SAFETY: by contract.
         let is_begun = unsafe { suspend::begin(art, vm, || while_suspended(art, || {})) };

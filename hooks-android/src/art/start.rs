@@ -88,15 +88,15 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, String
     Ok(art)
 }
 
-/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. Hooks that cannot be placed are left out, and named
-/// on standard error.
+/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. Hooks that cannot be placed are left out; gives a line
+/// for each, with the reason.
 ///
 /// # Errors
 /// Why nothing is hooked.
 ///
 /// # Safety
 /// `env` is the calling thread's, which runs native code. The table is the agent's, for good.
-pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<(), String> {
+pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Vec<String>, String> {
     // SAFETY: by contract.
     unsafe { begin_with(agent, env, Checks::default()) }
 }
@@ -107,34 +107,36 @@ pub(crate) unsafe fn begin_with(
     agent: *const c_void,
     env: *mut c_void,
     checks: Checks,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_begun {
-        return Ok(());
+        return Ok(Vec::new());
     }
     // SAFETY: by contract.
     let agent = unsafe { Agent::of_table(agent) }.ok_or("the agent is of another version")?;
     let art = prepare(agent, checks)?;
-    let mut refused = Vec::new();
+    let mut missing = Vec::new();
+    let mut miss = |what: &dyn core::fmt::Debug, why: &str| {
+        let version = art.version;
+        missing.push(format!("ART {version}: {what:?} is not available: {why}"));
+    };
     while_suspended(art, || {
         for hook in hooks::ALL {
             // SAFETY: whoever runs these functions is suspended.
             if let Err(why) = unsafe { hook.place(art) } {
-                refused.push(format!("{:?}: {why}", hook.function));
+                miss(&hook.function, &why);
             }
         }
     });
-    if !refused.is_empty() {
-        let (version, refused) = (art.version, refused.join(", "));
-        eprintln!("stackbeat: ART {version} stays without these hooks: {refused}");
-    }
     // SAFETY: by contract.
     unsafe {
         heap::find(art, env, |f| while_suspended(art, f));
-        heap::listen(art);
+        if !heap::listen(art) {
+            miss(&Function::SetAllocationListener, "the heap was not found");
+        }
     }
     *is_begun = true;
-    Ok(())
+    Ok(missing)
 }
 
 /// Takes the hooks away.

@@ -12,7 +12,7 @@ use stackbeat_proto::columns::SampleRow;
 use stackbeat_tests::plain_reader::Trace;
 use stackbeat_tests::tool::{command_in, text};
 use stackbeat_tests::tool_json::array;
-use stackbeat_tests::{built, json_of, scratch, target_folder, workspace};
+use stackbeat_tests::{built, json_of, scratch, target_folder};
 
 use super::{dex, folder, is_java, versions};
 
