@@ -57,6 +57,10 @@ pub(crate) unsafe fn begin(
     if running.is_some() {
         return Err("this process is recorded already".into());
     }
+    let table = agent::runtime_table(RUNTIME_VERSION);
+    if art::agent_of_process().is_some_and(|other| other != table) {
+        return Err("another recorder's agent is in this process: end that recording first".into());
+    }
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     remove_oldest(folder);
     let trace = new_path(folder);
@@ -87,7 +91,7 @@ pub(crate) unsafe fn begin(
     // SAFETY: the agent takes part in the session; slots are changed by this library alone.
     let placed = unsafe { bionic::place(&SLOTS) };
     // SAFETY: by contract; the table is this library's own.
-    unsafe { begin_java(agent::runtime_table(RUNTIME_VERSION), env) };
+    unsafe { begin_java(table, env) };
     *running = Some(Running {
         name,
         trace: trace.clone(),

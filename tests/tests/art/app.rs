@@ -253,6 +253,9 @@ fn beside_another_agent_the_library_only_adds_java() {
             .output()
             .expect("stackbeat runs");
         let said = said(&output);
+        let refused =
+            "stackbeat: another recorder's agent is in this process: end that recording first";
+        assert_eq!(after(&said, "refused "), [refused]);
         check(&scratch.path().join("t.beat"), waited(&said)[0]);
     }
 }

@@ -137,6 +137,11 @@ public class App {
                 break;
             case "beside":
                 // Another agent records it.
+                try {
+                    Native.start(folder, false);
+                } catch (IllegalStateException e) {
+                    say("refused " + e.getMessage());
+                }
                 workAndSay(20, 1000);
                 break;
         }
