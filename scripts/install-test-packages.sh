@@ -16,6 +16,8 @@ packages=(
   # exports in pprof's own reader, and Perfetto's trace processor (in a wheel)
   golang-go python3-pip
   procps unzip
+  # the live view in a terminal
+  tmux
   # ShadowHook's library for Android
   maven
   # newer versions of Python

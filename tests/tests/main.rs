@@ -20,6 +20,7 @@ mod interruptions;
 mod jit;
 mod kernel_clock;
 mod lengths;
+mod live_view;
 mod marks;
 mod papers;
 mod probes;

@@ -8,6 +8,7 @@ pub(crate) mod control;
 mod groups;
 mod machine_arguments;
 mod record;
+pub(crate) mod top;
 mod verdict;
 mod view_arguments;
 
@@ -17,6 +18,7 @@ pub(crate) use common_arguments::{ClockArg, DumpArgs, DumpSignal, LogArgs, ModeA
 pub(crate) use groups::grouped;
 pub(crate) use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
 pub(crate) use record::{AttachArgs, ProcessArg, RecordArgs, RecoverArgs};
+pub(crate) use top::TopArgs;
 pub(crate) use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs};
 pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, OpenArgs, ReportArgs};
 
@@ -50,6 +52,7 @@ pub(crate) enum Command {
     Attach(AttachArgs),
     Android(android::AndroidArgs),
     Apple(apple::AppleArgs),
+    Top(TopArgs),
     Status(control::StatusArgs),
     Start(control::StartArgs),
     Stop(control::StopArgs),

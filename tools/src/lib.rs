@@ -90,10 +90,11 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     use cli::Command;
     use commands::{
         android, apple, attach, control, convert, demo, doctor, documents, gate, info, open,
-        probes, record, recover, report,
+        probes, record, recover, report, top,
     };
     match command {
         Command::Record(args) => record::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Status(args) => control::status(&args),
         Command::Start(args) => control::start(&args),
         Command::Stop(args) => control::stop(&args),

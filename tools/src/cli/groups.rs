@@ -11,8 +11,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &["record", "attach", "android", "apple", "recover"],
     ),
     (
-        "Steer a recording while it runs",
-        &["status", "start", "stop", "set", "mark", "dump"],
+        "Watch and steer what runs",
+        &["top", "status", "start", "stop", "set", "mark", "dump"],
     ),
     (
         "See what a trace says",

@@ -137,6 +137,9 @@ pub(crate) struct AttachArgs {
     /// The process: its number, or the name of its program where only one process has it.
     #[arg(value_name = "PID|NAME", value_parser = parse_process)]
     pub process: ProcessArg,
+    /// Ends with this process, which started it, and looks up no names: `stackbeat top` reads the session meanwhile.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub live: Option<u32>,
     /// More than one is refused, with what to do instead.
     #[arg(hide = true, value_name = "PID")]
     pub others: Vec<String>,
@@ -165,7 +168,7 @@ pub(crate) enum ProcessArg {
     Name(String),
 }
 
-fn parse_process(text: &str) -> Result<ProcessArg, String> {
+pub(super) fn parse_process(text: &str) -> Result<ProcessArg, String> {
     // Larger ones than the kernel gives are of no process (`PID_MAX_LIMIT`, include/linux/threads.h).
     const MOST: u32 = 1 << 22;
     match text.parse() {

@@ -1,11 +1,12 @@
 //! `stackbeat attach`: records a program that is running already. What can be asked for is what `record`
 //! takes, so the arguments become those of `record` with the process' own command line.
 
-mod named_process;
+pub(crate) mod named_process;
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use stackbeat_collector::Target;
 use stackbeat_collector::session::Attachment;
 use stackbeat_core::ids::Pid;
@@ -28,14 +29,18 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
     }
     let pid = match &args.process {
         ProcessArg::Pid(pid) => *pid,
-        ProcessArg::Name(name) => named_process::find(name)?,
+        ProcessArg::Name(name) => named_process::find("attach", name)?,
     };
+    if let Some(parent) = args.live {
+        end_with(parent)?;
+    }
     let target = Target::examine(Pid(pid), args.allow_seccomp)?;
     let attachment = Attachment {
         duration: args.duration.map(Duration::from_nanos),
         descendants: args.children,
         allow_seccomp: args.allow_seccomp,
     };
+    let is_live = args.live.is_some();
     let args = RecordArgs {
         destination: args.destination,
         capture: args.capture,
@@ -53,7 +58,8 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
         log: args.log,
         command: target.command.iter().map(Into::into).collect(),
     };
-    let options = record::resolve(&args)?;
+    let mut options = record::resolve(&args)?;
+    options.symbolize = !is_live;
     let mut display = progress::Display::new(args.log.quiet);
     let outcome =
         stackbeat_collector::attach(&options, &target, &attachment, &mut |p| display.show(p));
@@ -62,4 +68,15 @@ pub(crate) fn run(args: AttachArgs) -> Result<u8> {
     outcome::print(&options, &outcome, &args.log);
     record::show(&options, &args.log);
     Ok(0)
+}
+
+/// Detaches when the process ends that started this one, however it ends.
+fn end_with(parent: u32) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before.
+    let is_there = getppid().is_some_and(|pid| u32::try_from(pid.as_raw_pid()) == Ok(parent));
+    if !is_there {
+        bail!("attach --live {parent}: that process has not started this one, or has ended");
+    }
+    Ok(())
 }

@@ -16,3 +16,4 @@ pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod report;
 pub(crate) mod self_test;
+pub(crate) mod top;

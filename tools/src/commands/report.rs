@@ -110,11 +110,8 @@ pub(crate) fn write_page(report: &Report, output: &Path) -> Result<()> {
 }
 
 fn layout(top: usize) -> table_layout::Layout {
-    table_layout::Layout {
-        width: Some(terminal::width().unwrap_or(COLUMNS)),
-        style: terminal::Style::stdout(),
-        top,
-    }
+    let width = terminal::width().unwrap_or(COLUMNS);
+    table_layout::Layout::new(Some(width), terminal::Style::stdout(), top)
 }
 
 /// The first screen of the report of a whole trace, for the demo.

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 /// The only process whose program has this name.
-pub(super) fn find(name: &str) -> Result<u32> {
+pub(crate) fn find(command: &str, name: &str) -> Result<u32> {
     let own = std::process::id();
     let mut found: Vec<Named> = (processes().filter(|pid| *pid != own))
         .filter_map(|pid| named(pid, name))
@@ -16,13 +16,15 @@ pub(super) fn find(name: &str) -> Result<u32> {
     found.sort_by_key(|process| process.pid);
     match found.as_slice() {
         [] => {
-            bail!("attach {name}: no process runs a program of this name; `pgrep -a .` lists all")
+            bail!(
+                "{command} {name}: no process runs a program of this name; `pgrep -a .` lists all"
+            )
         }
         [one] => Ok(one.pid),
         many => {
             const SHOWN: usize = 12;
             let mut text = format!(
-                "attach {name}: {} processes have this name; name one by its number (or a parent, with --children):",
+                "{command} {name}: {} processes have this name; name one by its number (or a parent, with --children):",
                 many.len()
             );
             for process in many.iter().take(SHOWN) {

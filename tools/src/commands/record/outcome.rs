@@ -52,11 +52,11 @@ const REFUSED_CALL: &str = "a seccomp filter refused a system call (SIGSYS). If 
 
 /// The summary for people: what was found, what it cost, and what to type next. Between these, what went wrong.
 fn text(options: &Options, outcome: &Outcome) -> String {
-    let layout = Layout {
-        width: terminal::stderr_width(),
-        style: terminal::Style::stderr(),
-        top: usize::MAX,
-    };
+    let layout = Layout::new(
+        terminal::stderr_width(),
+        terminal::Style::stderr(),
+        usize::MAX,
+    );
     let style = layout.style;
     let status = &outcome.status;
     let mut out = String::new();

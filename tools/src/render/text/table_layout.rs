@@ -11,6 +11,28 @@ pub(crate) struct Layout {
     pub style: Style,
     /// Lines per table.
     pub top: usize,
+    /// Lines of a table that are scrolled past.
+    pub skipped: usize,
+    /// What shows the lines that there is no room for; `None`: nothing is said of them.
+    pub all_by: Option<&'static str>,
+}
+
+impl Layout {
+    /// For a text that is not scrolled, where `--top` says how long a table is.
+    pub(crate) fn new(width: Option<usize>, style: Style, top: usize) -> Layout {
+        Layout {
+            width,
+            style,
+            top,
+            skipped: 0,
+            all_by: Some("--top 0 shows all"),
+        }
+    }
+
+    /// The lines of a table that are shown.
+    pub(crate) fn part<T>(&self, rows: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        rows.into_iter().skip(self.skipped).take(self.top)
+    }
 }
 
 pub(crate) fn title(out: &mut String, layout: &Layout, text: &str) {
@@ -18,8 +40,11 @@ pub(crate) fn title(out: &mut String, layout: &Layout, text: &str) {
 }
 
 pub(crate) fn more(out: &mut String, layout: &Layout, total: usize) {
-    if total > layout.top {
-        let text = format!("  … and {} more (--top 0 shows all)", total - layout.top);
+    let shown = layout.top.saturating_add(layout.skipped);
+    if let Some(all_by) = layout.all_by
+        && total > shown
+    {
+        let text = format!("  … and {} more ({all_by})", total - shown);
         let _ = writeln!(out, "{}", layout.style.dim(&text));
     }
 }
@@ -73,11 +98,7 @@ mod tests {
 
     #[test]
     fn sentences_are_broken_between_words() {
-        let layout = Layout {
-            width: Some(15),
-            style: Style::default(),
-            top: 1,
-        };
+        let layout = Layout::new(Some(15), Style::default(), 1);
         let mut out = String::new();
         sentences(
             &mut out,

@@ -69,7 +69,7 @@ pub(crate) fn report(
 }
 
 /// A section; empty where there is nothing to say.
-fn section_text(
+pub(crate) fn section_text(
     section: Section,
     report: &Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
@@ -242,7 +242,7 @@ fn threads(
         Column::list("BLOCKED ON", 2),
     ]);
     let many = metadata.processes.len() > 1;
-    for (index, time) in rows.iter().take(layout.top) {
+    for (index, time) in layout.part(&rows) {
         let thread = &metadata.threads[*index];
         let process = &metadata.processes[thread.process];
         table.row(vec![
@@ -347,7 +347,7 @@ fn function_table(
         line[8] = label_text(metadata, Label::Leaf(Leaf::Gap));
         table.row(line);
     };
-    for row in rows.iter().take(layout.top) {
+    for row in layout.part(&rows) {
         if !is_said && share_of(row, sort) < without_evidence_ns {
             say_gap(&mut table);
             is_said = true;
@@ -420,7 +420,7 @@ fn site_table(
         Column::text("CALL", 1),
         Column::list("CALLED FROM", 0),
     ]);
-    for (site, callers) in sites.iter().take(layout.top) {
+    for (site, callers) in layout.part(&sites) {
         table.row(vec![
             duration(site.total_ns),
             match site.count {
@@ -469,7 +469,7 @@ pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
         sentences(&mut out, layout, &text, Style::warning);
     }
     let causes = metadata.drops_by_cause();
-    for dropped in causes.iter().take(layout.top) {
+    for dropped in layout.part(&causes) {
         let text = format!("  {:>8}  {}", count(dropped.count), dropped.description);
         indented(&mut out, layout, 12, &text, |_, line| line.to_owned());
     }
@@ -485,11 +485,7 @@ mod tests {
     use crate::testing::{self, golden};
 
     fn layout(width: Option<usize>) -> Layout {
-        Layout {
-            width,
-            style: Style::default(),
-            top: 6,
-        }
+        Layout::new(width, Style::default(), 6)
     }
 
     /// The report as one that reads it gets it.
