@@ -100,24 +100,23 @@ def chrome(path, argument=None):
     document = json.load(open(path, encoding="utf-8"), parse_float=Fraction, parse_int=Fraction)
     totals = collections.Counter()
     threads = collections.defaultdict(list)
-    last = {}
-    events = [event for event in document["traceEvents"] if event["ph"] in "BE"]
-    # The images of a process that follow each other by exec need not do so in the file.
-    for event in sorted(events, key=lambda event: event["ts"]):
-        thread = event["pid"], event["tid"]
-        stack, at = threads[thread], event["ts"]
-        assert at >= last.get(thread, 0), f"time goes back at {event}"
-        if stack and not argument:
-            totals[stack[-1]] += (at - last[thread]) * 1000
-        last[thread] = at
-        if event["ph"] == "B":
-            stack.append(event["name"])
+    slices = [event for event in document["traceEvents"] if event["ph"] == "X" and "args" in event]
+    # As readers do: by begin, and those that begin together in the order of the file.
+    for event in sorted(slices, key=lambda event: event["ts"]):
+        open_slices = threads[event["pid"], event["tid"]]
+        begin, end = event["ts"], event["ts"] + event["dur"]
+        while open_slices and open_slices[-1][1] <= begin:
+            open_slices.pop()
+        name = event["name"]
+        if argument:
+            totals[name] += event["args"].get(argument, 0)
         else:
-            name = stack.pop()
-            if argument:
-                totals[name] += event["args"].get(argument, 0)
-    assert not any(threads.values()), "something was not ended"
-    return {name: int(total) for name, total in totals.items()}
+            totals[name] += event["dur"] * 1000
+            if open_slices:
+                totals[open_slices[-1][0]] -= event["dur"] * 1000
+        assert not open_slices or end <= open_slices[-1][1], f"reaches out of its caller: {event}"
+        open_slices.append((name, end))
+    return {name: int(total) for name, total in totals.items() if total}
 
 
 def fields(data):

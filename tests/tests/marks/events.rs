@@ -165,21 +165,28 @@ fn marks_scopes_counters_and_flows_of_a_c_program_reach_every_view() {
     assert_eq!(phases("i", "answer"), 1);
     // One thread started, one end of a thread waited for.
     for arrow in ["thread start", "wakeup"] {
-        let ids = |direction: &str| -> Vec<&Value> {
+        let ids = |phase: &str| -> Vec<&Value> {
             let ends = events
                 .iter()
-                .filter(|e| e["cat"] == arrow && e[direction] == true);
-            ends.map(|e| &e["bind_id"]).collect()
+                .filter(|e| e["cat"] == arrow && e["ph"] == phase);
+            ends.map(|e| &e["id"]).collect()
         };
-        let ids = (ids("flow_out"), ids("flow_in"));
+        let ids = (ids("s"), ids("f"));
         assert_eq!((ids.0.len(), &ids.0), (1, &ids.1), "{arrow}");
     }
     fs::write(at.join("t.json"), chrome.to_string()).expect("writes");
-    let flows = "select count(*) as flows from flow f join slice s on f.slice_out = s.id \
-                 join slice t on f.slice_in = t.id where s.category in ('thread start', 'wakeup') \
-                 and s.category = t.category";
+    // Each leads from a call of the one thread to a slice of the other, in the direction of what happened.
+    let flows = "select count(*) as flows from flow f \
+                 join slice s on f.slice_out = s.id join slice t on f.slice_in = t.id \
+                 join thread_track sr on s.track_id = sr.id join thread st on sr.utid = st.utid \
+                 join thread_track tr on t.track_id = tr.id join thread tt on tr.utid = tt.utid \
+                 where s.category not in ('flow', 'wakeup') and s.ts <= t.ts and \
+                 ((t.category = 'wakeup' and t.name like 'woken by %' and tt.is_main_thread) \
+                  or (st.is_main_thread and not tt.is_main_thread and t.ts = \
+                   (select min(ts) from slice first where first.track_id = t.track_id)) \
+                  or (t.category = 'flow' and t.name = 'job' and not tt.is_main_thread))";
     let flows = viewers::trace_processor(&at.join("t.json"), &[flows]);
-    assert_eq!(flows[0]["flows"], 2, "{flows:?}");
+    assert_eq!(flows[0]["flows"], 3, "{flows:?}");
     let firefox = stackbeat(at, &["export", "t.beat", "--to", "firefox", "-o", "-"]);
     let firefox: Value = serde_json::from_slice(&firefox.stdout).expect("JSON");
     let of_main = &firefox["threads"][0]["markers"];

@@ -22,12 +22,14 @@ impl Kind {
 }
 
 /// One end of an arrow.
+#[derive(Clone, Copy)]
 pub(super) struct End {
     pub thread: ThreadIndex,
     pub time_ns: u64,
 }
 
 /// From the thread that causes something to the one that it happens to.
+#[derive(Clone, Copy)]
 pub(super) struct Arrow {
     pub kind: Kind,
     pub from: End,

@@ -1,8 +1,13 @@
-//! Chrome's JSON trace events: a begin and an end (`B`, `E`) for each slice, metadata for names,
-//! counters for each process.
+//! Chrome's JSON trace events: a complete event (`X`) for each slice, metadata for names, counters for each process, and
+//! arrows between slices (`s`, `f`).
 //!
-//! Complete events (`X`) are for what has no length. A slice as one would be shorter, but is only known when it is over,
-//! and readers nest those that begin at one moment in the order of the file.
+//! A slice is written when it is over, so the file is not in the order of time; readers sort it. Those that begin at one
+//! moment they nest in the order of the file, so a slice that begins with its caller waits for it ([`OpenSlice`]).
+//!
+//! A reader ties an end of an arrow to the innermost slice around its time. So arrows are written behind all slices, when
+//! it is known where there is one ([`Arrows`]).
+
+mod arrows;
 
 use std::io::{self, Write};
 
@@ -11,6 +16,7 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
+use self::arrows::{Arrows, Flow};
 use super::arrows::Arrow;
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::feed::{self, Sink};
@@ -44,11 +50,13 @@ pub(super) fn write(
         scopes: Open::default(),
         separator: Separator::default(),
         slices: 0,
-        arrows: 0,
+        arrows: Arrows::default(),
         out,
     };
     writer.descriptors(trace, selection)?;
     let mut exported = feed::run(trace, selection, &mut writer)?;
+    let arrows = std::mem::take(&mut writer.arrows);
+    arrows.write(trace, &mut writer.separator, writer.out)?;
     writer.counters(trace)?;
     exported.slices = writer.slices;
     writer.out.write_all(b"\n]}\n")?;
@@ -58,13 +66,13 @@ pub(super) fn write(
 struct Writer<'a> {
     names: &'a Names,
     origin_ns: u64,
-    threads: Vec<Option<Nesting>>,
+    threads: Vec<Option<ThreadState>>,
     identities: Identities,
     meters: Meters,
     scopes: Open,
     separator: Separator,
     slices: u64,
-    arrows: u64,
+    arrows: Arrows,
     out: &'a mut dyn Write,
 }
 
@@ -109,6 +117,12 @@ impl Writer<'_> {
         event: &v1::Event,
     ) -> io::Result<()> {
         let kind = export_names::event_kind(event.kind());
+        if let Some(flow) = Flow::of(event.kind())
+            && let Some(thread) = thread
+        {
+            self.arrows.program(thread, flow, event);
+            return Ok(());
+        }
         // A scope's end names its begin; one without a begin is nobody's.
         let ended = match (event.kind(), thread) {
             (Kind::ScopeBegin, Some(thread)) => {
@@ -124,10 +138,6 @@ impl Writer<'_> {
         let (phase, category) = match event.kind() {
             Kind::ScopeBegin => ("b", "scope"),
             Kind::ScopeEnd => ("e", "scope"),
-            Kind::FlowBegin => ("s", "flow"),
-            Kind::FlowStep => ("t", "flow"),
-            // Ends at the slice around it, like the others.
-            Kind::FlowEnd => ("f\",\"bp\":\"e", "flow"),
             _ => ("i", kind),
         };
         self.separator.next(self.out)?;
@@ -151,9 +161,6 @@ impl Writer<'_> {
         match event.kind() {
             // Scopes of a thread are nested below one id.
             Kind::ScopeBegin | Kind::ScopeEnd => write!(self.out, ",\"id\":\"{pid}.{tid}\"")?,
-            Kind::FlowBegin | Kind::FlowStep | Kind::FlowEnd => {
-                write!(self.out, ",\"id\":\"{:#x}\"", event.value as u64)?;
-            }
             _ => write!(self.out, ",\"s\":\"{scope}\"")?,
         }
         write!(self.out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":")?;
@@ -222,12 +229,12 @@ impl Sink for Writer<'_> {
             self.threads.resize_with(index + 1, || None);
         }
         self.meters.add(trace, segment, &mut |_, _| Ok(()))?;
-        let mut nesting = self.threads[index]
+        let mut state = self.threads[index]
             .take()
-            .unwrap_or_else(|| Nesting::new(segment.thread));
-        let mut slices = ThreadSlices::new(trace, segment.thread, self);
-        let result = nesting.advance(trace, segment, &mut slices);
-        self.threads[index] = Some(nesting);
+            .unwrap_or_else(|| ThreadState::new(segment.thread));
+        let mut slices = ThreadSlices::new(trace, segment.thread, self, &mut state.open);
+        let result = state.nesting.advance(trace, segment, &mut slices);
+        self.threads[index] = Some(state);
         result
     }
 
@@ -259,89 +266,80 @@ impl Sink for Writer<'_> {
         Ok(())
     }
 
-    /// Each end is a slice without a length that carries the arrow: an arrow that was tied to the slice around it would
-    /// be lost where no slice is, as at the end of a process.
-    fn arrow(&mut self, trace: &Trace, arrow: &Arrow) -> io::Result<()> {
-        self.arrows += 1;
-        let id = self.arrows;
-        let [from, to] = arrow.texts(trace);
-        for (end, text, direction) in [(&arrow.from, from, "out"), (&arrow.to, to, "in")] {
-            let thread = trace.thread(end.thread);
-            let (pid, tid) = (trace.process(thread.process).pid, thread.tid);
-            self.separator.next(self.out)?;
-            write!(
-                self.out,
-                "\n{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":",
-                arrow.kind.category()
-            )?;
-            json_writer::string(self.out, &text)?;
-            write!(
-                self.out,
-                ",\"bind_id\":\"{id:#x}\",\"flow_{direction}\":true,\"pid\":{pid},\"tid\":{tid},\"dur\":0,\"ts\":"
-            )?;
-            json_writer::micros(self.out, end.time_ns.saturating_sub(self.origin_ns))?;
-            self.out.write_all(b"}")?;
-        }
+    fn arrow(&mut self, _: &Trace, arrow: &Arrow) -> io::Result<()> {
+        self.arrows.between_threads(*arrow);
         Ok(())
     }
 
     fn thread_end(&mut self, trace: &Trace, thread: ThreadIndex) -> io::Result<()> {
         self.meters.finish(trace, thread, &mut |_, _| Ok(()))?;
-        let nesting = self.threads.get_mut(thread.0 as usize);
-        let Some(mut nesting) = nesting.and_then(Option::take) else {
+        let state = self.threads.get_mut(thread.0 as usize);
+        let Some(ThreadState {
+            mut nesting,
+            mut open,
+        }) = state.and_then(Option::take)
+        else {
             return Ok(());
         };
-        nesting.finish(trace, &mut ThreadSlices::new(trace, thread, self))
+        nesting.finish(
+            trace,
+            &mut ThreadSlices::new(trace, thread, self, &mut open),
+        )
     }
 }
 
-struct ThreadSlices<'a, 'w> {
-    trace: &'a Trace,
-    pid: u32,
-    tid: u32,
-    writer: &'a mut Writer<'w>,
+/// A thread's slices that are not over.
+struct ThreadState {
+    nesting: Nesting,
+    open: Vec<OpenSlice>,
 }
 
-impl<'a, 'w> ThreadSlices<'a, 'w> {
-    fn new(trace: &'a Trace, thread: ThreadIndex, writer: &'a mut Writer<'w>) -> Self {
-        let thread = trace.thread(thread);
-        ThreadSlices {
-            trace,
-            pid: trace.process(thread.process).pid.0,
-            tid: thread.tid.0,
-            writer,
+impl ThreadState {
+    fn new(thread: ThreadIndex) -> ThreadState {
+        ThreadState {
+            nesting: Nesting::new(thread),
+            open: Vec::new(),
         }
     }
 }
 
-#[derive(Clone, Copy)]
-enum Phase {
-    Begin,
-    End,
+/// A slice that has begun, with the finished ones in it that began at the same moment: they stand behind it in the file.
+/// These are few: the first call in each call that is open.
+struct OpenSlice {
+    begin_ns: u64,
+    behind: Vec<u8>,
 }
 
-impl ThreadSlices<'_, '_> {
-    /// An event up to its time.
-    fn event(&mut self, phase: Phase, time_ns: u64) -> io::Result<()> {
-        let writer = &mut *self.writer;
-        writer.separator.next(writer.out)?;
-        let out = &mut *writer.out;
-        out.write_all(match phase {
-            Phase::Begin => b"\n{\"ph\":\"B\",\"pid\":",
-            Phase::End => b"\n{\"ph\":\"E\",\"pid\":",
-        })?;
-        json_writer::number(out, u64::from(self.pid))?;
-        out.write_all(b",\"tid\":")?;
-        json_writer::number(out, u64::from(self.tid))?;
-        out.write_all(b",\"ts\":")?;
-        json_writer::micros(writer.out, time_ns.saturating_sub(writer.origin_ns))
+struct ThreadSlices<'a, 'w> {
+    trace: &'a Trace,
+    thread: ThreadIndex,
+    pid: u32,
+    tid: u32,
+    writer: &'a mut Writer<'w>,
+    open: &'a mut Vec<OpenSlice>,
+}
+
+impl<'a, 'w> ThreadSlices<'a, 'w> {
+    fn new(
+        trace: &'a Trace,
+        index: ThreadIndex,
+        writer: &'a mut Writer<'w>,
+        open: &'a mut Vec<OpenSlice>,
+    ) -> Self {
+        let thread = trace.thread(index);
+        ThreadSlices {
+            trace,
+            thread: index,
+            pid: trace.process(thread.process).pid.0,
+            tid: thread.tid.0,
+            writer,
+            open,
+        }
     }
-}
 
-impl Slices for ThreadSlices<'_, '_> {
-    fn open(&mut self, level: Level, begin_ns: u64) -> io::Result<()> {
-        self.event(Phase::Begin, begin_ns)?;
-        let (name, category) = match level {
+    /// The event of a slice that is over.
+    fn event(&self, closed: &Closed<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        let (name, category) = match closed.level {
             Level::Frame(frame) => (export_names::function_name(self.trace, frame), "function"),
             Level::Leaf(Leaf::Blocking(probe)) => {
                 (self.writer.names.blocking(probe), probe.cause().name())
@@ -349,16 +347,17 @@ impl Slices for ThreadSlices<'_, '_> {
             Level::Leaf(Leaf::Gap) => (GAP_NAME, "gap"),
             Level::Leaf(Leaf::Code | Leaf::NoStack) => (UNKNOWN_NAME, "function"),
         };
-        let out = &mut *self.writer.out;
+        out.write_all(b"\n{\"ph\":\"X\",\"pid\":")?;
+        json_writer::number(out, u64::from(self.pid))?;
+        out.write_all(b",\"tid\":")?;
+        json_writer::number(out, u64::from(self.tid))?;
+        out.write_all(b",\"ts\":")?;
+        let (begin_ns, end_ns) = (closed.slice.begin_ns, closed.slice.end_ns);
+        json_writer::micros(out, begin_ns.saturating_sub(self.writer.origin_ns))?;
+        out.write_all(b",\"dur\":")?;
+        json_writer::micros(out, end_ns.saturating_sub(begin_ns))?;
         write!(out, r#","cat":"{category}","name":"#)?;
         json_writer::string(out, name)?;
-        out.write_all(b"}")
-    }
-
-    fn close(&mut self, closed: &Closed<'_>) -> io::Result<()> {
-        self.writer.slices += 1;
-        self.event(Phase::End, closed.slice.end_ns)?;
-        let out = &mut *self.writer.out;
         out.write_all(br#","args":{"#)?;
         let mut separator = Separator::default();
         closed.arguments(|name, value| {
@@ -369,5 +368,42 @@ impl Slices for ThreadSlices<'_, '_> {
             json_writer::integer(out, value)
         })?;
         out.write_all(b"}}")
+    }
+}
+
+impl Slices for ThreadSlices<'_, '_> {
+    fn open(&mut self, _: Level, begin_ns: u64) -> io::Result<()> {
+        self.open.push(OpenSlice {
+            begin_ns,
+            behind: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, closed: &Closed<'_>) -> io::Result<()> {
+        self.writer.slices += 1;
+        let slice = closed.slice;
+        (self.writer.arrows).note_slice(self.thread, slice.begin_ns, slice.end_ns);
+        let mut bytes = Vec::new();
+        self.event(closed, &mut bytes)?;
+        if let Some(open) = self.open.pop()
+            && !open.behind.is_empty()
+        {
+            bytes.push(b',');
+            bytes.extend(open.behind);
+        }
+        match self.open.last_mut() {
+            Some(caller) if caller.begin_ns == slice.begin_ns => {
+                if !caller.behind.is_empty() {
+                    caller.behind.push(b',');
+                }
+                caller.behind.extend(bytes);
+                Ok(())
+            }
+            _ => {
+                self.writer.separator.next(self.writer.out)?;
+                self.writer.out.write_all(&bytes)
+            }
+        }
     }
 }

@@ -408,7 +408,7 @@ mod perfetto {
         let (trace, folder) = (trace(), tempfile::tempdir().unwrap());
         let expected = expected(&trace);
         let query = "with calls as (select * from slice \
-                     where category not in ('session', 'loss', 'mark')) \
+                     where category not in ('session', 'loss', 'mark', 'wakeup', 'flow')) \
                      select name, ts - (select min(ts) from calls) as ts, dur, depth from calls";
         let origin = expected.slices.iter().map(|slice| slice.1).min().unwrap();
         let mut wanted: Vec<_> = expected
@@ -428,6 +428,11 @@ mod perfetto {
         for format in [Format::Perfetto, Format::Chrome] {
             let (path, exported) = write(&trace, format, &Options::default(), folder.path());
             let rows = viewers::trace_processor(&path, &[query]);
+            // Perfetto nests complete events without a length that are of one moment in each other.
+            let is_told = |dur: i64| format == Format::Perfetto || dur > 0;
+            let wanted: Vec<_> = (wanted.iter().cloned())
+                .map(|(name, ts, dur, depth)| (name, ts, dur, is_told(dur).then_some(depth)))
+                .collect();
             let mut found: Vec<_> = rows
                 .iter()
                 .filter(|row| row["name"] != UNKNOWN_NAME)
@@ -436,7 +441,7 @@ mod perfetto {
                         text(row, "name").to_owned(),
                         number(row, "ts"),
                         number(row, "dur"),
-                        number(row, "depth"),
+                        is_told(number(row, "dur")).then(|| number(row, "depth")),
                     )
                 })
                 .collect();
