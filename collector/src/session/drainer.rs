@@ -241,6 +241,11 @@ impl DrainThread {
         // What was written while this pass copied is stored as well.
         let written = written.max(self.drainer.totals.stored.saturating_add(lost));
         let lifecycle = &self.drainer.lifecycle;
+        let samples = match self.keep() {
+            Keep::Nothing => self.drainer.totals.samples,
+            // They are stored at the end. Until then the threads' own counts say how many records there are.
+            Keep::Records => written.saturating_sub(lost),
+        };
         {
             let mut state = self.shared.state();
             let status = &mut state.status;
@@ -248,7 +253,7 @@ impl DrainThread {
             status.live_threads = lifecycle.live_threads;
             status.processes = lifecycle.processes_seen;
             status.threads = lifecycle.threads_seen;
-            status.samples = self.drainer.totals.samples;
+            status.samples = samples;
             status.lost = lost;
             status.bytes = self.writer.bytes();
             status.write_failing = error.is_some();

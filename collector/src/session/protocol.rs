@@ -137,7 +137,7 @@ pub struct SessionStatus {
     pub processes: u32,
     /// Recorded threads so far.
     pub threads: u32,
-    /// Samples in the trace so far.
+    /// Samples in the trace so far; where the buffer keeps them, records in it.
     pub samples: u64,
     /// Records known to be lost so far.
     pub lost: u64,

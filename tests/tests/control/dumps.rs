@@ -23,7 +23,14 @@ fn the_ring_is_dumped_while_the_session_goes_on() {
     let again = command(&["dump", &pid, "-f", "-o", &own]).output();
     assert_eq!(again.expect("runs").status.code(), Some(2), "its own trace");
     let all = recording.path("all.beat");
-    stackbeat(&["dump", &pid, "-o", &all]);
+    let dump = json(&["dump", &pid, "-o", &all, "--json"]);
+    // What the ring holds is counted where it is.
+    let held = dump["samples"].as_u64().expect("a number");
+    let counted = recording.status().samples;
+    assert!(
+        (held / 2..=held * 2).contains(&counted),
+        "{counted} in memory, {dump}"
+    );
     assert_eq!(recording.end(), "worked 4\n");
 
     for trace in [&out, &all, &own] {
