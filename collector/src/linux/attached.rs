@@ -15,6 +15,7 @@ use super::attach::{self, Target};
 use super::procfs::{self, Watch};
 use super::record::{Subject, Teller, begin};
 use super::sharing::{Place, give};
+use super::systrace::KeptPipe;
 use super::transfers::Transfers;
 use super::{descendants, find_program};
 use crate::host::Whose;
@@ -128,6 +129,10 @@ pub fn attach(
     });
     if let Some(attach_step) = &departure {
         note(shared, attach_step, false);
+    }
+    if let Some(warning) = setup.marker_pipe.as_ref().and_then(KeptPipe::settle) {
+        progress(&Progress::Warning(warning.clone()));
+        warnings.push(warning);
     }
     let finisher = finish::Finisher {
         removes_jit_maps: false,

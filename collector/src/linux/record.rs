@@ -26,9 +26,10 @@ use super::off_cpu::OffCpuSampler;
 use super::runtime_options::{self, Extension};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
+use super::systrace::{self, KeptPipe};
+use super::thread_clock;
 use super::transfers::Transfers;
 use super::unrecorded::{Started, TreeWatch};
-use super::{systrace, thread_clock};
 use crate::sampler::{Sampler, ticker};
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
@@ -145,6 +146,10 @@ pub fn record(
     // The key that ended the program reached us too, and does not mean what follows.
     supervisor.leave_wanted();
     let drain_thread = setup.threads.join(shared);
+    if let Some(warning) = setup.marker_pipe.as_ref().and_then(KeptPipe::settle) {
+        progress(&Progress::Warning(warning.clone()));
+        warnings.push(warning);
+    }
     let finisher = finish::Finisher {
         options,
         shared,
@@ -201,6 +206,8 @@ pub(super) struct Setup {
     pub(super) signal_descriptor: OwnedFd,
     pub(super) threads: Threads,
     pub(super) besides: Besides,
+    /// Where the program's events go besides, if that is a pipe.
+    pub(super) marker_pipe: Option<KeptPipe>,
     pub(super) cpu_before: Duration,
 }
 
@@ -260,6 +267,7 @@ pub(super) fn begin(
         },
         false => thread_clock::choose(options)?,
     };
+    let mut marker_pipe = None;
     let opening = Opening {
         options,
         chosen: &chosen,
@@ -276,7 +284,7 @@ pub(super) fn begin(
         mapping_name,
         host,
     } = opening.open(
-        |mapping| systrace::prepare(options, mapping),
+        |mapping| systrace::prepare(options, mapping, &mut marker_pipe),
         |mapping_name| {
             let host = Linux::of_session(mapping_name, subject.first_pid);
             Arc::new(if suspends { host.suspending() } else { host })
@@ -344,6 +352,7 @@ pub(super) fn begin(
             off_cpu_sampler,
             tree,
         },
+        marker_pipe,
         cpu_before,
     })
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use stackbeat_core::shm::mapping::{Mapping, Marker};
 
@@ -23,9 +24,55 @@ const NAME: &str = "trace_marker";
 /// `TRACEFS_MAGIC` and `DEBUGFS_MAGIC` of include/uapi/linux/magic.h.
 const FILE_SYSTEMS: [i64; 2] = [0x7472_6163, 0x6462_6720];
 
+/// Room for events that nobody has read so far, bytes: some ten thousand. The most that users may ask for
+/// (`pipe-max-size`, proc_sys_fs(5)).
+const PIPE_BYTES: usize = 1 << 20;
+/// How long a reader has for what is left when the program has ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A pipe that the recorder keeps open too, so that a reader who comes late, even after a short program, finds what was
+/// written.
+pub(super) struct KeptPipe {
+    path: PathBuf,
+    file: fs::File,
+}
+
+impl KeptPipe {
+    fn keep(path: &Path, file: fs::File) -> KeptPipe {
+        // With less room more is counted as not written.
+        let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
+        KeptPipe {
+            path: path.to_owned(),
+            file,
+        }
+    }
+
+    /// Waits a moment for somebody to read what is left. Says so when nobody does.
+    pub(super) fn settle(&self) -> Option<Warning> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match rustix::io::ioctl_fionread(&self.file) {
+                Ok(0) | Err(_) => return None,
+                Ok(bytes) if Instant::now() >= until => {
+                    return Some(Warning::SystraceUnread {
+                        path: self.path.clone(),
+                        bytes,
+                    });
+                }
+                Ok(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+}
+
 /// Tells the agents where to write, if that was asked for. What does not work is a warning: the trace has the same
 /// events.
-pub(super) fn prepare(options: &Options, mapping: &Mapping) -> Option<Warning> {
+pub(super) fn prepare(
+    options: &Options,
+    mapping: &Mapping,
+    kept: &mut Option<KeptPipe>,
+) -> Option<Warning> {
     let path = match options.systrace.as_ref()? {
         Systrace::At(path) => path.clone(),
         Systrace::Usual => usual(),
@@ -33,7 +80,8 @@ pub(super) fn prepare(options: &Options, mapping: &Mapping) -> Option<Warning> {
     // The program may be in another folder when it opens it.
     let path = std::path::absolute(&path).unwrap_or(path);
     match judge(&path) {
-        Ok(file) => {
+        Ok((file, opened)) => {
+            *kept = file.is_pipe.then(|| KeptPipe::keep(&path, opened));
             let marker = Marker {
                 path: path.as_os_str().as_bytes(),
                 device: file.device,
@@ -99,7 +147,7 @@ struct File {
 
 /// Opens it as the agents will. Other files are refused: writing to one could send the program a signal (SIGXFSZ at
 /// its limit of file sizes, SIGTTOU at a terminal), and the other files of tracefs are the kernel's settings.
-fn judge(path: &Path) -> Result<File, Unfit> {
+fn judge(path: &Path) -> Result<(File, fs::File), Unfit> {
     let before = fs::metadata(path)?;
     let is_pipe = before.file_type().is_fifo();
     let is_named = path.file_name().is_some_and(|name| name == NAME);
@@ -120,11 +168,12 @@ fn judge(path: &Path) -> Result<File, Unfit> {
     if !is_right {
         return Err(Unfit::NotInTracefs);
     }
-    Ok(File {
+    let judged = File {
         device: status.dev(),
         inode: status.ino(),
         is_pipe,
-    })
+    };
+    Ok((judged, file))
 }
 
 fn is_in_tracefs(file: &fs::File) -> bool {
@@ -176,7 +225,7 @@ mod tests {
         let pipe = at("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("mkfifo runs").success());
-        let file = judge(&pipe).expect("fit");
+        let (file, _) = judge(&pipe).expect("fit");
         let status = fs::metadata(&pipe).expect("is there");
         assert!(file.is_pipe);
         assert_eq!((file.device, file.inode), (status.dev(), status.ino()));

@@ -223,6 +223,17 @@ pub enum Warning {
         /// What is wrong with it, and what helps.
         reason: String,
     },
+    /// Events wait in a pipe that nobody has opened for reading by the end.
+    #[error(
+        "{}: nobody has read the last {bytes} bytes of events; open it for reading before the program ends. The trace \
+         has them all the same", path.display()
+    )]
+    SystraceUnread {
+        /// The pipe.
+        path: PathBuf,
+        /// What is left in it.
+        bytes: u64,
+    },
     /// The trace_marker can be used, but the kernel takes nothing at the moment.
     #[error(
         "{}: the kernel is not tracing, so it refuses events; `echo 1 > {}` makes it take them",

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use stackbeat_tests::process_tree::send;
 use stackbeat_tests::tool_json::figure;
-use stackbeat_tests::{compile, python};
+use stackbeat_tests::{compile, python, wait_until};
 
 use stackbeat_tests::tool::{binary, command_in, json, stackbeat, text};
 use stackbeat_tests::viewers;
@@ -279,7 +279,9 @@ fn a_pipe_that_nobody_reads_costs_events_and_nothing_else() {
         r#"
         #include "stackbeat.h"
         int main(void) {
-            for (int i = 0; i < 5000; i++) stackbeat_mark("a mark of thirty bytes or more");
+            char name[301] = {0};
+            for (int i = 0; i < 300; i++) name[i] = 'a';
+            for (int i = 0; i < 5000; i++) stackbeat_mark(name);
             return 0;
         }"#,
         &[],
@@ -472,4 +474,47 @@ fn an_attached_program_writes_while_it_is_attached_and_keeps_no_descriptor() {
     input.write_all(b"x").expect("writes");
     assert!(program.wait().expect("ends").success());
     assert_eq!(pipe.lines(), [""; 0]);
+}
+
+/// Somebody who opens the pipe after the program's end finds all that it has said.
+#[test]
+fn a_reader_may_come_late() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    compile(at, "p.c", PROGRAM, &[]);
+    let made = Command::new("mkfifo").arg(at.join("pipe")).status();
+    assert!(made.expect("mkfifo runs").success());
+    let record = [
+        "record",
+        "--json",
+        "-f",
+        "-o",
+        "t.beat",
+        "--systrace=pipe",
+        "--",
+        "sh",
+        "-c",
+    ];
+    let started = command_in(at, &[&record[..], &["./p; touch ended"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut recorder = started.expect("starts");
+    wait_until("the program ends", || at.join("ended").exists());
+    let mut pipe = File::open(at.join("pipe")).expect("opens");
+    let mut all = String::new();
+    pipe.read_to_string(&mut all)
+        .expect("ends with the recorder");
+    assert!(recorder.wait().expect("ends").success());
+    let lines: Vec<String> = all.lines().map(str::to_owned).collect();
+    assert_eq!(lines.len() as u64, figures(at).0, "{lines:?}");
+    for line in LINES {
+        let (kind, rest) = line.split_once("PID").expect("a line of this process");
+        let is_it = |said: &String| said.starts_with(kind) && said.ends_with(rest);
+        assert!(lines.iter().any(is_it), "{line}: {lines:?}");
+    }
+    // Nobody comes.
+    let output = command_in(at, &[&record[..], &["./p"]].concat()).output();
+    let said = text(&output.expect("runs").stderr);
+    assert!(said.contains("pipe: nobody has read the last "), "{said}");
 }
