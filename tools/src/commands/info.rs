@@ -434,7 +434,8 @@ impl Lines {
             ),
         );
         for dropped in &info.drops {
-            self.line("loss", format!("{} {}", dropped.count, dropped.description));
+            let what = drop_causes::counted(dropped.count, dropped.description);
+            self.line("loss", format!("{} {what}", dropped.count));
         }
     }
 

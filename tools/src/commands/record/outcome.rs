@@ -11,6 +11,7 @@ use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome, 
 
 use super::program_name;
 use crate::cli::LogArgs;
+use crate::drop_causes;
 use crate::render::text::table_layout::{Layout, sentences};
 use crate::summary::cost::{Cost, cost};
 use crate::summary::load::{self, Report};
@@ -100,7 +101,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         sentences(&mut out, &layout, &text, terminal::Style::warning);
     };
     for (cause, count) in &outcome.drops {
-        let what = crate::drop_causes::describe(*cause);
+        let what = drop_causes::counted(*count, drop_causes::describe(*cause));
         warn(&format!("{} {what}", units::count(*count)));
     }
     let unrecorded = unrecorded::rows(&outcome.unrecorded);

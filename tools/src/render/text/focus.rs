@@ -5,13 +5,14 @@ use std::fmt::Write;
 use anyhow::Result;
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::table_layout::Layout;
+use crate::render::text::table_layout::{Layout, sentences};
 use crate::render::text::tables;
 use crate::summary::call_tree::ROOT;
 use crate::summary::focus::{Calls, focus};
 use crate::summary::labels::{function_text, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
+use crate::table::{line_with_name, shorten, shorten_name};
 use crate::terminal::clean;
 use crate::units::{bytes, duration, percent};
 
@@ -36,19 +37,27 @@ pub(crate) fn report(
             (file, line) => format!("  {file}:{line}"),
         };
         let text = clean(&function_text(metadata, function.0)).into_owned();
+        let line = clean(&line);
+        let width = |text: &str| text.chars().count();
+        let room = layout.width.unwrap_or(usize::MAX);
+        let text = shorten_name(&text, room);
+        // A place that has no room beside the name stands below it.
+        let (between, left) = match width(&text) + width(&line) > room {
+            true => ("\n", room),
+            false => ("", room - width(&text)),
+        };
         let _ = writeln!(
             out,
-            "{}{}",
+            "{}{between}{}",
             layout.style.bold(&text),
-            layout.style.dim(&line)
+            layout.style.dim(&shorten(&line, left))
         );
     }
     if focus.functions.len() > 5 {
         let _ = writeln!(out, "… and {} more functions", focus.functions.len() - 5);
     }
     let total = focus.callees.whole();
-    let _ = writeln!(
-        out,
+    let text = format!(
         "  self {}, total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
         duration(focus.own.running_ns()),
         duration(total.wall_ns),
@@ -57,6 +66,7 @@ pub(crate) fn report(
         duration(total.blocked_ns),
         bytes(total.metrics.allocated_bytes)
     );
+    sentences(&mut out, layout, &text, |_, line| line.to_owned());
     for (title, calls) in [("Called by", &focus.callers), ("Calls", &focus.callees)] {
         let _ = writeln!(out, "\n{}", layout.style.bold(title));
         let mut lines = Vec::new();
@@ -64,7 +74,7 @@ pub(crate) fn report(
         let all = lines.len();
         for (before, name) in lines.into_iter().take(layout.top.saturating_mul(2)) {
             let room = layout.width.unwrap_or(usize::MAX);
-            let line = crate::table::line_with_name(&before, &name, room);
+            let line = line_with_name(&before, &name, room);
             let _ = writeln!(out, "{line}");
         }
         if all > layout.top.saturating_mul(2) {

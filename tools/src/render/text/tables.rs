@@ -470,7 +470,8 @@ pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
     }
     let causes = metadata.drops_by_cause();
     for dropped in layout.part(&causes) {
-        let text = format!("  {:>8}  {}", count(dropped.count), dropped.description);
+        let what = drop_causes::counted(dropped.count, dropped.description);
+        let text = format!("  {:>8}  {what}", count(dropped.count));
         indented(&mut out, layout, 12, &text, |_, line| line.to_owned());
     }
     more(&mut out, layout, causes.len());
@@ -551,6 +552,14 @@ mod tests {
             "report-function.txt",
             &focus::report(&made_up, &|_| true, "price", &layout_100).expect("exists"),
         );
+        for columns in [50, 80] {
+            for name in ["price", "operator", "main"] {
+                let layout = layout(Some(columns));
+                let text = focus::report(&made_up, &|_| true, name, &layout).expect("exists");
+                let widest = text.lines().map(|line| line.chars().count()).max();
+                assert!(widest <= Some(columns), "{text}");
+            }
+        }
         let error = focus::report(&made_up, &|_| true, "nonsense", &layout(None));
         assert!(
             error
