@@ -24,10 +24,11 @@ pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, OpenArgs, Report
 
 const EXAMPLES: &str = "\
 Examples:
-  stackbeat record -- python3 script.py            record it into python3.beat
-  stackbeat report python3.beat                    where did its time go?
-  stackbeat open python3.beat                      flame graph and timeline, in the browser
-  stackbeat demo                                   record two programs, show all";
+  stackbeat record -- python3 script.py    record it into python3.beat
+  stackbeat report python3.beat            where did its time go?
+  stackbeat open python3.beat              flame graph, in the browser
+  stackbeat top 4711                       what does this process do now?
+  stackbeat demo                           record two programs, show all";
 
 /// A tracer that needs no instrumentation: it shows where the time of a program goes.
 ///

@@ -17,7 +17,9 @@ const CAPTURES: &str = "Captures";
 /// Which file a recording becomes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OutputArgs {
-    /// Where the trace goes; PROGRAM.beat by default, numbered if that exists.
+    /// Where the trace goes; PROGRAM.beat by default.
+    ///
+    /// That is numbered if it exists.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = trace_file())]
     pub output: Option<PathBuf>,
     /// Replace the output if it exists.
@@ -29,21 +31,22 @@ pub(crate) struct OutputArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = CAPTURES)]
 pub(crate) struct CaptureArgs {
-    /// Time between two captures of one thread: 1ms, 100us, down to 50us.
+    /// Time between two captures of a thread: 1ms, 50us.
     ///
-    /// Without it 1ms, and once a process has computed for a second the kernel's tick (some 4ms), which costs less.
+    /// The shortest is 50us. Without it 1ms, and once a process has computed for a second the kernel's tick (some 4ms),
+    /// which costs less.
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub interval: Option<u64>,
     /// The same for main threads, when it should differ.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub main_interval: Option<u64>,
-    /// Most that the recording may cost of the program's CPU time: 1%, 0.5%.
+    /// Most that it may cost of the program's CPU time: 1%.
     ///
     /// Intervals are stretched for it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms,
     /// for 5%.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub budget: Option<f64>,
-    /// Groups of calls to hook, separated by commas.
+    /// Groups of calls to hook: lock,wait.
     #[arg(short, long, value_name = "GROUPS", default_value = "all")]
     pub probes: String,
     /// Most frames to keep of one stack; a deeper one is kept truncated.
@@ -56,10 +59,10 @@ pub(crate) struct CaptureArgs {
     pub depth: u32,
     /// Shared memory for samples that are not yet written.
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size_bytes)]
-    #[arg(help_heading = "Buffer")]
+    #[arg(help_heading = "Buffer", hide_short_help = true)]
     pub buffer: u64,
     /// What to do when the buffer is full.
-    #[arg(long, value_enum, default_value_t = ModeArg::Endless, help_heading = "Buffer")]
+    #[arg(long, value_enum, default_value_t = ModeArg::Endless, help_heading = "Buffer", hide_short_help = true)]
     pub mode: ModeArg,
 }
 
@@ -184,7 +187,7 @@ pub(crate) struct TraceArgs {
     )]
     pub systrace: Option<SystraceArg>,
     /// Compress the trace.
-    #[arg(short = 'z', long)]
+    #[arg(short = 'z', long, hide_short_help = true)]
     pub compress: bool,
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
     #[arg(long, hide_short_help = true)]
@@ -219,9 +222,9 @@ pub(crate) struct LogArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// Print the summary as one line of JSON on standard error.
-    #[arg(long, conflicts_with = "quiet")]
+    #[arg(long, conflicts_with = "quiet", hide_short_help = true)]
     pub json: bool,
-    /// Show the page of the trace in a browser afterwards, as `stackbeat open` does.
+    /// Show the trace in a browser afterwards, as `open` does.
     #[arg(long)]
     pub open: bool,
 }

@@ -44,7 +44,7 @@ pub(crate) fn grouped(command: Command) -> Command {
             .map(|name| format!("{literal}{name}{literal:#}"))
             .collect::<Vec<_>>();
         let width: usize = names.iter().map(|name| name.len() + 2).sum();
-        let gap = 42_usize.saturating_sub(width);
+        let gap = 46_usize.saturating_sub(width);
         let _ = write!(short, "\n  {}{:gap$}{what}", list.join(", "), "");
         let _ = writeln!(long, "{header}{what}:{header:#}");
         for name in names {

@@ -67,10 +67,10 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub capture: CaptureArgs,
     /// Record the program itself only, not the processes it starts.
-    #[arg(long, help_heading = PROCESSES)]
+    #[arg(long, help_heading = PROCESSES, hide_short_help = true)]
     pub no_children: bool,
     /// Go on after the program has ended until its children have ended too.
-    #[arg(long, help_heading = PROCESSES)]
+    #[arg(long, help_heading = PROCESSES, hide_short_help = true)]
     pub wait_children: bool,
     /// Record from inside the program: no process beside it, and no wake-up while it idles. With fewer
     /// means: docs/in-process.md.
@@ -123,7 +123,9 @@ Exit codes: 0 it was recorded, 2 it could not be attached to.";
 pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub destination: OutputArgs,
-    /// Stop after this time: 500ms, 10s; by default at Ctrl-C, or when the program ends.
+    /// Stop after this time: 500ms, 10s.
+    ///
+    /// By default at Ctrl-C, or when the program ends.
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub duration: Option<u64>,
     #[command(flatten)]
@@ -147,9 +149,11 @@ pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub capture: CaptureArgs,
     /// Record the process itself only, not those that it starts meanwhile.
-    #[arg(long, help_heading = PROCESSES)]
+    #[arg(long, help_heading = PROCESSES, hide_short_help = true)]
     pub no_children: bool,
-    /// Attach to the processes too that it has started before, and to theirs: workers of a server.
+    /// Attach to those that it has started before, too.
+    ///
+    /// And to those that they have started: workers of a server.
     #[arg(long, conflicts_with = "no_children", help_heading = PROCESSES)]
     pub children: bool,
     #[command(flatten)]
