@@ -24,6 +24,7 @@ pub mod retrace;
 mod section_cache;
 pub mod short_names;
 mod symtab;
+mod v8_names;
 mod wanted;
 
 pub use debug_files::is_file_of_build;
@@ -223,10 +224,7 @@ impl Symbolizer {
                     // Written after the last sample.
                     break;
                 }
-                let frame = name.map(|name| NamedFrame {
-                    name: found.names[name as usize].clone(),
-                    ..Default::default()
-                });
+                let frame = name.map(|name| v8_names::frame(&found.names[name as usize]));
                 // What holds first is the best guess for what was before.
                 let from_ns = if i == 0 { 0 } else { *from_ns };
                 packet.add_of_process(query, frame.as_slice(), from_ns);

@@ -25,7 +25,9 @@ pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
         .get(function as usize)
         .unwrap_or(&unknown);
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    if is_runtime(&f.module) && !f.file.is_empty() {
+    // Code that no file holds has a place in a source file where its runtime says so.
+    let is_managed = is_runtime(&f.module) || f.module.is_empty();
+    if is_managed && !f.file.is_empty() {
         return format!("{}  [{}:{}]", f.name, file_name(&f.file), f.line);
     }
     let module = &*file_name(&f.module);

@@ -83,7 +83,7 @@ pub(crate) fn lines(
     // V8 was asked for names and gave some.
     let has_v8_names = names
         .iter()
-        .any(|function| function.name.starts_with("JS:"));
+        .any(|function| function.module.is_empty() && !function.file.is_empty());
     for (program, ns) in heaviest(generated) {
         lines.push(format!(
             "{} of the running time is generated code without names in {}: {}",
