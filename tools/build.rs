@@ -15,10 +15,13 @@
 use std::env;
 use std::error::Error;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 
 /// The library with the session inside a program.
 const SESSION: &str = "libstackbeat_session.so";
@@ -46,15 +49,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => None,
     };
     let session = library.as_ref().map(|p| p.with_file_name(SESSION));
+    // A binary that is to be small inflates them when it needs one.
+    let is_small = matches!(&*variable("OPT_LEVEL")?, "s" | "z");
     for (library, embedded) in [(library, embedded), (session, out.join(SESSION))] {
         match library {
-            Some(path) => fs::copy(&path, &embedded)
-                .map_err(|e| format!("{}: cannot be embedded: {e}", path.display()))
-                .map(drop)?,
+            Some(path) => embed(&path, &embedded, is_small)
+                .map_err(|e| format!("{}: cannot be embedded: {e}", path.display()))?,
             None => fs::write(&embedded, [])?,
         }
     }
     Ok(())
+}
+
+fn embed(library: &Path, embedded: &Path, is_small: bool) -> io::Result<()> {
+    if !is_small {
+        return fs::copy(library, embedded).map(drop);
+    }
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&fs::read(library)?)?;
+    fs::write(embedded, packed.finish()?)
 }
 
 /// The agent interposes glibc, so only a glibc target can use one.

@@ -9,6 +9,7 @@
 //! found the file and not started its program yet. So a recording that uses a file sets its time of last change, and
 //! removes others: those that nobody has used for a day, no process has mapped, and none was started with.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use flate2::read::ZlibDecoder;
 use rustix::fs::StatVfsMountFlags;
 use stackbeat_symbolize::SymbolCache;
 
@@ -69,7 +71,20 @@ pub(crate) fn locate_session(asked_agent: Option<&Path>) -> Result<PathBuf> {
     take_out(EMBEDDED_SESSION)
 }
 
-fn take_out(content: &[u8]) -> Result<PathBuf> {
+/// The library itself: small binaries carry it packed (`build.rs`).
+fn unpacked(embedded: &[u8]) -> io::Result<Cow<'_, [u8]>> {
+    const ELF: &[u8] = b"\x7fELF";
+    if embedded.is_empty() || embedded.starts_with(ELF) {
+        return Ok(Cow::Borrowed(embedded));
+    }
+    let mut content = Vec::new();
+    ZlibDecoder::new(embedded).read_to_end(&mut content)?;
+    Ok(Cow::Owned(content))
+}
+
+fn take_out(embedded: &[u8]) -> Result<PathBuf> {
+    let content = unpacked(embedded).context("the agent library in this binary is damaged")?;
+    let content = &*content;
     if content.is_empty() {
         bail!(
             "this binary carries no agent library (it was built for another platform); name one \
@@ -317,6 +332,19 @@ mod tests {
 
     fn scratch() -> tempfile::TempDir {
         tempfile::tempdir().expect("a temporary folder")
+    }
+
+    #[test]
+    fn a_packed_library_is_the_same_as_one_that_is_not() {
+        let library = [b"\x7fELF", &[7; 5000][..]].concat();
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(&library).expect("packs");
+        let packed = packed.finish().expect("packs");
+        assert!(packed.len() < library.len());
+        assert_eq!(unpacked(&packed).expect("unpacks"), library);
+        assert_eq!(unpacked(&library).expect("is there"), library);
+        assert!(unpacked(&[]).expect("none").is_empty());
+        unpacked(&packed[..20]).expect_err("is damaged");
     }
 
     #[test]
