@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 # library TARGET: builds it, and prints where it is. It stays a library of its own: rebinding leaves its own image alone.
 library() {
   cargo build --quiet --profile agent -p stackbeat-apple --target "$1" >&2
-  echo "../target/$1/agent/libstackbeat_app.dylib"
+  echo "../target/$1/agent/libstackbeat_apple_app.dylib"
 }
 
 # framework PLATFORM LIBRARY…: one framework of the libraries for all its processors.

@@ -1,4 +1,4 @@
-//! `libstackbeat_app`: agent, hooks and a session in one library, for an app on iOS or macOS.
+//! `libstackbeat_apple_app`: agent, hooks and a session in one library, for an app on iOS or macOS.
 //!
 //! - [`api`]: what the app calls, `include/stackbeat_app.h`
 //! - [`own_session`]: the session from its start to its stop

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use stackbeat_app::api::Options;
+use stackbeat_apple_app::api::Options;
 use stackbeat_model::{Segment, StackIndex, ThreadIndex, Trace, Visitor};
 use stackbeat_proto::v1::{Event, event::Kind};
 
@@ -42,7 +42,7 @@ fn a_program_records_itself() {
         &["cc", "-std=gnu99"],
         &source,
         &program,
-        &[&search, "-lstackbeat_app"],
+        &[&search, "-lstackbeat_apple_app"],
     );
     let output = Command::new(&program)
         .arg(folder.path())

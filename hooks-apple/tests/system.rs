@@ -9,9 +9,9 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use stackbeat_app::own_session;
 use stackbeat_apple::rebind::Rebinder;
 use stackbeat_apple::system;
+use stackbeat_apple_app::own_session;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_model::{

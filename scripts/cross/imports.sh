@@ -66,7 +66,7 @@ if compgen -G "$FOLDER/deps/libstackbeat_apple-*.rlib" >/dev/null; then
 fi
 # The library for an app on Apple's systems, with all of these; what it exports are the functions of its header, and those that
 # stackbeat.h looks for.
-app=$FOLDER/libstackbeat_app.dylib
+app=$FOLDER/libstackbeat_apple_app.dylib
 if [[ $TARGET = *-apple-* && -e $app ]]; then
   compare "$app" "$list" "${list%.txt}-hooks.txt" "${list%.txt}-session.txt"
   llvm-nm --defined-only --extern-only --format=posix "$app" | awk '$1 != "__mh_dylib_header" { print $1 }' | sort >"$work/exports"

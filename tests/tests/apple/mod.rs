@@ -31,7 +31,7 @@ impl Mac {
         mac.write("devices", DEVICES);
         mac.write("installed", "");
         // Where it is also when only the package's tests were built.
-        let library = target_folder().join("deps/libstackbeat_app.so");
+        let library = target_folder().join("deps/libstackbeat_apple_app.so");
         let library = built(library, &["--package", "stackbeat-apple"]);
         let libraries = library.parent().expect("a folder");
         let output = Command::new("cc")
@@ -42,7 +42,7 @@ impl Mac {
             .arg(mac.at("app"))
             .arg(format!("-L{}", libraries.display()))
             .arg(format!("-Wl,-rpath,{}", libraries.display()))
-            .arg("-lstackbeat_app")
+            .arg("-lstackbeat_apple_app")
             .output()
             .expect("cc");
         assert!(output.status.success(), "{}", text(&output.stderr));

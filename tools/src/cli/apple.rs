@@ -27,7 +27,7 @@ pub(crate) enum AppleCommand {
 Examples:
   stackbeat apple record -b com.example.app
   stackbeat apple record -b com.example.app --duration 30s -o start.beat
-  stackbeat apple record -b com.example.app --simulator 'iPhone 16' --library libstackbeat_app.dylib")]
+  stackbeat apple record -b com.example.app --simulator 'iPhone 16' --library libstackbeat_apple_app.dylib")]
 pub(crate) struct AppleRecordArgs {
     /// The app's bundle identifier.
     #[arg(short, long, value_name = "NAME")]
