@@ -1,6 +1,8 @@
 //! Events of the program itself: marks, scopes, counters, flows. Where it is asked for, they also go to the kernel's
 //! trace_marker (`systrace`).
 
+use core::ffi::c_char;
+
 use super::capture::{self, Guard, ThreadWriter};
 use super::session;
 use super::tls;
@@ -9,6 +11,21 @@ use crate::shm::buffer::{self, Writer};
 use crate::shm::layout::drops;
 use crate::shm::record_format;
 use crate::sync::Ordering;
+
+/// What a library with an agent exports as `stackbeat_v1_event`: see `stackbeat.h`.
+///
+/// # Safety
+/// `name` is null, or readable for `length` bytes.
+pub unsafe fn event_of_c(kind: u32, name: *const c_char, length: usize, value: i64) {
+    let name = match name.is_null() {
+        true => &[],
+        // SAFETY: by contract.
+        false => unsafe { core::slice::from_raw_parts(name.cast::<u8>(), length) },
+    };
+    if let Ok(kind) = u8::try_from(kind) {
+        event(kind, name, value);
+    }
+}
 
 /// Writes an event down, as long as the session captures. `kind` is a number of `proto::v1::event::Kind`, or
 /// [`record_format::event_kind::COUNTER`]; a name that is too long is cut.

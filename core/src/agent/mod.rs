@@ -94,14 +94,17 @@ pub use crash::{child_ended, watches_crashes};
 pub use crash::{interrupted, lives_on, on_crash, with_room};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use enter_sandbox::{Entering, Sandbox, enters_sandbox};
-pub use event::event;
+pub use event::{event, event_of_c};
 pub use fork::fork_child;
 pub use kernel_clock::{leave_timer, stop_kernel_clock};
 pub use lent::with_lent_memory;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use registration::Creator;
 pub use runtime::{add_code, add_method, add_source, begin_wait_at, remove_code};
-pub use runtime_table::runtime_table;
+pub use runtime_table::{
+    BYTES as RUNTIME_TABLE_BYTES, Method as RuntimeMethod, Source as RuntimeSource,
+    VERSION as RUNTIME_VERSION, runtime_table,
+};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use sandbox::{allows_crash_handlers, allows_handlers, images_can_join};
 pub use session::{follow_children, owns_memory, watch_masks};

@@ -24,7 +24,8 @@ use crate::shm::methods::{Description, LINES_BYTES, Runtime};
 use crate::shm::waiters::How;
 use crate::unwind::rule::{Kind, Rule};
 
-const VERSION: u32 = 1;
+/// The version of the table.
+pub const VERSION: u32 = 1;
 
 /// `struct stackbeat_runtime`.
 #[repr(C)]
@@ -74,17 +75,22 @@ pub fn runtime_table(version: u32) -> *const c_void {
     }
 }
 
-/// `struct stackbeat_method`.
+/// Bytes of the table.
+pub const BYTES: usize = size_of::<Table>();
+
+/// `struct stackbeat_method`: the header says what each field is.
 #[repr(C)]
-struct Method {
-    runtime: u32,
-    first_line: u32,
-    name: *const c_char,
-    name_bytes: usize,
-    file: *const c_char,
-    file_bytes: usize,
-    lines: *const [u32; 2],
-    line_count: usize,
+#[derive(Debug)]
+#[expect(missing_docs)]
+pub struct Method {
+    pub runtime: u32,
+    pub first_line: u32,
+    pub name: *const c_char,
+    pub name_bytes: usize,
+    pub file: *const c_char,
+    pub file_bytes: usize,
+    pub lines: *const [u32; 2],
+    pub line_count: usize,
 }
 
 /// Elements at a place; none where it is null.
@@ -221,13 +227,15 @@ extern "C" fn remove_code(handle: u64) {
     runtime::remove_code(Handle::from_word(handle));
 }
 
-/// `struct stackbeat_source`.
+/// `struct stackbeat_source`: the header says what each field is.
 #[repr(C)]
-struct Source {
-    code_start: u64,
-    code_end: u64,
-    find: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_void)>,
-    argument: *mut c_void,
+#[derive(Debug)]
+#[expect(missing_docs)]
+pub struct Source {
+    pub code_start: u64,
+    pub code_end: u64,
+    pub find: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_void)>,
+    pub argument: *mut c_void,
 }
 
 /// What is kept of a source.

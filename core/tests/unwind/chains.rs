@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use stackbeat_core::native::own_modules;
 use stackbeat_core::native::own_walk::NativeWalker;
-use stackbeat_core::unwind::{StackBounds, WalkEnd};
+use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
 use super::in_process::{Comparison, bounds, compare};
 
@@ -120,6 +120,43 @@ fn chains_equal_libgcc() {
     }
     // The test would say nothing about reuse if there were none.
     assert!(kept > total / 4, "{kept} of {total} frames were reused");
+}
+
+/// Code comes to lie where a thread has asked for rules when there was none: the walk that finds it first goes on through
+/// all of it.
+#[test]
+fn code_that_comes_where_none_was_is_walked_through() {
+    let _only = super::LIBRARIES.lock();
+    own_modules::init();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = compile(folder.path(), "chains.c", &["-O2", "-fomit-frame-pointer"]);
+    let (mut walker, first) = run(&library, NativeWalker::boxed());
+    let deepest = first.iter().max_by_key(|c| c.ours.len()).expect("some");
+    let words = [0u64; 64];
+    let low = words.as_ptr() as u64;
+    // SAFETY: the words outlive the bounds.
+    let nothing = unsafe { StackBounds::of_stack(low, low + size_of_val(&words) as u64) };
+    // All but the library's innermost frame, which is to be the one that finds the module.
+    let innermost = deepest.ours.iter().position(|pc| is_gone(*pc));
+    for pc in &deepest.ours[innermost.expect("a frame of the library") + 1..] {
+        let registers = Registers {
+            pc: *pc,
+            sp: low,
+            ..Registers::here()
+        };
+        walker.walk_stack(&registers, &nothing, false, 4);
+    }
+    let (_, second) = run(&library, walker);
+    assert_equal(&second, "second");
+}
+
+/// Whether no module lies there, as the dynamic linker says.
+fn is_gone(pc: u64) -> bool {
+    // SAFETY: pointers may be null; looks for an address.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        libc::dladdr(pc as *const libc::c_void, &mut info) == 0
+    }
 }
 
 /// A library that goes is reported once, with the epoch that begins without it.
