@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use stackbeat_collector::embedded::Wanted;
+use stackbeat_collector::embedded::{Wanted, error_text};
 use stackbeat_collector::session::protocol::Settings;
 use stackbeat_core::agent;
 use stackbeat_core::probe::{Category, Probe};
@@ -74,21 +74,10 @@ impl Options {
 /// Why the last function failed.
 static ERROR: Mutex<String> = Mutex::new(String::new());
 
-/// An error with what led to it.
-pub(crate) fn text_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
-}
-
 fn answer(f: impl FnOnce() -> Result<(), SessionError> + std::panic::UnwindSafe) -> c_int {
     let text = match std::panic::catch_unwind(f) {
         Ok(Ok(())) => return 0,
-        Ok(Err(error)) => text_of(&error),
+        Ok(Err(error)) => error_text(&error),
         Err(_) => "a defect of stackbeat's".to_owned(),
     };
     *ERROR.lock().unwrap_or_else(PoisonError::into_inner) = text;
@@ -285,14 +274,8 @@ pub unsafe extern "C" fn stackbeat_v1_event(
     length: usize,
     value: i64,
 ) {
-    let name = match name.is_null() {
-        true => &[],
-        // SAFETY: by contract.
-        false => unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) },
-    };
-    if let Ok(kind) = u8::try_from(kind) {
-        agent::event(kind, name, value);
-    }
+    // SAFETY: by contract.
+    unsafe { agent::event_of_c(kind, name, length, value) }
 }
 
 /// The same: the calling thread's stack, now.

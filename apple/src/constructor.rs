@@ -14,7 +14,7 @@ extern "C" fn begin() {
             .wanted()
             .and_then(|wanted| own_session::start(wanted, switched.duration));
         if let Err(error) = started {
-            say(&crate::api::text_of(&error));
+            say(&stackbeat_collector::embedded::error_text(&error));
         }
     });
     if begun.is_err() {

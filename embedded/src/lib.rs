@@ -60,7 +60,10 @@ unsafe extern "C" fn stackbeat_session_begin(start: *const Start) -> i32 {
                 0
             }
             Err(error) => {
-                say(&format!("stackbeat: not recorded: {}\n", text_of(&error)));
+                say(&format!(
+                    "stackbeat: not recorded: {}\n",
+                    embedded::error_text(&error)
+                ));
                 -1
             }
         }
@@ -72,17 +75,6 @@ unsafe extern "C" fn stackbeat_session_begin(start: *const Start) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn stackbeat_session_end() {
     let _ = std::panic::catch_unwind(embedded::end);
-}
-
-/// An error with what led to it.
-fn text_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }
 
 /// On the program's standard error.

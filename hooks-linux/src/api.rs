@@ -16,15 +16,8 @@ use stackbeat_core::probe::Probe;
 /// `name` is readable for `length` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stackbeat_v1_event(kind: u32, name: *const c_char, length: usize, value: i64) {
-    let name = if name.is_null() {
-        &[]
-    } else {
-        // SAFETY: by contract.
-        unsafe { core::slice::from_raw_parts(name.cast::<u8>(), length) }
-    };
-    if let Ok(kind) = u8::try_from(kind) {
-        agent::event(kind, name, value);
-    }
+    // SAFETY: by contract.
+    unsafe { agent::event_of_c(kind, name, length, value) }
 }
 
 /// The calling thread's stack, now.

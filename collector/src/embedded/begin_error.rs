@@ -4,6 +4,17 @@ use std::io;
 
 use crate::session::error::RecordError;
 
+/// An error with what led to it, for libraries that can only print.
+pub fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}
+
 /// Why [`super::begin`] has begun none.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {

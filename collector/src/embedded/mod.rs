@@ -49,7 +49,7 @@ use crate::session::shared::Place;
 use crate::session::trace_header;
 use threads::Waiting;
 
-pub use begin_error::BeginError;
+pub use begin_error::{BeginError, error_text};
 pub use wanted::Wanted;
 
 /// How long the program's end waits for the trace, at most.

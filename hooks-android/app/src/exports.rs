@@ -17,14 +17,8 @@ extern "C" fn stackbeat_runtime(version: u32) -> *const c_void {
 /// `name` is null, or readable for `length` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stackbeat_v1_event(kind: u32, name: *const c_char, length: usize, value: i64) {
-    let name = match name.is_null() {
-        true => &[],
-        // SAFETY: by contract.
-        false => unsafe { core::slice::from_raw_parts(name.cast::<u8>(), length) },
-    };
-    if let Ok(kind) = u8::try_from(kind) {
-        agent::event(kind, name, value);
-    }
+    // SAFETY: by contract.
+    unsafe { agent::event_of_c(kind, name, length, value) }
 }
 
 /// The calling thread's stack, now.

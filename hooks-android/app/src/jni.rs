@@ -118,7 +118,7 @@ impl Env {
 #[unsafe(no_mangle)]
 extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i32 {
     type GetEnv = unsafe extern "C" fn(Pointer, *mut Pointer, i32) -> i32;
-    let own = agent::runtime_table(session::RUNTIME_VERSION);
+    let own = agent::runtime_table(agent::RUNTIME_VERSION);
     let Some(other) = art::agent_of_process().filter(|table| *table != own) else {
         return VERSION;
     };

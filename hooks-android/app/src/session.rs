@@ -11,21 +11,16 @@ use stackbeat_android::backend::slots::Slots;
 use stackbeat_android::backend::{self, HookBackend, Placed};
 use stackbeat_android::{art, bionic};
 use stackbeat_collector::embedded::{self, Wanted};
-use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{DumpRequest, Request};
 use stackbeat_core::agent;
 
 use crate::{log, signal, switch};
 
-/// The version of the agent's table that ART's adapter speaks.
-pub(crate) const RUNTIME_VERSION: u32 = 1;
 /// Traces in the folder that a new one leaves there.
 const MOST_KEPT: usize = 4;
 const ENDING: &str = "beat";
 
 struct Running {
-    /// Name of the session, `PID.ID`.
-    name: String,
     trace: PathBuf,
     hooks: Vec<Placed>,
 }
@@ -57,7 +52,7 @@ pub(crate) unsafe fn begin(
     if running.is_some() {
         return Err("this process is recorded already".into());
     }
-    let table = agent::runtime_table(RUNTIME_VERSION);
+    let table = agent::runtime_table(agent::RUNTIME_VERSION);
     if art::agent_of_process().is_some_and(|other| other != table) {
         return Err("another recorder's agent is in this process: end that recording first".into());
     }
@@ -75,9 +70,8 @@ pub(crate) unsafe fn begin(
         no_children: true,
         ..Wanted::default()
     };
-    let mapping = embedded::begin(wanted, None, own_thread).map_err(|e| text_of(&e))?;
-    let name = mapping.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.trim_start_matches("stackbeat.").to_owned();
+    let mapping =
+        embedded::begin(wanted, None, own_thread).map_err(|e| embedded::error_text(&e))?;
     let joined = CString::new(mapping.into_os_string().into_vec()).map_err(|e| e.to_string());
     // SAFETY: the function is looked for, in native code that may ask the dynamic linker.
     let joined = joined.and_then(|path| unsafe {
@@ -93,7 +87,6 @@ pub(crate) unsafe fn begin(
     // SAFETY: by contract; the table is this library's own.
     unsafe { begin_java(table, env) };
     *running = Some(Running {
-        name,
         trace: trace.clone(),
         hooks: placed.report.placed,
     });
@@ -135,18 +128,14 @@ pub(crate) unsafe fn end() -> Option<PathBuf> {
 /// # Errors
 /// Why it does not.
 pub(crate) fn dump(output: PathBuf, last_ns: Option<u64>) -> Result<(), String> {
-    let name = running().as_ref().map(|running| running.name.clone());
-    let name = name.ok_or("this process is not recorded: call start before")?;
     let request = Request::Dump(DumpRequest {
         output,
         overwrite: true,
         last_ns,
         symbolize: false,
     });
-    match client::ask(&name, &request) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(text_of(&error)),
-    }
+    let reply = embedded::ask(&request).ok_or("this process is not recorded: call start before")?;
+    reply.error.map_or(Ok(()), Err)
 }
 
 /// `PROCESS-SECONDS.beat`, after the process and the time: what the last run has left stays until it is completed.
@@ -179,15 +168,4 @@ fn remove_oldest(folder: &Path) {
         // It takes room until the next time.
         let _ = std::fs::remove_file(trace);
     }
-}
-
-/// An error with what led to it.
-pub(crate) fn text_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    text
 }

@@ -1,9 +1,9 @@
 //! The agent's table of functions: `stackbeat_runtime.h`, which says what each does.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 
-const VERSION: u32 = 1;
+use stackbeat_core::agent::{RUNTIME_TABLE_BYTES, RUNTIME_VERSION, RuntimeMethod, RuntimeSource};
 
 /// What waits and hits are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +29,6 @@ pub(crate) struct Line {
     pub(crate) line: u32,
 }
 
-/// `struct stackbeat_method`.
-#[repr(C)]
-struct CMethod {
-    runtime: u32,
-    first_line: u32,
-    name: *const c_char,
-    name_bytes: usize,
-    file: *const c_char,
-    file_bytes: usize,
-    lines: *const Line,
-    line_count: usize,
-}
-
-/// `struct stackbeat_source`.
-#[repr(C)]
-struct CSource {
-    code_start: u64,
-    code_end: u64,
-    find: unsafe extern "C-unwind" fn(*mut c_void, *mut c_void),
-    argument: *mut c_void,
-}
-
 /// `struct stackbeat_wait`, `struct stackbeat_wake`.
 #[repr(C)]
 pub(crate) struct Words([MaybeUninit<u64>; 16]);
@@ -66,10 +44,10 @@ impl Words {
 pub(crate) struct Agent {
     version: u32,
     bytes: u32,
-    add_method: unsafe extern "C" fn(*const CMethod) -> u32,
+    add_method: unsafe extern "C" fn(*const RuntimeMethod) -> u32,
     add_code: usize,
     remove_code: usize,
-    add_source: unsafe extern "C" fn(*const CSource) -> c_int,
+    add_source: unsafe extern "C" fn(*const RuntimeSource) -> c_int,
     read: unsafe extern "C" fn(*mut c_void, u64, *mut c_void, usize) -> c_int,
     begin_run: unsafe extern "C" fn(*mut c_void, u64) -> c_int,
     add_frame: unsafe extern "C" fn(*mut c_void, u32, u32) -> c_int,
@@ -82,6 +60,8 @@ pub(crate) struct Agent {
     native_frame: unsafe extern "C" fn(*mut c_void, u32, *mut u64, *mut u64) -> c_int,
 }
 
+const _: () = assert!(size_of::<Agent>() == RUNTIME_TABLE_BYTES);
+
 /// The table of the agent that stands beside this library in the process; `None`: there is none.
 pub fn of_process() -> Option<*const c_void> {
     // SAFETY: a name; the function of this name takes a version and gives a table that is never unloaded.
@@ -91,7 +71,7 @@ pub fn of_process() -> Option<*const c_void> {
             return None;
         }
         let table: extern "C" fn(u32) -> *const c_void = core::mem::transmute(found);
-        Some(table(VERSION)).filter(|table| !table.is_null())
+        Some(table(RUNTIME_VERSION)).filter(|table| !table.is_null())
     }
 }
 
@@ -102,7 +82,7 @@ impl Agent {
     /// `None`: the table is of another version.
     ///
     /// # Safety
-    /// Null, or a table of [`VERSION`] that stays.
+    /// Null, or a table of [`RUNTIME_VERSION`] that stays.
     pub(crate) unsafe fn of_table(table: *const c_void) -> Option<&'static Agent> {
         // SAFETY: by contract.
         let agent = unsafe { table.cast::<Agent>().as_ref() }?;
@@ -111,14 +91,14 @@ impl Agent {
     }
 
     pub(crate) fn add_method(&self, name: &[u8], file: &[u8], lines: &[Line]) -> u32 {
-        let method = CMethod {
+        let method = RuntimeMethod {
             runtime: 0,
             first_line: lines.first().map_or(0, |line| line.line),
             name: name.as_ptr().cast(),
             name_bytes: name.len(),
             file: file.as_ptr().cast(),
             file_bytes: file.len(),
-            lines: lines.as_ptr(),
+            lines: lines.as_ptr().cast(),
             line_count: lines.len(),
         };
         // SAFETY: all of it lives during the call, and is copied.
@@ -127,10 +107,10 @@ impl Agent {
 
     /// False: there are too many sources.
     pub(crate) fn add_source(&self, code: (u64, u64), find: Find) -> bool {
-        let source = CSource {
+        let source = RuntimeSource {
             code_start: code.0,
             code_end: code.1,
-            find,
+            find: Some(find),
             argument: core::ptr::null_mut(),
         };
         // SAFETY: it is copied; `find` stays.
