@@ -28,8 +28,8 @@ const FILE_SYSTEMS: [i64; 2] = [0x7472_6163, 0x6462_6720];
 /// (`pipe-max-size`, proc_sys_fs(5)).
 const PIPE_BYTES: usize = 1 << 20;
 /// How long a reader has for what is left when the program has ended.
-const PATIENCE: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(20);
+const READER_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A pipe that the recorder keeps open too, so that a reader who comes late, even after a short program, finds what was
 /// written.
@@ -50,7 +50,7 @@ impl KeptPipe {
 
     /// Waits a moment for somebody to read what is left. Says so when nobody does.
     pub(super) fn settle(&self) -> Option<Warning> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + READER_TIMEOUT;
         loop {
             match rustix::io::ioctl_fionread(&self.file) {
                 Ok(0) | Err(_) => return None,
@@ -60,7 +60,7 @@ impl KeptPipe {
                         bytes,
                     });
                 }
-                Ok(_) => std::thread::sleep(LOOK),
+                Ok(_) => std::thread::sleep(POLL),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::units::parse_duration_ns;
+use super::common_arguments::AppRecordingArgs;
 
 /// Record apps on Android devices.
 #[derive(Debug, Args)]
@@ -32,18 +32,8 @@ pub(crate) struct AndroidRecordArgs {
     /// The app.
     #[arg(short, long, value_name = "NAME")]
     pub package: String,
-    /// Where the trace goes (default: NAME.beat).
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// Replace FILE if it exists.
-    #[arg(short, long)]
-    pub force: bool,
-    /// How long to record.
-    #[arg(long = "duration", value_name = "TIME", value_parser = parse_duration_ns, default_value = "10s")]
-    pub duration_ns: u64,
-    /// Time between samples of a thread.
-    #[arg(long = "interval", value_name = "TIME", value_parser = parse_duration_ns)]
-    pub interval_ns: Option<u64>,
+    #[command(flatten)]
+    pub recording: AppRecordingArgs,
     /// The activity to start, such as .MainActivity (default: the one that the launcher starts).
     #[arg(long, value_name = "NAME")]
     pub activity: Option<String>,

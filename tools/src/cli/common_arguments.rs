@@ -27,6 +27,31 @@ pub(crate) struct OutputArgs {
     pub force: bool,
 }
 
+/// How an app on a phone is recorded.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AppRecordingArgs {
+    /// Where the trace goes (default: NAME.beat).
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace FILE if it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// How long to record.
+    #[arg(long = "duration", value_name = "TIME", value_parser = parse_duration_ns, default_value = "10s")]
+    pub duration_ns: u64,
+    /// Time between samples of a thread.
+    #[arg(long = "interval", value_name = "TIME", value_parser = parse_duration_ns)]
+    pub interval_ns: Option<u64>,
+}
+
+impl AppRecordingArgs {
+    /// Where the trace of an app goes.
+    pub(crate) fn output_of(&self, app: &str) -> PathBuf {
+        let of_app = || PathBuf::from(format!("{app}.beat"));
+        self.output.clone().unwrap_or_else(of_app)
+    }
+}
+
 /// What is captured, how often, and where it is kept meanwhile.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = CAPTURES)]

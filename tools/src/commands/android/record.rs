@@ -17,8 +17,8 @@ use crate::{export, terminal, units};
 /// Properties of the device that an app's session reads when it begins (hooks-android/src/switch).
 const PACKAGE: &str = "debug.stackbeat.package";
 const INTERVAL: &str = "debug.stackbeat.interval_us";
-/// Between two looks whether the app still runs.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two polls of whether the app still runs.
+const POLL: Duration = Duration::from_secs(1);
 /// What the device's own tracer records beside an app: scheduling, and what Android's framework marks.
 const SYSTEM_CATEGORIES: &str = "sched freq idle am wm gfx view binder_driver dalvik";
 /// Where the device's tracer may write.
@@ -28,22 +28,24 @@ const SYSTEM_TRACE: &str = "/data/misc/perfetto-traces/stackbeat.pftrace";
 pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
     let package = &args.package;
     check_name(package)?;
-    let output = output_of(args);
-    if output.exists() && !args.force {
-        bail!(terminal::exists_already(&output));
-    }
+    let output = args.recording.output_of(package);
+    terminal::refuse_to_replace(&output, args.recording.force)?;
     // What is wrong with it is said before anything is recorded.
     let retrace = args.mapping.as_deref().map(names::read).transpose()?;
     let adb = Adb::connect(args.adb.as_deref(), args.serial.as_deref())?;
     check_package(&adb, package)?;
-    let _properties = Properties::set(&adb, package, args.interval_ns)?;
+    let _properties = Properties::set(&adb, package, args.recording.interval_ns)?;
     start(&adb, package, args.activity.as_deref())?;
     let session = DeviceSession::wait(&adb, package)?;
     let system = args
         .system_trace
-        .then(|| SystemTrace::start(&adb, args.duration_ns));
+        .then(|| SystemTrace::start(&adb, args.recording.duration_ns));
     let system = system.transpose()?;
-    let status = watch(&session, package, Duration::from_nanos(args.duration_ns))?;
+    let status = watch(
+        &session,
+        package,
+        Duration::from_nanos(args.recording.duration_ns),
+    )?;
     let on_device = dump(&session, &status)?;
     // The app goes on without being recorded.
     session.ask(&Request::Stop {})?;
@@ -75,11 +77,6 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
         ));
     }
     Ok(0)
-}
-
-fn output_of(args: &AndroidRecordArgs) -> PathBuf {
-    let of_package = || PathBuf::from(format!("{}.beat", args.package));
-    args.output.clone().unwrap_or_else(of_package)
 }
 
 /// What stands in commands of the device's shell is a name and nothing else.
@@ -170,7 +167,7 @@ fn watch(session: &DeviceSession, package: &str, duration: Duration) -> Result<S
                 .session
                 .context("the session does not say where it stands");
         }
-        std::thread::sleep(left.min(LOOK));
+        std::thread::sleep(left.min(POLL));
     }
 }
 

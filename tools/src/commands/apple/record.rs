@@ -1,7 +1,7 @@
 //! A recording of an app: start it with the switch in its environment, wait, fetch the trace.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use super::xcrun::Xcrun;
 use crate::cli::apple::AppleRecordArgs;
 use crate::{terminal, units};
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two polls of whether it still runs.
+const POLL: Duration = Duration::from_secs(1);
 /// How long a session may take from its end to its complete trace. Names of functions are not looked up
 /// there.
 const FINISH: Duration = Duration::from_secs(20);
@@ -24,11 +24,8 @@ const FINISH: Duration = Duration::from_secs(20);
 /// Runs the command.
 pub(super) fn run(args: &AppleRecordArgs) -> Result<u8> {
     let bundle = &args.bundle;
-    let of_bundle = || PathBuf::from(format!("{bundle}.beat"));
-    let output = args.output.clone().unwrap_or_else(of_bundle);
-    if output.exists() && !args.force {
-        bail!(terminal::exists_already(&output));
-    }
+    let output = args.recording.output_of(bundle);
+    terminal::refuse_to_replace(&output, args.recording.force)?;
     let xcrun = Xcrun::new(args.xcrun.as_deref());
     let place: Box<dyn Place> = match &args.simulator {
         Some(wanted) => Box::new(Simulator::find(xcrun, wanted, args.library.as_deref())?),
@@ -52,12 +49,12 @@ pub(super) fn run(args: &AppleRecordArgs) -> Result<u8> {
 
 /// What the library's switch reads (apple/src/switch.rs).
 fn variables(args: &AppleRecordArgs) -> Vec<(&'static str, String)> {
-    let milliseconds = args.duration_ns.div_ceil(1_000_000).max(1);
+    let milliseconds = args.recording.duration_ns.div_ceil(1_000_000).max(1);
     let mut all = vec![
         ("STACKBEAT_RECORD", "1".to_owned()),
         ("STACKBEAT_DURATION_MS", milliseconds.to_string()),
     ];
-    if let Some(ns) = args.interval_ns {
+    if let Some(ns) = args.recording.interval_ns {
         all.push(("STACKBEAT_INTERVAL_US", (ns / 1000).to_string()));
     }
     all
@@ -66,10 +63,10 @@ fn variables(args: &AppleRecordArgs) -> Vec<(&'static str, String)> {
 /// Waits until the recording is as long as was asked for.
 fn watch(place: &dyn Place, args: &AppleRecordArgs, pid: u32) -> Result<()> {
     let began = Instant::now();
-    let duration = Duration::from_nanos(args.duration_ns);
+    let duration = Duration::from_nanos(args.recording.duration_ns);
     loop {
         let left = duration.saturating_sub(began.elapsed());
-        sleep(left.min(LOOK));
+        sleep(left.min(POLL));
         if !place.is_running(pid)? {
             bail!(
                 "{} has ended after {:.1} s of recording; what it had recorded by then is completed at its next start",
@@ -113,7 +110,7 @@ fn fetch(place: &dyn Place, args: &AppleRecordArgs, pid: u32) -> Result<tempfile
                 ),
             });
         }
-        sleep(LOOK);
+        sleep(POLL);
     }
 }
 

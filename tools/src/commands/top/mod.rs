@@ -29,7 +29,7 @@ use crate::summary::sort_key::SortKey;
 use crate::terminal::{self, Style};
 
 /// How often signals, answers and the size of the terminal are looked at.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 /// The first screen of a process that was just attached to comes soon.
 const FIRST: Duration = Duration::from_millis(500);
 /// A session is left alone for so many times as long as it took to answer.
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<u8> {
 fn print_once(mut source: Source, view: &View, signals: &Signals) -> Result<()> {
     let until = Instant::now() + Duration::from_nanos(view.every_ns);
     while view.is_own && Instant::now() < until && !signals.came() {
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
     let Some(moment) = source.moment(Some(view.every_ns))? else {
         bail!("the recording has ended; `stackbeat record` keeps one");
@@ -135,7 +135,7 @@ impl Live {
         while !self.signals.came() {
             self.ask_if_due();
             let mut is_new = self.take_answers()?;
-            let Ok(Some(keys)) = self.terminal.wait_for_keys(LOOK) else {
+            let Ok(Some(keys)) = self.terminal.wait_for_keys(POLL) else {
                 break;
             };
             for key in keys {
