@@ -170,7 +170,17 @@ fn environment(folder: &Path) -> Vec<(String, String)> {
 }
 
 fn start(environment: &[(String, String)], program: &str, how: &str, trace: &Path) -> Child {
-    let options = serde_json::json!({"output": trace, "symbolize": true}).to_string();
+    start_in("endless", environment, program, how, trace)
+}
+
+fn start_in(
+    mode: &str,
+    environment: &[(String, String)],
+    program: &str,
+    how: &str,
+    trace: &Path,
+) -> Child {
+    let options = serde_json::json!({"output": trace, "symbolize": true, "mode": mode}).to_string();
     let mut command = Command::new(program);
     command
         .arg(how)
@@ -186,13 +196,14 @@ fn start_unasked(
     program: &str,
     how: &str,
     trace: &Path,
+    mode: &str,
 ) -> Child {
     let apart = ["--user", "--map-root-user", "--net"];
     let may_be_apart = Command::new("unshare").args(apart).arg("true").status();
     if !may_be_apart.is_ok_and(|status| status.success()) {
-        return start(environment, program, how, trace);
+        return start_in(mode, environment, program, how, trace);
     }
-    let options = serde_json::json!({"output": trace, "symbolize": true}).to_string();
+    let options = serde_json::json!({"output": trace, "symbolize": true, "mode": mode}).to_string();
     // Not in the environment of `unshare`, which would be recorded itself.
     let variables = environment
         .iter()
@@ -266,26 +277,31 @@ fn nothing_wakes_up_while_the_program_idles() {
     let folder = scratch();
     let program = build(folder.path());
     let environment = environment(folder.path());
-    let trace = folder.path().join("idle.beat");
-    let mut child = start_unasked(&environment, &program, "idle", &trace);
-    let mut line = String::new();
-    let output = child.stdout.take().expect("is piped");
-    BufReader::new(output)
-        .read_line(&mut line)
-        .expect("says so");
-    assert_eq!(line, "idle\n");
-    // Passes get rarer, then there is none.
-    let pid = child.id();
-    until("nothing wakes up any more", || {
-        let before = switches(pid);
-        sleep(Duration::from_secs(5));
-        (switches(pid) == before).then_some(())
+    let mut children = ["endless", "ring"].map(|mode| {
+        let trace = folder.path().join(mode);
+        let mut child = start_unasked(&environment, &program, "idle", &trace, mode);
+        let mut line = String::new();
+        let output = child.stdout.take().expect("is piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("says so");
+        assert_eq!(line, "idle\n");
+        child
     });
-    let before = switches(pid);
+    let pids = children.each_ref().map(Child::id);
+    // Passes get rarer, then there is none.
+    until("nothing wakes up any more", || {
+        let before = pids.map(switches);
+        sleep(Duration::from_secs(5));
+        (pids.map(switches) == before).then_some(())
+    });
+    let before = pids.map(switches);
     sleep(Duration::from_secs(12));
-    assert_eq!(switches(pid), before);
-    child.kill().expect("is ours");
-    child.wait().expect("has ended");
+    assert_eq!(pids.map(switches), before);
+    for child in &mut children {
+        child.kill().expect("is ours");
+        child.wait().expect("has ended");
+    }
 }
 
 /// The folder in which both libraries have the names that a program looks for.
