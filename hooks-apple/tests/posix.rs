@@ -106,19 +106,30 @@ fn samples(mapping: &Mapping, probe: Probe) -> Vec<Sample> {
     seen
 }
 
-/// Waits until a thread sleeps in the kernel, and then for a while. Gives the cycles of the while.
+/// Waits until a thread sleeps in the kernel for a while without a break. Gives the cycles of the while.
+///
+/// One look at its state is not enough: under emulation it also sleeps for the emulator's own locks, on its way.
 pub(crate) fn while_it_sleeps(tid: u32) -> u64 {
-    let path = format!("/proc/self/task/{tid}/stat");
-    let sleeps = || {
-        let stat = std::fs::read_to_string(&path).expect("the thread is there");
-        stat.rsplit_once(") ").expect("a name").1.starts_with('S')
+    let path = format!("/proc/self/task/{tid}/status");
+    // How often it has gone to sleep, where it sleeps.
+    let asleep = || {
+        let status = std::fs::read_to_string(&path).expect("the thread is there");
+        let of = |key| {
+            let mut lines = status.lines();
+            lines.find_map(|line| line.strip_prefix(key)).expect(key)
+        };
+        let is_asleep = of("State:").trim_start().starts_with('S');
+        is_asleep.then(|| of("voluntary_ctxt_switches:").trim().to_owned())
     };
-    while !sleeps() {
-        std::thread::yield_now();
+    loop {
+        let before = asleep();
+        let begin = clock::cycles();
+        std::thread::sleep(Duration::from_millis(5));
+        let cycles = clock::cycles() - begin;
+        if before.is_some() && before == asleep() {
+            return cycles;
+        }
     }
-    let begin = clock::cycles();
-    std::thread::sleep(Duration::from_millis(5));
-    clock::cycles() - begin
 }
 
 /// A function of an image.
