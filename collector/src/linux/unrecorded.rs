@@ -35,7 +35,7 @@ use crate::session::control::Session;
 use crate::session::error::Warning;
 use crate::session::orders::Order;
 
-/// Distance between two polls: while unrecorded processes live or new ones come, and while nothing changes.
+/// Distance between two polls: while unrecorded processes live or new ones of the tree come, and while nothing changes.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(160);
 /// Pids that were given out since the last poll are tried one by one up to this number. After more, all processes are
@@ -262,7 +262,7 @@ impl Tree {
         newest
     }
 
-    /// Takes in processes whose parent is one of the tree, or was. Whether pids were given out since the last poll.
+    /// Takes in processes whose parent is one of the tree, or was. Whether there were any.
     fn meet(&mut self, program: Pid, registered: &HashMap<Pid, Registered>) -> bool {
         let Some(last) = procfs::last_pid() else {
             return false;
@@ -288,9 +288,16 @@ impl Tree {
             self.note_start(program);
         }
         let own = Pid(std::process::id());
-        let ancestors = procfs::ancestors(program);
-        if !ancestors.is_empty() {
-            self.ancestors = ancestors;
+        let before = self.members.len();
+        // On a busy machine most are other people's.
+        if new
+            .iter()
+            .any(|(_, parent)| !self.members.contains_key(parent))
+        {
+            let ancestors = procfs::ancestors(program);
+            if !ancestors.is_empty() {
+                self.ancestors = ancestors;
+            }
         }
         let orphans: HashSet<Pid> = (new.iter())
             .filter(|(pid, parent)| {
@@ -319,7 +326,7 @@ impl Tree {
                 }
             }
             if self.members.len() == known {
-                return true;
+                return is_first || known > before;
             }
         }
     }
