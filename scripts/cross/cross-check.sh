@@ -2,11 +2,12 @@
 # Type-checks what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, links it, and runs
 # core's tests under arm64 emulation. Nothing but Debian's packages is needed (run as root to install them).
 #
-#   scripts/cross/cross-check.sh [check|link|run|all]     default: all
+#   scripts/cross/cross-check.sh [check|link|build|run|all]     default: all
 #
 # check   cargo check of the portable packages for each target
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
 #         ask of the platform, and what that library offers, with the lists in imports/
+# build   both, and builds what `run` runs
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 #
 # The toolchain is Debian's, because its std comes as source that can be built for any target. Whoever has
@@ -101,14 +102,14 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=-fuse-ld=lld
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 
 unpack_arm64_std
-if [[ $MODE = check || $MODE = all ]]; then
+if [[ $MODE = check || $MODE = build || $MODE = all ]]; then
   step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
   step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
   step cargo check -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
   step cargo check -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
   step cargo check -q --locked $ON_APPLE
 fi
-if [[ $MODE = link || $MODE = all ]]; then
+if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
   # rustc asks Xcode for a folder of libraries, unless it has one.
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
@@ -127,9 +128,17 @@ NOT_EMULATED="mapping::pieces::tests::pieces_are_mapped_from_those_before sandbo
 # Tests that become part of a session: emulation cannot start them again, so each has a process from the start.
 ALONE="agent::a_session_in_this_process attach_detach::sessions_come_and_go
   posix::a_table_of_functions_tells_what_is_called"
+SIGNED="-Ctarget-feature=+paca,+pacg"
+build_tests() {
+  cargo build -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
+  cargo test -q --locked --no-run -p stackbeat-core --lib --test main --target $ARM64_LINUX
+  cargo test -q --locked --no-run -p stackbeat-hooks-android --test main --target $ARM64_LINUX
+  cargo test -q --locked --no-run -p stackbeat-hooks-apple --test main --target $ARM64_LINUX
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" $SIGNED" \
+    cargo test -q --locked --no-run -p stackbeat-hooks-apple --test main --target $ARM64_LINUX
+}
 run_core() {
   local name
-  cargo build -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
   export STACKBEAT_AGENT=$CARGO_TARGET_DIR/$ARM64_LINUX/debug/libstackbeat.so
   export EMULATOR=$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER
   for name in $ALONE; do
@@ -151,8 +160,9 @@ run_apple() {
   $test code_of_an_image every_slot a_slot_that
   $test --exact posix::calls_of_an_image_are_recorded
   $test --exact system::calls_become_waits_flows_and_turns_in_a_trace
-  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" -Ctarget-feature=+paca,+pacg" $test hooks_in_signed_slots
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" $SIGNED" $test hooks_in_signed_slots
 }
+[[ $MODE = check || $MODE = link ]] || step build_tests
 if [[ $MODE = run || $MODE = all ]]; then
   export QEMU_CPU=max
   step cargo test -q --locked -p stackbeat-core --lib --target $ARM64_LINUX -- $(printf -- '--skip %s ' $NOT_EMULATED)
