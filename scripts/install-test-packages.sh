@@ -6,7 +6,7 @@ packages=(
   # programs that are recorded
   sqlite3 libsqlite3-dev redis-server redis-tools nginx postgresql git xz-utils pigz nodejs gcc g++ python3 liburing-dev
   # tools that results are compared with
-  binutils dwz gdb heaptrack linux-perf protobuf-compiler strace valgrind
+  binutils dwz gdb heaptrack llvm-14 linux-perf protobuf-compiler strace valgrind
   # another libc
   musl-tools
   # debug files for libc

@@ -2,7 +2,7 @@
 //! `.gnu_debuglink`, the file shared by several debug files (`dwz`), split DWARF (`.dwo`), and the
 //! symbol table that some distributions compress into `.gnu_debugdata`.
 
-use super::object_file::{Elf, ElfFile};
+use super::object_file::{Elf, ElfFile, build_id};
 use super::{DebugSource, paths};
 use object::{Object, ObjectSection};
 use std::io::Read;
@@ -26,8 +26,8 @@ pub(crate) fn separate<'a>(
     debug_roots: &[PathBuf],
     files: &'a Files,
 ) -> Option<(PathBuf, Elf<'a>)> {
-    let build_id = binary.build_id().ok().flatten();
-    if let Some(id) = build_id {
+    let build_id = build_id(binary);
+    if let Some(id) = &build_id {
         for candidate in by_build_id(id, debug_roots) {
             if let Some(elf) = open_with_build_id(&candidate, id, files) {
                 return Some((candidate, elf));
@@ -47,7 +47,7 @@ pub(crate) fn separate<'a>(
         if paths::real(&candidate)? == paths::real(path)? {
             return None;
         }
-        let elf = match build_id {
+        let elf = match &build_id {
             Some(id) => open_with_build_id(&candidate, id, files)?,
             None if crc32_of(&candidate)? == crc => {
                 files.alloc(ElfFile::open(&candidate).ok()?).parse().ok()?
@@ -129,9 +129,9 @@ fn by_build_id(id: &[u8], debug_roots: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn open_with_build_id<'a>(path: &Path, id: &[u8], files: &'a Files) -> Option<Elf<'a>> {
-    let file = ElfFile::open(path).ok()?;
+    let file = ElfFile::open(path).ok()?.part_of_build(id)?;
     let elf = files.alloc(file).parse().ok()?;
-    (elf.build_id().ok().flatten() == Some(id)).then_some(elf)
+    (build_id(&elf)? == id).then_some(elf)
 }
 
 fn crc32_of(path: &Path) -> Option<u32> {

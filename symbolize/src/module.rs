@@ -6,7 +6,7 @@ use super::boundaries::{Boundaries, Function};
 use super::debug_files::{self, Buffers, Files};
 use super::demangle::{demangle, is_mangled};
 use super::dwarf::{Dwarf, DwarfFrame};
-use super::object_file::{Elf, ElfFile, vdso_image};
+use super::object_file::{Elf, ElfFile, build_id as id_of, vdso_image};
 use super::plt::Plt;
 use super::section_cache::Identity;
 use super::symtab::SymbolTable;
@@ -61,9 +61,9 @@ pub enum ModuleError {
         /// The module's file.
         path: String,
     },
-    /// The file is damaged or no ELF file.
+    /// The file is damaged or no object file.
     #[error(
-        "{path}: not an ELF file that can be read ({reason}); its functions stay without names"
+        "{path}: not an object file that can be read ({reason}); its functions stay without names"
     )]
     Unreadable {
         /// The module's file.
@@ -88,9 +88,9 @@ pub(crate) fn symbolize(
     let debug_roots = &options.debug_roots;
     let files = Files::new();
     let buffers = Buffers::new();
-    let binary = open(path, &files)?;
+    let binary = open(path, build_id, &files)?;
     if !build_id.is_empty()
-        && let Ok(Some(actual)) = binary.build_id()
+        && let Some(actual) = id_of(&binary)
         && actual != build_id
     {
         return Err(ModuleError::Changed { path: path.into() });
@@ -105,7 +105,7 @@ pub(crate) fn symbolize(
     let has_dwarf = |elf: &Elf<'_>| elf.section_by_name(".debug_info").is_some();
     let mut debug = debug_files::separate(file_path, &binary, debug_roots, &files);
     if debug.is_none() && !has_dwarf(&binary) {
-        debug = fetch(binary.build_id().ok().flatten());
+        debug = fetch(id_of(&binary).as_deref());
     }
     let (source, with_dwarf) = match &debug {
         Some((path, elf)) if has_dwarf(elf) => (path.as_path(), elf),
@@ -115,7 +115,7 @@ pub(crate) fn symbolize(
     let supplementary = debug_files::supplementary(source, with_dwarf, debug_roots, &files)
         .or_else(|| Some(fetch(debug_files::supplementary_id(with_dwarf))?.1));
     let kept = options.cache.as_ref().and_then(|cache| {
-        let identity = Identity::of(source, with_dwarf.build_id().ok()?)?;
+        let identity = Identity::of(source, id_of(with_dwarf).as_deref())?;
         Some((cache, identity))
     });
     let looked_at = looked_at(addresses);
@@ -184,7 +184,7 @@ fn looked_at(addresses: &[Address]) -> Vec<u64> {
     svmas
 }
 
-fn open<'a>(path: &str, files: &'a Files) -> Result<Elf<'a>, ModuleError> {
+fn open<'a>(path: &str, build_id: &[u8], files: &'a Files) -> Result<Elf<'a>, ModuleError> {
     let file = if path == "[vdso]" {
         vdso_image().map(ElfFile::from_memory)
     } else {
@@ -194,8 +194,10 @@ fn open<'a>(path: &str, files: &'a Files) -> Result<Elf<'a>, ModuleError> {
         path: path.into(),
         reason: reason.to_string(),
     })?;
+    let part = file.part_of_build(build_id);
+    let part = part.ok_or_else(|| ModuleError::Changed { path: path.into() })?;
     files
-        .alloc(file)
+        .alloc(part)
         .parse()
         .map_err(|reason| ModuleError::Unreadable {
             path: path.into(),

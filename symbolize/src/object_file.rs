@@ -2,11 +2,13 @@
 //! SIGBUS, as it would be with a mapping.
 
 use object::read::ReadCache;
+use object::read::macho::{FatArch, MachOFatFile32, MachOFatFile64};
+use object::{FileKind, Object};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// A parsed ELF file; its contents are read as they are asked for.
+/// A parsed object file, ELF or Mach-O; its contents are read as they are asked for.
 pub(crate) type Elf<'a> = object::File<'a, &'a ReadCache<Source>>;
 
 /// A section of such a file.
@@ -57,6 +59,33 @@ impl ElfFile {
 
     pub(crate) fn parse(&self) -> object::Result<Elf<'_>> {
         object::File::parse(&self.0)
+    }
+
+    /// Of a file that holds a program for several processors, the part that is of this build; any other file as it is.
+    pub(crate) fn part_of_build(self, id: &[u8]) -> Option<ElfFile> {
+        let parts = match FileKind::parse(&self.0) {
+            Ok(FileKind::MachOFat32) => ranges(MachOFatFile32::parse(&self.0).ok()?.arches()),
+            Ok(FileKind::MachOFat64) => ranges(MachOFatFile64::parse(&self.0).ok()?.arches()),
+            _ => return Some(self),
+        };
+        parts.into_iter().find_map(|(offset, size)| {
+            let part = object::File::parse(self.0.range(offset, size)).ok()?;
+            (build_id(&part)? == id).then_some(())?;
+            let image = object::ReadRef::read_bytes_at(&self.0, offset, size).ok()?;
+            Some(ElfFile::from_memory(image.to_vec()))
+        })
+    }
+}
+
+fn ranges<Fat: FatArch>(parts: &[Fat]) -> Vec<(u64, u64)> {
+    parts.iter().map(FatArch::file_range).collect()
+}
+
+/// What identifies the content of an object file: the linker's note (ELF) or UUID (Mach-O).
+pub(crate) fn build_id<'a>(file: &impl Object<'a>) -> Option<Vec<u8>> {
+    match file.mach_uuid() {
+        Ok(Some(uuid)) => Some(uuid.to_vec()),
+        _ => Some(file.build_id().ok()??.to_vec()),
     }
 }
 

@@ -3,7 +3,8 @@
 use super::demangle::is_mangled;
 use super::object_file::Elf;
 use object::{
-    Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags, SymbolIndex, SymbolKind,
+    BinaryFormat, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags,
+    SymbolIndex, SymbolKind,
 };
 
 /// How many symbols before an address are searched for one that spans it: symbols nest rarely, and
@@ -147,7 +148,13 @@ impl<'a> SymbolTable<'a> {
         let symbol = table
             .symbol_by_index(SymbolIndex(entry.index as usize))
             .ok()?;
-        symbol.name().ok().filter(|name| !name.is_empty())
+        let name = symbol.name().ok()?;
+        // Mach-O puts an underscore in front of C's names.
+        let name = match elf.format() {
+            BinaryFormat::MachO => name.strip_prefix('_').unwrap_or(name),
+            _ => name,
+        };
+        Some(name).filter(|name| !name.is_empty())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cached;
 mod frames;
+mod macho;
 mod no_file;
 mod separate_files;
 mod short_names;
