@@ -1,7 +1,7 @@
 //! Where functions begin and end when no symbol says so: the unwind tables of stripped code do. It
 //! gives unnamed code the shape of functions (`libfoo.so+0x1240`), so that its samples add up.
 
-use super::object_file::Elf;
+use super::object_file::ObjectFile;
 use addr2line::gimli::{
     self, BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindSection,
 };
@@ -16,13 +16,13 @@ pub(crate) struct Boundaries<'a> {
 
 impl<'a> Boundaries<'a> {
     /// `None` when the module has no binary search table of its unwind entries.
-    pub(crate) fn open(elf: &Elf<'a>) -> Option<Boundaries<'a>> {
-        let header = elf.section_by_name(".eh_frame_hdr")?;
-        let frames = elf.section_by_name(".eh_frame")?;
+    pub(crate) fn open(file: &ObjectFile<'a>) -> Option<Boundaries<'a>> {
+        let header = file.section_by_name(".eh_frame_hdr")?;
+        let frames = file.section_by_name(".eh_frame")?;
         let mut bases = BaseAddresses::default()
             .set_eh_frame_hdr(header.address())
             .set_eh_frame(frames.address());
-        if let Some(text) = elf.section_by_name(".text") {
+        if let Some(text) = file.section_by_name(".text") {
             bases = bases.set_text(text.address());
         }
         let header = EhFrameHdr::new(header.data().ok()?, LittleEndian)

@@ -2,7 +2,7 @@
 //! `.gnu_debuglink`, the file shared by several debug files (`dwz`), split DWARF (`.dwo`), and the
 //! symbol table that some distributions compress into `.gnu_debugdata`.
 
-use super::object_file::{Elf, ElfFile, build_id};
+use super::object_file::{FileContent, ObjectFile, build_id};
 use super::{DebugSource, paths};
 use object::{Object, ObjectSection};
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use typed_arena::Arena;
 
 /// Files opened for one module. They live as long as the module's names are being looked up.
-pub(crate) type Files = Arena<ElfFile>;
+pub(crate) type Files = Arena<FileContent>;
 /// Section contents and file images made in memory.
 pub(crate) type Buffers = Arena<Vec<u8>>;
 
@@ -22,15 +22,15 @@ const MOST_DECODER_KB: u32 = 96 << 10;
 /// The separate debug file of `binary` (found at `path`), when one is installed and belongs to it.
 pub(crate) fn separate<'a>(
     path: &Path,
-    binary: &Elf<'a>,
+    binary: &ObjectFile<'a>,
     debug_roots: &[PathBuf],
     files: &'a Files,
-) -> Option<(PathBuf, Elf<'a>)> {
+) -> Option<(PathBuf, ObjectFile<'a>)> {
     let build_id = build_id(binary);
     if let Some(id) = &build_id {
         for candidate in by_build_id(id, debug_roots) {
-            if let Some(elf) = open_with_build_id(&candidate, id, files) {
-                return Some((candidate, elf));
+            if let Some(file) = open_with_build_id(&candidate, id, files) {
+                return Some((candidate, file));
             }
         }
     }
@@ -47,29 +47,30 @@ pub(crate) fn separate<'a>(
         if paths::real(&candidate)? == paths::real(path)? {
             return None;
         }
-        let elf = match &build_id {
+        let file = match &build_id {
             Some(id) => open_with_build_id(&candidate, id, files)?,
-            None if crc32_of(&candidate)? == crc => {
-                files.alloc(ElfFile::open(&candidate).ok()?).parse().ok()?
-            }
+            None if crc32_of(&candidate)? == crc => files
+                .alloc(FileContent::open(&candidate).ok()?)
+                .parse()
+                .ok()?,
             None => return None,
         };
-        Some((candidate, elf))
+        Some((candidate, file))
     })
 }
 
 /// The id of the file that `dwz` moved common DWARF of several debug files into.
-pub(crate) fn supplementary_id<'a>(debug: &Elf<'a>) -> Option<&'a [u8]> {
+pub(crate) fn supplementary_id<'a>(debug: &ObjectFile<'a>) -> Option<&'a [u8]> {
     Some(debug.gnu_debugaltlink().ok().flatten()?.1)
 }
 
 /// That file.
 pub(crate) fn supplementary<'a>(
     debug_path: &Path,
-    debug: &Elf<'a>,
+    debug: &ObjectFile<'a>,
     debug_roots: &[PathBuf],
     files: &'a Files,
-) -> Option<Elf<'a>> {
+) -> Option<ObjectFile<'a>> {
     let (name, id) = debug.gnu_debugaltlink().ok().flatten()?;
     let beside = debug_path
         .parent()?
@@ -90,14 +91,14 @@ pub(crate) fn fetched<'a>(
     source: &dyn DebugSource,
     files: &'a Files,
     goes_on: &mut dyn FnMut() -> bool,
-) -> Option<(PathBuf, Elf<'a>)> {
+) -> Option<(PathBuf, ObjectFile<'a>)> {
     let path = source.debug_file(id, goes_on)?;
-    let elf = open_with_build_id(&path, id, files)?;
-    Some((path, elf))
+    let file = open_with_build_id(&path, id, files)?;
+    Some((path, file))
 }
 
 /// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file. `None`: there is none that can be read.
-pub(crate) fn mini_debug_info(binary: &Elf<'_>) -> Option<Vec<u8>> {
+pub(crate) fn mini_debug_info(binary: &ObjectFile<'_>) -> Option<Vec<u8>> {
     let section = binary.section_by_name(".gnu_debugdata")?;
     unpack_xz(section.data().ok()?, MOST_DEBUGDATA_BYTES)
 }
@@ -128,10 +129,10 @@ fn by_build_id(id: &[u8], debug_roots: &[PathBuf]) -> Vec<PathBuf> {
     }
 }
 
-fn open_with_build_id<'a>(path: &Path, id: &[u8], files: &'a Files) -> Option<Elf<'a>> {
-    let file = ElfFile::open(path).ok()?.part_of_build(id)?;
-    let elf = files.alloc(file).parse().ok()?;
-    (build_id(&elf)? == id).then_some(elf)
+fn open_with_build_id<'a>(path: &Path, id: &[u8], files: &'a Files) -> Option<ObjectFile<'a>> {
+    let content = FileContent::open(path).ok()?.part_of_build(id)?;
+    let file = files.alloc(content).parse().ok()?;
+    (build_id(&file)? == id).then_some(file)
 }
 
 fn crc32_of(path: &Path) -> Option<u32> {

@@ -5,7 +5,7 @@ use super::debug_files::{Buffers, Files};
 use super::demangle::is_mangled;
 use super::dwarf_units;
 use super::namespaces::Scopes;
-use super::object_file::{Elf, ElfFile};
+use super::object_file::{FileContent, ObjectFile};
 use super::section_cache::{Identity, SymbolCache};
 use addr2line::gimli::{
     self, AttributeValue, EndianSlice, Reader as _, RunTimeEndian, SectionId, UnitOffset, UnitRef,
@@ -49,17 +49,17 @@ impl<'a> Dwarf<'a> {
     /// Reads the indices of a file's DWARF for a search of these addresses (ascending) and no others; `None` when
     /// it has none. What is unpacked for it is kept in the cache.
     pub(crate) fn open(
-        elf: &Elf<'a>,
-        supplementary: Option<&Elf<'a>>,
+        file: &ObjectFile<'a>,
+        supplementary: Option<&ObjectFile<'a>>,
         cache: Option<(&SymbolCache, Identity)>,
         addresses: &[u64],
         files: &'a Files,
         buffers: &'a Buffers,
     ) -> Option<Dwarf<'a>> {
-        elf.section_by_name(".debug_info")?;
-        let mut dwarf = match cache.filter(|_| is_packed(elf)) {
-            Some((cache, identity)) => load_cached(elf, cache, identity, buffers).ok()?,
-            None => gimli::Dwarf::load(|id| section(elf, named(id), buffers)).ok()?,
+        file.section_by_name(".debug_info")?;
+        let mut dwarf = match cache.filter(|_| is_packed(file)) {
+            Some((cache, identity)) => load_cached(file, cache, identity, buffers).ok()?,
+            None => gimli::Dwarf::load(|id| section(file, named(id), buffers)).ok()?,
         };
         match supplementary {
             Some(supplementary) => dwarf
@@ -143,9 +143,13 @@ impl<'a> Dwarf<'a> {
             path.push(directory.to_string().ok()?);
         }
         path.push(load.path.as_ref()?.to_string().ok()?);
-        let elf = self.files.alloc(ElfFile::open(&path).ok()?).parse().ok()?;
+        let file = self
+            .files
+            .alloc(FileContent::open(&path).ok()?)
+            .parse()
+            .ok()?;
         let mut dwarf =
-            gimli::Dwarf::load(|id| section(&elf, named(id).and(id.dwo_name()), self.buffers))
+            gimli::Dwarf::load(|id| section(&file, named(id).and(id.dwo_name()), self.buffers))
                 .ok()?;
         let header = dwarf.units().next().ok()??;
         if dwarf.unit(header).ok()?.dwo_id != Some(load.dwo_id) {
@@ -169,15 +173,15 @@ fn named(id: SectionId) -> Option<&'static str> {
 }
 
 /// Whether the DWARF of a file has to be unpacked.
-fn is_packed(elf: &Elf<'_>) -> bool {
-    let range = elf
+fn is_packed(file: &ObjectFile<'_>) -> bool {
+    let range = file
         .section_by_name(SectionId::DebugInfo.name())
         .and_then(|section| section.compressed_file_range().ok());
     range.is_some_and(|range| range.format != CompressionFormat::None)
 }
 
 fn load_cached<'a>(
-    elf: &Elf<'a>,
+    file: &ObjectFile<'a>,
     cache: &SymbolCache,
     identity: Identity,
     buffers: &'a Buffers,
@@ -189,14 +193,14 @@ fn load_cached<'a>(
             .collect();
         return gimli::Dwarf::load(|id| {
             let content = sections.get(id.name()).copied().unwrap_or_default();
-            Ok(EndianSlice::new(content, endian(elf)))
+            Ok(EndianSlice::new(content, endian(file)))
         });
     }
     let (mut unpacked, mut is_whole) = (Vec::new(), true);
     let dwarf = gimli::Dwarf::load(|id| {
-        let found = section(elf, named(id), buffers)?;
+        let found = section(file, named(id), buffers)?;
         if let Some(name) = named(id)
-            && let Some(in_file) = elf.section_by_name(name)
+            && let Some(in_file) = file.section_by_name(name)
         {
             is_whole &= !found.is_empty() || in_file.size() == 0;
             unpacked.push((name, found.slice()));
@@ -210,22 +214,22 @@ fn load_cached<'a>(
 }
 
 fn section<'a>(
-    elf: &Elf<'a>,
+    file: &ObjectFile<'a>,
     name: Option<&str>,
     buffers: &'a Buffers,
 ) -> Result<Reader<'a>, gimli::Error> {
     let data = name
-        .and_then(|name| elf.section_by_name(name))
+        .and_then(|name| file.section_by_name(name))
         .and_then(|section| section.uncompressed_data().ok())
         .map(|data| match data {
             Cow::Borrowed(data) => data,
             Cow::Owned(data) => buffers.alloc(data).as_slice(),
         });
-    Ok(EndianSlice::new(data.unwrap_or(&[]), endian(elf)))
+    Ok(EndianSlice::new(data.unwrap_or(&[]), endian(file)))
 }
 
-fn endian(elf: &Elf<'_>) -> RunTimeEndian {
-    if elf.is_little_endian() {
+fn endian(file: &ObjectFile<'_>) -> RunTimeEndian {
+    if file.is_little_endian() {
         RunTimeEndian::Little
     } else {
         RunTimeEndian::Big

@@ -6,7 +6,7 @@ use super::boundaries::{Boundaries, Function};
 use super::debug_files::{self, Buffers, Files};
 use super::demangle::{demangle, is_mangled};
 use super::dwarf::{Dwarf, DwarfFrame};
-use super::object_file::{Elf, ElfFile, build_id as id_of, vdso_image};
+use super::object_file::{FileContent, ObjectFile, build_id as id_of, vdso_image};
 use super::plt::Plt;
 use super::section_cache::Identity;
 use super::symtab::SymbolTable;
@@ -102,16 +102,16 @@ pub(crate) fn symbolize(
         let (id, source) = (id.filter(|id| !id.is_empty())?, source?);
         debug_files::fetched(id, source, &files, &mut || goes_on(Doing::Fetch))
     };
-    let has_dwarf = |elf: &Elf<'_>| elf.section_by_name(".debug_info").is_some();
+    let has_dwarf = |file: &ObjectFile<'_>| file.section_by_name(".debug_info").is_some();
     let mut debug = debug_files::separate(file_path, &binary, debug_roots, &files);
     if debug.is_none() && !has_dwarf(&binary) {
         debug = fetch(id_of(&binary).as_deref());
     }
     let (source, with_dwarf) = match &debug {
-        Some((path, elf)) if has_dwarf(elf) => (path.as_path(), elf),
+        Some((path, file)) if has_dwarf(file) => (path.as_path(), file),
         _ => (file_path, &binary),
     };
-    let debug = debug.as_ref().map(|(_, elf)| elf);
+    let debug = debug.as_ref().map(|(_, file)| file);
     let supplementary = debug_files::supplementary(source, with_dwarf, debug_roots, &files)
         .or_else(|| Some(fetch(debug_files::supplementary_id(with_dwarf))?.1));
     let kept = options.cache.as_ref().and_then(|cache| {
@@ -128,11 +128,11 @@ pub(crate) fn symbolize(
         &buffers,
     );
     let mini = debug_files::mini_debug_info(&binary)
-        .and_then(|image| files.alloc(ElfFile::from_memory(image)).parse().ok());
+        .and_then(|image| files.alloc(FileContent::from_memory(image)).parse().ok());
 
     let mut symbols = SymbolTable::default();
-    for elf in [Some(&binary), debug, mini.as_ref()].into_iter().flatten() {
-        symbols.add(elf);
+    for file in [Some(&binary), debug, mini.as_ref()].into_iter().flatten() {
+        symbols.add(file);
     }
     symbols.finish(&looked_at, |svma| section_end(&binary, svma));
     let names = Names {
@@ -184,11 +184,11 @@ fn looked_at(addresses: &[Address]) -> Vec<u64> {
     svmas
 }
 
-fn open<'a>(path: &str, build_id: &[u8], files: &'a Files) -> Result<Elf<'a>, ModuleError> {
+fn open<'a>(path: &str, build_id: &[u8], files: &'a Files) -> Result<ObjectFile<'a>, ModuleError> {
     let file = if path == "[vdso]" {
-        vdso_image().map(ElfFile::from_memory)
+        vdso_image().map(FileContent::from_memory)
     } else {
-        ElfFile::open(Path::new(path))
+        FileContent::open(Path::new(path))
     };
     let file = file.map_err(|reason| ModuleError::Gone {
         path: path.into(),
@@ -205,7 +205,7 @@ fn open<'a>(path: &str, build_id: &[u8], files: &'a Files) -> Result<Elf<'a>, Mo
         })
 }
 
-fn section_end(binary: &Elf<'_>, svma: u64) -> Option<u64> {
+fn section_end(binary: &ObjectFile<'_>, svma: u64) -> Option<u64> {
     binary
         .sections()
         .find(|s| s.address() != 0 && (s.address()..s.address() + s.size()).contains(&svma))

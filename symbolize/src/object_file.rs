@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 /// A parsed object file, ELF or Mach-O; its contents are read as they are asked for.
-pub(crate) type Elf<'a> = object::File<'a, &'a ReadCache<Source>>;
+pub(crate) type ObjectFile<'a> = object::File<'a, &'a ReadCache<Source>>;
 
 /// A section of such a file.
 pub(crate) type Section<'a> = object::Section<'a, 'a, &'a ReadCache<Source>>;
@@ -41,28 +41,28 @@ impl io::Seek for Source {
 
 /// An object file that is open, and what was read of it so far.
 #[derive(Debug)]
-pub(crate) struct ElfFile(ReadCache<Source>);
+pub(crate) struct FileContent(ReadCache<Source>);
 
-impl ElfFile {
+impl FileContent {
     /// Opens a regular file. Anything else could block (a FIFO) or never end (a device).
-    pub(crate) fn open(path: &Path) -> io::Result<ElfFile> {
+    pub(crate) fn open(path: &Path) -> io::Result<FileContent> {
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
-        Ok(ElfFile(ReadCache::new(Source::File(File::open(path)?))))
+        Ok(FileContent(ReadCache::new(Source::File(File::open(path)?))))
     }
 
     /// An object file that is not on disk: the vDSO, or an unpacked `.gnu_debugdata`.
-    pub(crate) fn from_memory(image: Vec<u8>) -> ElfFile {
-        ElfFile(ReadCache::new(Source::Memory(io::Cursor::new(image))))
+    pub(crate) fn from_memory(image: Vec<u8>) -> FileContent {
+        FileContent(ReadCache::new(Source::Memory(io::Cursor::new(image))))
     }
 
-    pub(crate) fn parse(&self) -> object::Result<Elf<'_>> {
+    pub(crate) fn parse(&self) -> object::Result<ObjectFile<'_>> {
         object::File::parse(&self.0)
     }
 
     /// Of a file that holds a program for several processors, the part that is of this build; any other file as it is.
-    pub(crate) fn part_of_build(self, id: &[u8]) -> Option<ElfFile> {
+    pub(crate) fn part_of_build(self, id: &[u8]) -> Option<FileContent> {
         let parts = match FileKind::parse(&self.0) {
             Ok(FileKind::MachOFat32) => ranges(MachOFatFile32::parse(&self.0).ok()?.arches()),
             Ok(FileKind::MachOFat64) => ranges(MachOFatFile64::parse(&self.0).ok()?.arches()),
@@ -72,7 +72,7 @@ impl ElfFile {
             let part = object::File::parse(self.0.range(offset, size)).ok()?;
             (build_id(&part)? == id).then_some(())?;
             let image = object::ReadRef::read_bytes_at(&self.0, offset, size).ok()?;
-            Some(ElfFile::from_memory(image.to_vec()))
+            Some(FileContent::from_memory(image.to_vec()))
         })
     }
 }

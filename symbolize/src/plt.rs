@@ -2,7 +2,7 @@
 //! that it loads and the relocation that fills the slot.
 
 use super::demangle::demangle;
-use super::object_file::{Elf, Section};
+use super::object_file::{ObjectFile, Section};
 use object::{
     Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
 };
@@ -14,7 +14,7 @@ const SECTIONS: [&str; 3] = [".plt", ".plt.sec", ".plt.got"];
 
 /// The stubs of one module, read when an address lies among them.
 pub(crate) struct Plt<'a> {
-    elf: &'a Elf<'a>,
+    file: &'a ObjectFile<'a>,
     /// Ranges of the sections.
     ranges: Vec<(u64, u64)>,
     stubs: OnceCell<Stubs>,
@@ -24,10 +24,10 @@ pub(crate) struct Plt<'a> {
 type Stubs = Vec<(u64, String)>;
 
 impl<'a> Plt<'a> {
-    pub(crate) fn of(elf: &'a Elf<'a>) -> Plt<'a> {
-        let sections = sections(elf);
+    pub(crate) fn of(file: &'a ObjectFile<'a>) -> Plt<'a> {
+        let sections = sections(file);
         Plt {
-            elf,
+            file,
             ranges: sections
                 .map(|s| (s.address(), s.address() + s.size()))
                 .collect(),
@@ -39,7 +39,7 @@ impl<'a> Plt<'a> {
     /// resolver's own entry), `None` outside the PLT.
     pub(crate) fn find(&self, svma: u64) -> Option<Option<(u64, &str)>> {
         let inside = self.ranges.iter().find(|r| (r.0..r.1).contains(&svma))?;
-        let stubs = self.stubs.get_or_init(|| read(self.elf));
+        let stubs = self.stubs.get_or_init(|| read(self.file));
         let after = stubs.partition_point(|stub| stub.0 <= svma);
         let stub = after.checked_sub(1).map(|i| &stubs[i]);
         Some(
@@ -49,16 +49,18 @@ impl<'a> Plt<'a> {
     }
 }
 
-fn sections<'a>(elf: &'a Elf<'a>) -> impl Iterator<Item = Section<'a>> {
-    SECTIONS.iter().filter_map(|name| elf.section_by_name(name))
+fn sections<'a>(file: &'a ObjectFile<'a>) -> impl Iterator<Item = Section<'a>> {
+    SECTIONS
+        .iter()
+        .filter_map(|name| file.section_by_name(name))
 }
 
-fn read<'a>(elf: &'a Elf<'a>) -> Stubs {
-    let slots = slots(elf);
+fn read<'a>(file: &'a ObjectFile<'a>) -> Stubs {
+    let slots = slots(file);
     let mut stubs = Stubs::new();
-    for section in sections(elf) {
+    for section in sections(file) {
         let Ok(code) = section.data() else { continue };
-        let found = match elf.architecture() {
+        let found = match file.architecture() {
             Architecture::X86_64 => x86_64_stubs(section.address(), code),
             Architecture::Aarch64 => aarch64_stubs(section.address(), code),
             _ => Vec::new(),
@@ -74,10 +76,10 @@ fn read<'a>(elf: &'a Elf<'a>) -> Stubs {
 }
 
 /// GOT slot → name of the function whose address the dynamic linker puts there.
-fn slots<'a>(elf: &'a Elf<'a>) -> HashMap<u64, &'a str> {
+fn slots<'a>(file: &'a ObjectFile<'a>) -> HashMap<u64, &'a str> {
     let mut slots = HashMap::new();
     let (Some(relocations), Some(symbols)) =
-        (elf.dynamic_relocations(), elf.dynamic_symbol_table())
+        (file.dynamic_relocations(), file.dynamic_symbol_table())
     else {
         return slots;
     };

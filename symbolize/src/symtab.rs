@@ -1,7 +1,7 @@
 //! Function symbols of one module, by address. Names are read only for the symbols that are hit.
 
 use super::demangle::is_mangled;
-use super::object_file::Elf;
+use super::object_file::ObjectFile;
 use object::{
     BinaryFormat, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags,
     SymbolIndex, SymbolKind,
@@ -14,7 +14,7 @@ const NESTING: usize = 16;
 /// The symbol tables of a module's file, its debug file and its mini debug info, merged.
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTable<'a> {
-    tables: Vec<(&'a Elf<'a>, bool)>,
+    tables: Vec<(&'a ObjectFile<'a>, bool)>,
     entries: Vec<Entry>,
 }
 
@@ -38,17 +38,17 @@ pub(crate) struct Found<'a> {
 
 impl<'a> SymbolTable<'a> {
     /// Adds the function symbols of a file. Call `finish` when all have been added.
-    pub(crate) fn add(&mut self, elf: &'a Elf<'a>) {
+    pub(crate) fn add(&mut self, file: &'a ObjectFile<'a>) {
         for dynamic in [false, true] {
             let table = self.tables.len() as u32;
-            self.tables.push((elf, dynamic));
+            self.tables.push((file, dynamic));
             let symbols: Box<dyn Iterator<Item = _>> = if dynamic {
-                Box::new(elf.dynamic_symbols())
+                Box::new(file.dynamic_symbols())
             } else {
-                Box::new(elf.symbols())
+                Box::new(file.symbols())
             };
             for symbol in symbols {
-                if let Some(rank) = rank(elf, &symbol) {
+                if let Some(rank) = rank(file, &symbol) {
                     self.entries.push(Entry {
                         start: symbol.address(),
                         end: symbol.address().saturating_add(symbol.size()),
@@ -139,18 +139,18 @@ impl<'a> SymbolTable<'a> {
     }
 
     fn name(&self, entry: &Entry) -> Option<&'a str> {
-        let (elf, dynamic) = self.tables[entry.table as usize];
+        let (file, dynamic) = self.tables[entry.table as usize];
         let table = if dynamic {
-            elf.dynamic_symbol_table()
+            file.dynamic_symbol_table()
         } else {
-            elf.symbol_table()
+            file.symbol_table()
         }?;
         let symbol = table
             .symbol_by_index(SymbolIndex(entry.index as usize))
             .ok()?;
         let name = symbol.name().ok()?;
         // Mach-O puts an underscore in front of C's names.
-        let name = match elf.format() {
+        let name = match file.format() {
             BinaryFormat::MachO => name.strip_prefix('_').unwrap_or(name),
             _ => name,
         };
@@ -162,7 +162,7 @@ impl<'a> SymbolTable<'a> {
 const LABEL: u8 = 4;
 
 fn rank<'a>(
-    elf: &Elf<'a>,
+    file: &ObjectFile<'a>,
     symbol: &object::Symbol<'a, '_, &'a object::ReadCache<super::object_file::Source>>,
 ) -> Option<u8> {
     if !symbol.is_definition() && symbol.kind() != SymbolKind::Unknown || symbol.address() == 0 {
@@ -174,7 +174,7 @@ fn rank<'a>(
         _ => return None,
     };
     if base == LABEL {
-        let section = elf.section_by_index(symbol.section_index()?).ok()?;
+        let section = file.section_by_index(symbol.section_index()?).ok()?;
         let SectionFlags::Elf { sh_flags } = section.flags() else {
             return None;
         };
