@@ -1,10 +1,10 @@
 #!/bin/bash
-# Type-checks what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, links it, and runs
+# Lints what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, links it, and runs
 # core's tests under arm64 emulation. Nothing but Debian's packages is needed (run as root to install them).
 #
 #   scripts/cross/cross-check.sh [check|link|build|run|all]     default: all
 #
-# check   cargo check of the portable packages for each target
+# check   lints of the portable packages for each target
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
 #         ask of the platform, and what that library offers, with the lists in imports/
 # build   both, and builds what `run` runs
@@ -19,7 +19,8 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 cd "$HERE/../.."
 S=${CROSS_DIR:-$PWD/target/cross}
 mkdir -p "$S"
-CROSS="aarch64-linux-android x86_64-linux-android aarch64-apple-ios aarch64-apple-darwin"
+APPLE="aarch64-apple-ios aarch64-apple-ios-sim aarch64-apple-darwin x86_64-apple-darwin"
+CROSS="aarch64-linux-android x86_64-linux-android $APPLE"
 PHONE=aarch64-linux-android
 ARM64_LINUX=aarch64-unknown-linux-gnu
 # What an app carries: all of a session, its start inside the app so far on Android only.
@@ -35,12 +36,12 @@ ANDROID="aarch64-linux-android x86_64-linux-android"
 ON_THREADS="-p stackbeat-core -p stackbeat-api"
 
 # An app's hooks on Apple's systems, and the library with them.
-ON_APPLE="-p stackbeat-hooks-apple -p stackbeat-apple --target aarch64-apple-ios --target aarch64-apple-darwin"
+ON_APPLE="-p stackbeat-hooks-apple -p stackbeat-apple $(printf -- '--target %s ' $APPLE)"
 
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 
 install_packages() {
-  local packages="cargo-web rustc-web rust-web-src libstd-rust-web-dev"
+  local packages="cargo-web rustc-web rust-web-clippy rust-web-src libstd-rust-web-dev"
   packages+=" gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static lld-14 llvm-14"
   dpkg -s $packages >/dev/null 2>&1 && return
   apt-get -qq update
@@ -102,12 +103,13 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=-fuse-ld=lld
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 
 unpack_arm64_std
+# By its own name: as `cargo clippy` it would be the one of ~/.cargo/bin, of another compiler.
 if [[ $MODE = check || $MODE = build || $MODE = all ]]; then
-  step cargo check -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
-  step cargo check -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
-  step cargo check -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
-  step cargo check -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
-  step cargo check -q --locked $ON_APPLE
+  step cargo-clippy clippy -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
+  step cargo-clippy clippy -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
+  step cargo-clippy clippy -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
+  step cargo-clippy clippy -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
+  step cargo-clippy clippy -q --locked $ON_APPLE
 fi
 if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)

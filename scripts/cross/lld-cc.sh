@@ -2,7 +2,7 @@
 # Stands in for the C compiler that rustc links with: Debian's lld, without any library of the platform. What such a
 # library would have to offer stays undefined. LINK_ROOTS: a file of symbols that have to be kept, a line each.
 set -euo pipefail
-args=() macho='' minimum=''
+args=() macho='' minimum='' arch=arm64
 add() {
   case $1 in
     -l* | -nodefaultlibs | -nostartfiles | -m64 | -fuse-ld=* | -target=*) ;;
@@ -17,7 +17,11 @@ add() {
 skip=
 for argument in "$@"; do
   if [[ $skip ]]; then
-    [[ $argument = *apple-ios* ]] && minimum="ios 14.0"
+    case $argument in
+      *apple-ios*-simulator) minimum="ios-simulator 14.0" ;;
+      *apple-ios*) minimum="ios 14.0" ;;
+    esac
+    [[ $argument = x86_64* ]] && arch=x86_64
     skip=
     continue
   fi
@@ -33,7 +37,7 @@ trap 'rm -f "$roots"' EXIT
 sed 's/^/-u /' "$LINK_ROOTS" >"$roots"
 if [[ $macho ]]; then
   read -r platform version <<<"${minimum:-macos 11.0}"
-  /usr/lib/llvm-14/bin/ld64.lld -arch arm64 -platform_version "$platform" "$version" "$version" -dylib \
+  /usr/lib/llvm-14/bin/ld64.lld -arch "$arch" -platform_version "$platform" "$version" "$version" -dylib \
     -undefined dynamic_lookup "${args[@]}" "@$roots"
 else
   /usr/lib/llvm-14/bin/ld.lld --unresolved-symbols=ignore-all "${args[@]}" "@$roots"

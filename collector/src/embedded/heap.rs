@@ -141,9 +141,7 @@ unsafe impl GlobalAlloc for Heap {
         match class(layout) {
             Some((class, bytes)) => self.locked(|inner| inner.take(class, bytes)),
             None if layout.align() > PAGE => null_mut(),
-            None => {
-                platform::map(pages(layout.size()), Backing::Anonymous, 0).unwrap_or(null_mut())
-            }
+            None => platform::map(pages(layout.size()), Backing::Anonymous, 0).unwrap_or_default(),
         }
     }
 

@@ -31,7 +31,7 @@ pub fn can_read_memory() -> bool {
 
 /// Anonymous zeroed memory that is never given back; null when there is none.
 pub fn map_memory(bytes: usize) -> *mut u8 {
-    platform::map(bytes, Backing::Anonymous, 0).unwrap_or(core::ptr::null_mut())
+    platform::map(bytes, Backing::Anonymous, 0).unwrap_or_default()
 }
 
 /// Maps a part of a file read-only; `offset` is a multiple of the page size. `None`: it cannot be

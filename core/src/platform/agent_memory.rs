@@ -67,8 +67,7 @@ impl Arena {
 }
 
 fn large(layout: Layout) -> *mut u8 {
-    platform::map(layout.size().next_multiple_of(PAGE), Backing::Anonymous, 0)
-        .unwrap_or(core::ptr::null_mut())
+    platform::map(layout.size().next_multiple_of(PAGE), Backing::Anonymous, 0).unwrap_or_default()
 }
 
 // SAFETY: blocks are disjoint pieces of mappings that stay until the block is freed; the chunk is
