@@ -14,11 +14,12 @@ esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# compare FILE LIST…: what a file asks for is on the lists. What is weak may be missing, and is asked for then.
+# compare FILE LIST…: what a file asks for is on the lists. What is weak may be missing, and is asked for then. Intel Macs have
+# variants of some names (sys/cdefs.h, __DARWIN_SUF_64_BIT_INO_T and __DARWIN_SUF_NON_CANCELABLE).
 compare() {
   local file=$1 unknown late; shift
   llvm-nm --undefined-only --format=posix $([[ $TARGET = *-android ]] && echo --dynamic) "$file" \
-    | awk '$2 != "w" { sub(/@.*/, "", $1); print $1 }' | sort -u > "$work/imports"
+    | awk '$2 != "w" { sub(/@.*|\$(INODE64|NOCANCEL)/, "", $1); print $1 }' | sort -u > "$work/imports"
   awk '!/^#/ && NF { print $1 }' "$@" | sort -u > "$work/known"
   unknown=$(comm -23 "$work/imports" "$work/known")
   echo "$TARGET: $(wc -l < "$work/imports") imports of ${file##*/}"
