@@ -86,7 +86,7 @@ pub(crate) const OTHER_VARIABLES: [(&str, &str); 7] = [
     ),
     (
         "STACKBEAT_CHECK_UNWIND",
-        "1: the agent repeats each reused stack as a full walk and counts differences (docs/architecture.md)",
+        "1: the agent repeats each reused stack as a full walk and counts differences (docs/internals/unwinding.md)",
     ),
     (
         "STACKBEAT_SUSPEND",

@@ -1,4 +1,4 @@
-//! Files and pipes.
+//! Files and pipes. `mod.rs` says what a line means.
 //!
 //! `open` and `openat` are variadic in C. Their mode is passed on whether the caller gave it or not. That is right where
 //! variadic arguments lie as fixed ones do. On Apple's arm64 they lie on the stack, so there these hooks are written by hand.

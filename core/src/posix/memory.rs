@@ -1,4 +1,4 @@
-//! Memory: the malloc family, and mappings.
+//! Memory: the malloc family, and mappings. `mod.rs` says what a line means.
 //!
 //! `realloc` and `free` are no lines: what they count depends on their arguments.
 

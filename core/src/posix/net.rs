@@ -1,4 +1,4 @@
-//! Sockets, and looking up names.
+//! Sockets, and looking up names. `mod.rs` says what a line means.
 //!
 //! What looks a name or an address up does so by sockets of libc's own that no hook sees.
 

@@ -1,4 +1,4 @@
-//! Threads and processes: waiting for their end.
+//! Threads and processes: waiting for their end. `mod.rs` says what a line means.
 
 /// Waiting for threads: what all platforms have.
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Sleeps, giving up the processor, and clock reads.
+//! Sleeps, giving up the processor, and clock reads. `mod.rs` says what a line means.
 
 /// Sleeps: what all platforms have.
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Condition variables, semaphores, System V queues.
+//! Condition variables, semaphores, System V queues. `mod.rs` says what a line means.
 
 /// Conditions, semaphores and queues: what all platforms have.
 #[macro_export]
