@@ -67,7 +67,8 @@ fn closing_all_descriptors() {
     assert!(recorded.decode().sample_count() > 5);
 }
 
-/// A raw clone, at work beside its parent: both use one thread-local block.
+/// A raw clone, at work beside its parent: both use one thread-local block. Then it waits while its parent computes: what it waits
+/// in is said to be the parent's, which runs.
 #[test]
 fn children_on_their_parents_memory_are_no_part_of_it() {
     let folder = scratch();
@@ -76,24 +77,30 @@ fn children_on_their_parents_memory_are_no_part_of_it() {
         r#"
         #include <sched.h>
         static char stack[256 << 10];
-        __attribute__((noinline)) int of_the_child(void *pipe) {
-            const int *p = pipe;
+        static int p[2], q[2];
+        __attribute__((noinline)) int of_the_child(void *unused) {
             char c = 0;
             long sum = 0;
             for (int i = 0; i < 300; i++) {
                 for (volatile long j = 0; j < 300000; j++) sum += j;
                 if (write(p[1], &c, 1) != 1 || read(p[0], &c, 1) != 1) return 1;
             }
+            for (int i = 0; i < 3; i++) if (read(q[0], &c, 1) != 1) return 2;
             return sum == 7;
         }
         int main(void) {
-            int p[2], status;
-            if (pipe(p)) return 1;
-            int pid = clone(of_the_child, stack + sizeof stack, CLONE_VM | SIGCHLD, p);
+            int status;
+            char c = 0;
+            if (pipe(p) || pipe(q)) return 1;
+            int pid = clone(of_the_child, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
             for (int i = 0; i < 300; i++) {
                 struct timespec time = {0, 300000};
                 nanosleep(&time, NULL);
                 for (volatile long j = 0; j < 200000; j++) {}
+            }
+            for (int i = 0; i < 3; i++) {
+                for (volatile long j = 0; j < 60000000; j++) {}
+                if (write(q[1], &c, 1) != 1) return 1;
             }
             waitpid(pid, &status, 0);
             printf("%d\n", status);

@@ -11,11 +11,12 @@ mod unhooked;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
+use stackbeat_core::ids::{Pid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
 use stackbeat_core::shm::methods::Methods;
@@ -419,12 +420,13 @@ impl OffCpu {
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;
         }
-        let tid = entry.tid();
-        let is_there = self
+        match self
             .pid(process)
-            .is_none_or(|pid| may_be_at(pid, tid, place.sp));
-        if !is_there {
-            return true;
+            .map(|pid| where_it_waits(pid, entry, place.sp))
+        {
+            None | Some(Waits::There) => {}
+            Some(Waits::Elsewhere) => return true,
+            Some(Waits::NotKnown) => return false,
         }
         fence(Ordering::Acquire);
         let is_same = entry.blocking_section.load(Ordering::Relaxed) == seen.blocking_section
@@ -518,16 +520,35 @@ impl OffCpu {
     }
 }
 
-/// Whether a waiting thread may be in a call that began with this stack pointer, as far as the kernel says. A child on its
-/// parent's memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
-fn may_be_at(pid: Pid, tid: Tid, sp: u64) -> bool {
+/// Where a thread is that is said to wait in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    There,
+    Elsewhere,
+    NotKnown,
+}
+
+/// Whether a thread waits in the call that began with this stack pointer, as far as the kernel says. A child on its parent's
+/// memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
+fn where_it_waits(pid: Pid, entry: &ThreadEntry, sp: u64) -> Waits {
+    let own = entry.stack_low.load(Ordering::Relaxed)..entry.stack_high.load(Ordering::Relaxed);
+    judge(procfs::in_call(pid, entry.tid()).ok(), sp, &own)
+}
+
+fn judge(found: Option<InCall>, sp: u64, own: &Range<u64>) -> Waits {
     /// What a call below a hook takes at most.
     const DEEPEST: u64 = 16 << 20;
-    match procfs::in_call(pid, tid) {
-        Ok(InCall::Call { sp: now, .. } | InCall::Elsewhere { sp: now, .. }) => {
-            sp.checked_sub(now).is_some_and(|below| below < DEEPEST)
+    match found {
+        Some(InCall::Call { sp: now, .. } | InCall::Elsewhere { sp: now, .. }) => {
+            match sp.checked_sub(now) {
+                Some(below) if below < DEEPEST => Waits::There,
+                _ => Waits::Elsewhere,
+            }
         }
-        Ok(InCall::Running) | Err(_) => true,
+        // Of a thread that runs, or could, the kernel does not say where. On its own stack it is nobody else.
+        Some(InCall::Running) if own.is_empty() || own.contains(&sp) => Waits::There,
+        Some(InCall::Running) => Waits::NotKnown,
+        None => Waits::There,
     }
 }
 
@@ -556,5 +577,33 @@ impl Known {
             // Numbers of another pid namespace are somebody else's here.
             is_ours: who == Whose::Ours,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that shares its parent's entry stands on another stack.
+    #[test]
+    fn what_a_child_published_is_not_its_parents() {
+        let own = 0x7000_0000..0x7080_0000;
+        let parents = 0x7070_0000;
+        let childs = 0x0040_0000;
+        let call = |sp| {
+            Some(InCall::Call {
+                number: libc::SYS_clock_nanosleep,
+                arguments: [0; 6],
+                sp,
+                pc: 1,
+            })
+        };
+        assert_eq!(judge(call(parents - 200), parents, &own), Waits::There);
+        assert_eq!(judge(call(parents - 200), childs, &own), Waits::Elsewhere);
+        assert_eq!(judge(Some(InCall::Running), parents, &own), Waits::There);
+        assert_eq!(judge(Some(InCall::Running), childs, &own), Waits::NotKnown);
+        // Neither the stack is known nor what the thread does.
+        assert_eq!(judge(Some(InCall::Running), childs, &(0..0)), Waits::There);
+        assert_eq!(judge(None, childs, &own), Waits::There);
     }
 }
