@@ -255,15 +255,19 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
         })
         .collect()
     };
+    // What else the processor does may keep one of a pair for long, but not from running beside the other.
     let pairs = times("baseline").into_iter().zip(times("candidate"));
-    for (baseline, candidate) in pairs {
-        let both = baseline
-            .1
-            .min(candidate.1)
-            .saturating_sub(baseline.0.max(candidate.0));
-        let all = baseline.1.max(candidate.1) - baseline.0.min(candidate.0);
-        assert!(2 * both > all, "{baseline:?} {candidate:?}");
-    }
+    let mut shares: Vec<f64> = pairs
+        .map(|(baseline, candidate)| {
+            let end = baseline.1.min(candidate.1);
+            let both = end.saturating_sub(baseline.0.max(candidate.0));
+            let all = baseline.1.max(candidate.1) - baseline.0.min(candidate.0);
+            both as f64 / all as f64
+        })
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    assert!(shares[0] > 0.0, "{shares:?}");
+    assert!(shares[shares.len() / 2] > 0.5, "{shares:?}");
 
     // The traces say how they were made, and so a gate of them says the same.
     let gate = [
@@ -291,12 +295,13 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
     assert!(text.contains("processor 1000 is not one"), "{text}");
 }
 
-/// Counts its runs in the file that it is given; for `b…` it is slower in the first six, and faster in all others: noise
-/// does not confirm that by chance. With a second argument it allocates as well.
+/// Counts its runs in the file that it is given; for `b…` it computes more in the first six, and less in all others: noise
+/// does not confirm that by chance. By its CPU time, which a busy machine leaves as it is. With a second argument it allocates
+/// as well.
 const FIRST_SLOWER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <time.h>
 static void *volatile kept;
 int main(int count, char **arguments) {
     for (int i = 0; i < 1000 && count > 2; i++) kept = malloc(100);
@@ -306,7 +311,8 @@ int main(int count, char **arguments) {
     rewind(file);
     fprintf(file, "%d", runs + 1);
     fclose(file);
-    usleep(arguments[1][0] != 'b' ? 60000 : runs < 6 ? 200000 : 30000);
+    clock_t until = CLOCKS_PER_SEC / 1000 * (arguments[1][0] != 'b' ? 100 : runs < 6 ? 300 : 50);
+    while (clock() < until) {}
 }
 "#;
 
