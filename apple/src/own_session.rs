@@ -218,7 +218,7 @@ mod hooks {
         // would have to say so first.
         unsafe {
             system::take_away();
-            loader::withdraw();
+            loader::unpatch();
         }
     }
 }

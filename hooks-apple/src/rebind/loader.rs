@@ -84,7 +84,7 @@ fn image_of(address: *const c_void) -> Option<(u64, *const c_char)> {
 ///
 /// # Safety
 /// Each hook can stand in for the function of its name, and stays loaded until the process ends: dyld calls
-/// back as long. After [`withdraw`]: the same hooks, and no thread loads or unloads images meanwhile.
+/// back as long. After [`unpatch`]: the same hooks, and no thread loads or unloads images meanwhile.
 pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
     let mut is_first = false;
     let rebinder = REBINDER.get_or_init(|| {
@@ -119,7 +119,7 @@ pub unsafe fn install(replacements: &[Replacement]) -> &'static Rebinder {
 ///
 /// # Safety
 /// No thread loads or unloads images meanwhile.
-pub unsafe fn withdraw() -> usize {
+pub unsafe fn unpatch() -> usize {
     IS_ON.store(false, Ordering::Release);
     // SAFETY: images that were unloaded have been removed.
     REBINDER
