@@ -563,6 +563,37 @@ mod perfetto {
         let values: Vec<i64> = rows.iter().map(|row| number(row, "value")).collect();
         assert_eq!(values, [allocated, allocated, faults]);
 
+        // Each stands in the group of its process, those of no process in one of their own.
+        let groups = viewers::trace_processor(
+            &path,
+            &[
+                "select count(*) as n, g.name as parent, g.type like 'process%' as is_of_process from track t \
+               join track g on t.parent_id = g.id where t.name in ('CPU', 'page faults', 'requests') \
+               group by 2, 3 order by 2",
+                "select count(*) as n, g.name as parent, g.type like 'process%' as is_of_process from track t \
+               join track g on t.parent_id = g.id where t.name = 'pressure' group by 2, 3",
+            ],
+        );
+        let of = |row: &Value| {
+            let is_of_process = number(row, "is_of_process") == 1;
+            (
+                number(row, "n"),
+                text(row, "parent").to_owned(),
+                is_of_process,
+            )
+        };
+        assert_eq!(
+            groups.iter().map(of).collect::<Vec<_>>(),
+            [
+                (6, "counters".to_owned(), true),
+                (
+                    1,
+                    "counters of the machine and of the recording".to_owned(),
+                    false
+                )
+            ]
+        );
+
         // A counter ends with its process.
         let rows = viewers::trace_processor(
             &path,

@@ -186,6 +186,10 @@ pub(super) fn write(samples: u64) -> Vec<u8> {
                 };
                 put(Body::Counters(counter(2)));
                 put(Body::Counters(counter(1)));
+                put(Body::Counters(v1::CounterBatch {
+                    name: "pressure".into(),
+                    ..counter(0)
+                }));
                 // The end of the thread is noticed when its next image runs already.
                 before.end_ns += 3_000_000;
                 exec_ns + 1_000_000

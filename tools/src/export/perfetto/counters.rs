@@ -1,4 +1,4 @@
-//! Counter tracks below process and thread tracks.
+//! Counter tracks, of threads below the thread's, of processes below one that holds all counters of the process.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -89,7 +89,7 @@ impl Counters {
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let parent = match owner {
-            Owner::Process(process) => uuids.process(process),
+            Owner::Process(process) => uuids.counters(Some(process)),
             Owner::Thread(thread, _) => uuids.thread(thread),
         };
         let last = self.last.insert(owner, *reading);

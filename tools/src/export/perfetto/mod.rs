@@ -138,6 +138,16 @@ impl Exporter<'_> {
                 ..pb::TrackDescriptor::default()
             }),
             ..pb::TracePacket::default()
+        })?;
+        self.packets.write(&pb::TracePacket {
+            trusted_packet_sequence_id: Some(Sequence::SESSION.0),
+            track_descriptor: Some(pb::TrackDescriptor {
+                uuid: Some(self.uuids.counters(Some(first))),
+                parent_uuid: Some(self.uuids.process(first)),
+                name: Some("counters".to_owned()),
+                ..pb::TrackDescriptor::default()
+            }),
+            ..pb::TracePacket::default()
         })
     }
 

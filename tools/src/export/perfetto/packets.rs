@@ -171,6 +171,14 @@ impl Uuids {
             | 1
     }
 
+    /// The track that the counters of a process stand below, or without one, those of the machine.
+    pub(super) fn counters(&self, process: Option<ProcessIndex>) -> u64 {
+        match process {
+            Some(process) => self.id(6, self.identities.process(process).0),
+            None => self.id(7, 0),
+        }
+    }
+
     /// One of the tracks of asynchronous work of a name.
     pub(super) fn lane(&self, name: u64, lane: usize) -> u64 {
         mix(name ^ self.id(5, lane as u32)) | 1

@@ -129,11 +129,18 @@ impl Program {
         uuids: &Uuids,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        let owner = counter.process.map(|process| uuids.process(process));
-        let track = uuids.named(owner.unwrap_or(uuids.session()), &counter.name);
+        let group = uuids.counters(counter.process);
+        if counter.process.is_none() {
+            self.describe(packets, group, || pb::TrackDescriptor {
+                uuid: Some(group),
+                name: Some("counters of the machine and of the recording".to_owned()),
+                ..pb::TrackDescriptor::default()
+            })?;
+        }
+        let track = uuids.named(group, &counter.name);
         self.describe(packets, track, || pb::TrackDescriptor {
             uuid: Some(track),
-            parent_uuid: owner,
+            parent_uuid: Some(group),
             name: Some(match counter.name.as_str() {
                 // Samples make one of this name.
                 "CPU" => "CPU of the process".to_owned(),
