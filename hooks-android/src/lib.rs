@@ -6,3 +6,4 @@ pub mod art;
 pub mod backend;
 #[cfg(target_pointer_width = "64")]
 pub mod bionic;
+pub mod doctor;

@@ -71,6 +71,7 @@ class Monitor {
     static void TranslateLocation(ArtMethod *, uint32_t, const char **, int32_t *);
     static void Wait(Thread *, ObjectArgument, int64_t, int32_t, bool, ThreadState);
     static void DoNotify(Thread *, ObjectArgument, bool);
+    static ObjectArgument MonitorEnter(Thread *, ObjectArgument, bool);
     void Wait(Thread *, int64_t, int32_t, bool, ThreadState);
     bool Unlock(Thread *);
 #if VERSION <= 8
@@ -187,6 +188,7 @@ void ask() {
     Monitor::TranslateLocation(nullptr, 0, nullptr, nullptr);
     Monitor::Wait(thread, ObjectArgument(), 0, 0, false, ThreadState());
     Monitor::DoNotify(thread, ObjectArgument(), false);
+    Monitor::MonitorEnter(thread, ObjectArgument(), false);
     Monitor &monitor = any<Monitor>();
     monitor.Wait(thread, 0, 0, false, ThreadState());
     monitor.Unlock(thread);

@@ -3,10 +3,8 @@
 //! goes into the trace.
 
 use core::ffi::CStr;
-use core::fmt::Write;
 
 use stackbeat_core::agent;
-use stackbeat_core::shm::record_format::TEXT_PART_BYTES;
 
 use crate::{hooked_functions, resolve};
 
@@ -52,26 +50,9 @@ pub(crate) fn report(sees_streams: bool) {
             b"" => "the program itself".into(),
             path => String::from_utf8_lossy(path),
         };
-        agent::say(list(&format!("hidden by {owner}: "), &names).as_bytes());
+        agent::say(agent::list(&format!("hidden by {owner}: "), &names).as_bytes());
     }
     if !absent.is_empty() {
-        agent::say(list("not in the program's libraries: ", &absent).as_bytes());
+        agent::say(agent::list("not in the program's libraries: ", &absent).as_bytes());
     }
-}
-
-/// The names that have room in one text.
-fn list(head: &str, names: &[&str]) -> String {
-    /// For ", and 123 more".
-    const REST: usize = 16;
-    let mut text = head.to_owned();
-    for (i, name) in names.iter().enumerate() {
-        if text.len() + name.len() + 2 + REST > TEXT_PART_BYTES {
-            let _ = write!(text, ", and {} more", names.len() - i);
-            break;
-        }
-        let separator = if i == 0 { "" } else { ", " };
-        let _ = write!(text, "{separator}{name}");
-    }
-    text.truncate(TEXT_PART_BYTES);
-    text
 }

@@ -2,12 +2,14 @@
 
 use super::capture::{self, ThreadWriter};
 use super::tls;
-use super::{own_stack, registered, scratch, session};
+use super::{own_stack, registered, registered_now, scratch, session};
 use crate::platform;
 use crate::shm::buffer::{self, Writer};
 use crate::shm::mapping::Mapping;
 use crate::shm::record_format::{self, RecordBuffer, TEXT_PART_BYTES, TextKind};
+use core::fmt::Write;
 use core::sync::atomic::Ordering;
+use std::string::String;
 
 /// Notes the executable, the path that it was started by and the command line.
 pub(super) fn write_texts(mapping: &'static Mapping) {
@@ -46,11 +48,31 @@ pub fn say(text: &[u8]) {
     let Some(mapping) = session::mapping() else {
         return;
     };
+    if registered_now().is_none() {
+        return;
+    }
     let text = text.get(..TEXT_PART_BYTES).unwrap_or(text);
     write(mapping, |writer, record, now| {
         let words = record_format::write_text(TextKind::Capability, 0, text, record);
         capture::append(writer, record, words, now);
     });
+}
+
+/// A text for [`say`]: a list of names, cut after the last one that has room. Allocates.
+pub fn list(head: &str, names: &[&str]) -> String {
+    /// For ", and 123 more".
+    const REST: usize = 16;
+    let mut text = String::from(head);
+    for (i, name) in names.iter().enumerate() {
+        if text.len() + name.len() + 2 + REST > TEXT_PART_BYTES {
+            let _ = write!(text, ", and {} more", names.len() - i);
+            break;
+        }
+        let separator = if i == 0 { "" } else { ", " };
+        let _ = write!(text, "{separator}{name}");
+    }
+    text.truncate(TEXT_PART_BYTES);
+    text
 }
 
 /// Lets a registered thread write records that are no samples.

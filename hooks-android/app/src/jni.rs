@@ -127,6 +127,7 @@ extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i3
     unsafe {
         let get_env = transmute::<Pointer, GetEnv>((**vm)[place::GET_ENV]);
         if get_env(vm.cast(), &raw mut env, VERSION) == 0 {
+            // That recorder's trace has no room for what became of the hooks; what is missing is in the log.
             session::begin_java(other, env);
         }
     }
@@ -167,6 +168,16 @@ extern "C" fn Java_dev_stackbeat_Native_stop(env: Env, _class: Pointer) -> Point
         // SAFETY: the calling thread runs native code.
         let trace = unsafe { session::end() };
         Ok(trace.map(|trace| trace.to_string_lossy().into_owned()))
+    })
+}
+
+/// `String doctor()`: what became of each hook, a line each, and which hooks their calls pass.
+#[unsafe(no_mangle)]
+extern "C" fn Java_dev_stackbeat_Native_doctor(env: Env, _class: Pointer) -> Pointer {
+    env.answer(|| {
+        // SAFETY: the calling thread's own, which runs native code.
+        let lines = unsafe { session::doctor(env.0.cast_mut().cast())? };
+        Ok(Some(lines))
     })
 }
 

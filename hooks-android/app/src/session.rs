@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use std::ffi::CString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stackbeat_android::backend::slots::Slots;
@@ -23,6 +23,10 @@ const ENDING: &str = "beat";
 struct Running {
     trace: PathBuf,
     hooks: Vec<Placed>,
+    /// What became of them (`stackbeat_android::doctor`).
+    lines: Vec<String>,
+    /// Whether calls have been tried.
+    is_tried: bool,
 }
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
@@ -84,24 +88,80 @@ pub(crate) unsafe fn begin(
     signal::start();
     // SAFETY: the agent takes part in the session; slots are changed by this library alone.
     let placed = unsafe { bionic::place(&SLOTS) };
+    let mut lines = placed.hooks().lines();
     // SAFETY: by contract; the table is this library's own.
-    unsafe { begin_java(table, env) };
+    lines.extend(unsafe { begin_java(table, env) });
+    lines.iter().for_each(|line| agent::say(line.as_bytes()));
     *running = Some(Running {
         trace: trace.clone(),
         hooks: placed.report.placed,
+        lines,
+        is_tried: false,
     });
+    if asked.tries_hooks {
+        // SAFETY: by contract.
+        unsafe { try_hooks(&mut running, env) };
+    }
     Ok(trace)
 }
 
-/// Adds Java to what the agent with this table records. What cannot be is said in the log.
+/// Adds Java to what the agent with this table records. Gives what there is to say of its hooks; what cannot be is in the log, too.
 ///
 /// # Safety
 /// As [`art::begin`].
-pub(crate) unsafe fn begin_java(agent: *const c_void, env: *mut c_void) {
+pub(crate) unsafe fn begin_java(agent: *const c_void, env: *mut c_void) -> Vec<String> {
     // SAFETY: by contract.
     match unsafe { art::begin(agent, env) } {
-        Ok(missing) => missing.iter().for_each(|line| log::say(line)),
-        Err(why) => log::say(&format!("Java stays unrecorded: {why}")),
+        Ok(hooks) => {
+            hooks.missing().for_each(|line| log::say(&line));
+            hooks.lines()
+        }
+        Err(why) => {
+            let line = format!("art, not available: Java stays unrecorded: {why}");
+            log::say(&line);
+            vec![line]
+        }
+    }
+}
+
+/// What became of each hook, and which are passed by the calls that they are for. The trace says it, too.
+///
+/// # Errors
+/// There is no recording.
+///
+/// # Safety
+/// `env` is the calling thread's, which runs native code.
+pub(crate) unsafe fn doctor(env: *mut c_void) -> Result<String, String> {
+    let mut running = running();
+    // SAFETY: by contract.
+    let lines = unsafe { try_hooks(&mut running, env) };
+    let lines = lines.ok_or("this process is not recorded: call start before")?;
+    Ok(lines.join("\n"))
+}
+
+/// Once in a recording.
+///
+/// # Safety
+/// As [`doctor`].
+unsafe fn try_hooks(running: &mut Option<Running>, env: *mut c_void) -> Option<&[String]> {
+    let running = running.as_mut()?;
+    if !std::mem::replace(&mut running.is_tried, true) {
+        // SAFETY: by contract; the session's threads are none of the machine's.
+        let tried = unsafe { art::self_test(env, in_own_thread) };
+        tried.iter().for_each(|line| agent::say(line.as_bytes()));
+        running.lines.extend(tried);
+    }
+    Some(&running.lines)
+}
+
+/// Runs this in a thread that is the session's own, and waits for it.
+fn in_own_thread(run: Box<dyn FnOnce() -> Vec<String> + Send>) -> Vec<String> {
+    let (result, results) = mpsc::channel();
+    let run = move || _ = result.send(run());
+    match embedded::start_thread("stackbeat doctor", own_thread, run) {
+        // It ends without a result if it panics.
+        Ok(()) => results.recv().unwrap_or_default(),
+        Err(error) => vec![format!("art: no thread for the test of its hooks: {error}")],
     }
 }
 

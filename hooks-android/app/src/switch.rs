@@ -4,6 +4,7 @@
 //! adb shell setprop debug.stackbeat.package com.example.app      who is recorded
 //! adb shell setprop debug.stackbeat.interval_us 2000             time between samples; empty: the default
 //! adb shell setprop debug.stackbeat.disabled 1                   capture nothing until `start`
+//! adb shell setprop debug.stackbeat.doctor 1                     try which hooks their calls pass
 //! ```
 //!
 //! Everything else is asked of the session's socket once it runs (docs/control.md). The properties are read once, when the
@@ -28,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) interval_ns: Option<u64>,
     /// Capture nothing until it is asked for.
     pub(crate) start_disabled: bool,
+    /// Try which hooks their calls pass.
+    pub(crate) tries_hooks: bool,
     /// Properties whose values make no sense, for the log. The recording goes on without them.
     pub(crate) complaints: Vec<String>,
 }
@@ -58,7 +61,9 @@ fn read(package: &str, get: impl Fn(&CStr) -> Option<String>) -> Option<Wanted> 
             )),
         }
     }
-    wanted.start_disabled = get("disabled").is_some_and(|value| value == "1" || value == "true");
+    let is_set = |name| get(name).is_some_and(|value| value == "1" || value == "true");
+    wanted.start_disabled = is_set("disabled");
+    wanted.tries_hooks = is_set("doctor");
     Some(wanted)
 }
 
@@ -125,7 +130,9 @@ mod tests {
     #[test]
     fn values_are_read_and_nonsense_is_said() {
         let app = ("package", "a.b");
-        let fast = with(&[app, ("interval_us", "500"), ("disabled", "1")], "a.b").unwrap();
+        let options = [("interval_us", "500"), ("disabled", "1"), ("doctor", "1")];
+        let fast = with(&[&[app], &options[..]].concat(), "a.b").unwrap();
+        assert!(fast.tries_hooks);
         assert_eq!(
             (fast.interval_ns, fast.start_disabled),
             (Some(500_000), true)

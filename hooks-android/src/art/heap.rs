@@ -1,14 +1,16 @@
 //! Allocations of Java objects: ART's heap has room for one listener, and calls it for each object.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::frames;
 use super::hooks;
+use super::jni::Env;
 use super::library::Art;
 use super::place;
 use super::threads::{self, Place};
 use super::versions::Function;
+use crate::doctor::State;
 
 /// Objects that the listener was told of, where they are counted.
 pub(crate) static OBJECTS: AtomicU64 = AtomicU64::new(0);
@@ -77,75 +79,22 @@ unsafe extern "C-unwind" fn register(heap: *mut c_void, env: *mut c_void, bytes:
     }
 }
 
-/// JNI's functions by their places in the table (jni.h).
-mod jni {
-    pub(super) const FIND_CLASS: usize = 6;
-    pub(super) const EXCEPTION_CLEAR: usize = 17;
-    pub(super) const DELETE_LOCAL_REF: usize = 23;
-    pub(super) const GET_METHOD_ID: usize = 33;
-    pub(super) const CALL_VOID_METHOD_A: usize = 63;
-    pub(super) const GET_STATIC_METHOD_ID: usize = 113;
-    pub(super) const CALL_STATIC_OBJECT_METHOD_A: usize = 116;
-}
-
 /// Calls `VMRuntime.getRuntime().registerNativeAllocation(0)`, which asks for nothing and comes to the heap.
-///
-/// # Safety
-/// `env` is the calling thread's, which runs native code.
-unsafe fn come_to_the_heap(env: *mut c_void) {
-    type Pointer = *mut c_void;
-    type FindClass = unsafe extern "C" fn(Pointer, *const c_char) -> Pointer;
-    type GetMethod =
-        unsafe extern "C" fn(Pointer, Pointer, *const c_char, *const c_char) -> Pointer;
-    type CallObject = unsafe extern "C" fn(Pointer, Pointer, Pointer, *const u64) -> Pointer;
-    type CallVoid = unsafe extern "C" fn(Pointer, Pointer, Pointer, *const u64);
-    type OfReference = unsafe extern "C" fn(Pointer, Pointer);
-    type Plain = unsafe extern "C" fn(Pointer);
-    // SAFETY: JNI's table, whose functions at these places are of these types.
-    unsafe {
-        let table = *env.cast::<*const *mut c_void>();
-        let function = |place: usize| *table.add(place);
-        let find_class: FindClass = core::mem::transmute(function(jni::FIND_CLASS));
-        let get_static: GetMethod = core::mem::transmute(function(jni::GET_STATIC_METHOD_ID));
-        let get_method: GetMethod = core::mem::transmute(function(jni::GET_METHOD_ID));
-        let call_object: CallObject =
-            core::mem::transmute(function(jni::CALL_STATIC_OBJECT_METHOD_A));
-        let call_void: CallVoid = core::mem::transmute(function(jni::CALL_VOID_METHOD_A));
-        let delete: OfReference = core::mem::transmute(function(jni::DELETE_LOCAL_REF));
-        let clear: Plain = core::mem::transmute(function(jni::EXCEPTION_CLEAR));
-        let text = |text: &'static CStr| text.as_ptr();
-        let class = find_class(env, text(c"dalvik/system/VMRuntime"));
-        if class.is_null() {
-            return clear(env);
+fn come_to_the_heap(env: Env) {
+    let Some(class) = env.class(c"dalvik/system/VMRuntime") else {
+        return;
+    };
+    let runtime = class.object(c"getRuntime", c"()Ldalvik/system/VMRuntime;", &[]);
+    if !runtime.is_null() {
+        // Of 64 bits from Android 10 on.
+        let signatures = [c"(J)V", c"(I)V"].into_iter();
+        let mut found = signatures.filter(|s| class.has(c"registerNativeAllocation", s));
+        if let Some(signature) = found.next() {
+            class.run_of(runtime, c"registerNativeAllocation", signature, &[0]);
         }
-        let get_runtime = get_static(
-            env,
-            class,
-            text(c"getRuntime"),
-            text(c"()Ldalvik/system/VMRuntime;"),
-        );
-        if !get_runtime.is_null() {
-            let runtime = call_object(env, class, get_runtime, core::ptr::null());
-            // Of 64 bits from Android 10 on.
-            for signature in [c"(J)V", c"(I)V"] {
-                let register = get_method(
-                    env,
-                    class,
-                    text(c"registerNativeAllocation"),
-                    text(signature),
-                );
-                if register.is_null() {
-                    clear(env);
-                } else if !runtime.is_null() {
-                    call_void(env, runtime, register, &0);
-                    break;
-                }
-            }
-            delete(env, runtime);
-        }
-        clear(env);
-        delete(env, class);
     }
+    env.delete(runtime);
+    class.delete();
 }
 
 /// Looks where the heap is.
@@ -160,12 +109,12 @@ pub(crate) unsafe fn find(art: &Art, env: *mut c_void, while_suspended: impl Fn(
     while_suspended(&mut || {
         let by = register as *mut c_void;
         // SAFETY: whoever runs this function is suspended.
-        is_placed =
-            unsafe { place::place("RegisterNativeAllocation", code, by, &REGISTER) }.is_ok();
+        let state = unsafe { place::place("RegisterNativeAllocation", code, by, &REGISTER) };
+        is_placed = matches!(state, State::Placed(_));
     });
     if is_placed {
         // SAFETY: by contract.
-        unsafe { come_to_the_heap(env) };
+        come_to_the_heap(unsafe { Env::new(env) });
         while_suspended(&mut || {
             // SAFETY: as above.
             unsafe { place::remove(code.0) };
@@ -176,18 +125,19 @@ pub(crate) unsafe fn find(art: &Art, env: *mut c_void, while_suspended: impl Fn(
 type Set = unsafe extern "C" fn(*mut c_void, *mut c_void);
 type Remove = unsafe extern "C" fn(*mut c_void);
 
-/// Listens. False: it is not known where the heap is, or how.
+/// Listens. Says what became of that.
 ///
 /// # Safety
 /// The calling thread runs native code, because ART suspends all others for a moment.
-pub(crate) unsafe fn listen(art: &Art) -> bool {
+pub(crate) unsafe fn listen(art: &Art) -> State {
     let heap = HEAP.load(Ordering::Acquire);
-    let Some(set) = art
-        .address(Function::SetAllocationListener)
-        .filter(|_| !heap.is_null())
-    else {
-        return false;
+    let missing = |why: &str| State::NotAvailable(why.to_owned());
+    let Some(set) = art.address(Function::SetAllocationListener) else {
+        return missing("this ART does not have it");
     };
+    if heap.is_null() {
+        return missing("the heap was not found");
+    }
     let vtable = match art.version {
         ..=10 => (&raw const UNTIL_10).cast_mut().cast(),
         11.. => (&raw const FROM_11).cast_mut().cast(),
@@ -199,11 +149,10 @@ pub(crate) unsafe fn listen(art: &Art) -> bool {
         set(heap, LISTENER.as_ptr().cast());
     }
     IS_LISTENING.store(true, Ordering::Relaxed);
-    true
+    State::Placed("its listener")
 }
 
 /// Whether allocations are told of.
-#[cfg(feature = "rig")]
 pub(crate) fn is_listening() -> bool {
     IS_LISTENING.load(Ordering::Relaxed)
 }

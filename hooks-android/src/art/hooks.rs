@@ -6,7 +6,9 @@
 //! by themselves.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+
+use stackbeat_core::platform;
 
 use super::agent::{Agent, Probe, Words};
 use super::frames;
@@ -16,19 +18,25 @@ use super::monitors;
 use super::place;
 use super::threads::{self, Place};
 use super::versions::Function;
+use crate::doctor;
 
-/// Whether hooks count their calls: for tests. The counters are all threads' own, and would go from processor to processor.
-static COUNTS: AtomicBool = AtomicBool::new(false);
+/// Whose calls hooks count: a tid, [`NOBODY`] or [`ALL_THREADS`]. The counters are all threads' own, and would go from processor to
+/// processor if everybody's calls were counted always.
+static COUNTED: AtomicI32 = AtomicI32::new(NOBODY);
+pub(crate) const NOBODY: i32 = 0;
+/// For tests.
+#[cfg_attr(not(feature = "rig"), expect(dead_code, reason = "the rig counts"))]
+pub(crate) const ALL_THREADS: i32 = -1;
 
-/// Counts from here on.
-#[cfg(feature = "rig")]
-pub(crate) fn begin_to_count() {
-    COUNTS.store(true, Ordering::Relaxed);
+/// From here on calls of these threads are counted: those of one tid, of all or of nobody.
+pub(crate) fn count_calls_of(threads: i32) {
+    COUNTED.store(threads, Ordering::Relaxed);
 }
 
 /// One more, if they are counted.
 pub(crate) fn count(counter: &AtomicU64) {
-    if cfg!(feature = "rig") && COUNTS.load(Ordering::Relaxed) {
+    let counted = COUNTED.load(Ordering::Relaxed);
+    if counted != NOBODY && (counted < NOBODY || counted == platform::thread_id() as i32) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -36,7 +44,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 /// A function of ART that is hooked.
 pub(crate) struct Hook {
     pub(crate) function: Function,
-    name: &'static str,
+    pub(crate) name: &'static str,
     by: fn() -> *mut c_void,
     at: AtomicPtr<c_void>,
     original: AtomicPtr<c_void>,
@@ -62,23 +70,24 @@ impl Hook {
     }
 
     /// Whether it is in its place.
-    #[cfg(feature = "rig")]
     pub(crate) fn is_placed(&self) -> bool {
         !self.at.load(Ordering::Relaxed).is_null()
     }
 
-    /// # Errors
-    /// This ART does not have the function, or no hook can be placed there.
+    /// What became of it.
     ///
     /// # Safety
     /// No thread is at the function's begin.
-    pub(crate) unsafe fn place(&'static self, art: &Art) -> Result<(), String> {
-        let code = art.code_of(self.function);
-        let code = code.ok_or_else(|| "it is not in the library".to_owned())?;
+    pub(crate) unsafe fn place(&'static self, art: &Art) -> doctor::State {
+        let Some(code) = art.code_of(self.function) else {
+            return doctor::State::NotAvailable("this ART does not have it".to_owned());
+        };
         // SAFETY: by contract; the types are those of the table of versions.
-        unsafe { place::place(self.name, code, (self.by)(), &self.original)? };
-        self.at.store(code.0, Ordering::Release);
-        Ok(())
+        let state = unsafe { place::place(self.name, code, (self.by)(), &self.original) };
+        if let doctor::State::Placed(_) = state {
+            self.at.store(code.0, Ordering::Release);
+        }
+        state
     }
 
     /// # Safety

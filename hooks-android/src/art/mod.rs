@@ -17,6 +17,8 @@
 //! - `heap`: allocations
 //! - `monitors`: whose a monitor is, and its number
 //! - `place`: puts hooks in their places
+//! - `jni`: the few calls of JNI that this needs
+//! - `self_test`: which hooks their calls pass
 //! - `start`: where it begins and ends
 //! - `rig`, `suspend`: what tests want besides, with the feature `rig`
 
@@ -25,6 +27,7 @@ mod chain;
 mod frames;
 mod heap;
 mod hooks;
+mod jni;
 pub mod library;
 mod methods;
 mod monitors;
@@ -32,6 +35,7 @@ mod nterp;
 mod place;
 #[cfg(feature = "rig")]
 pub mod rig;
+mod self_test;
 mod start;
 #[cfg(feature = "rig")]
 mod suspend;
@@ -41,4 +45,5 @@ pub mod versions;
 mod walk;
 
 pub use agent::of_process as agent_of_process;
+pub use self_test::run as self_test;
 pub use start::{begin, end};

@@ -5,9 +5,28 @@ use core::sync::atomic::AtomicPtr;
 use std::sync::{Mutex, PoisonError};
 
 use crate::backend::{HookBackend, Placed, Request};
+use crate::doctor::State;
 
-/// The backends in the order in which they are tried.
+/// The backends in the order in which they are tried: ShadowHook where the app carries it and it is made for the processor, then
+/// Dobby.
 fn backends() -> Vec<&'static dyn HookBackend> {
+    let mut all: Vec<&'static dyn HookBackend> = Vec::new();
+    #[cfg(all(
+        target_os = "android",
+        any(target_arch = "arm", target_arch = "aarch64")
+    ))]
+    {
+        use crate::backend::shadowhook::{LIBRARY, ShadowHook};
+        use std::sync::LazyLock;
+        // SAFETY: an app has no other library of this name.
+        static SHADOWHOOK: LazyLock<Option<ShadowHook>> =
+            LazyLock::new(|| unsafe { ShadowHook::load(LIBRARY) }.ok());
+        all.extend(
+            SHADOWHOOK
+                .as_ref()
+                .map(|backend| backend as &dyn HookBackend),
+        );
+    }
     #[cfg(all(
         feature = "dobby",
         any(
@@ -18,25 +37,20 @@ fn backends() -> Vec<&'static dyn HookBackend> {
     {
         use crate::backend::dobby::Dobby;
         static DOBBY: std::sync::LazyLock<Dobby> = std::sync::LazyLock::new(Dobby::new);
-        vec![&*DOBBY]
+        all.push(&*DOBBY);
     }
-    #[cfg(not(all(
-        feature = "dobby",
-        any(
-            target_os = "android",
-            all(target_os = "linux", target_arch = "x86_64")
-        )
-    )))]
-    Vec::new()
+    all
+}
+
+/// Loads what backends need. Placing loads nothing any more.
+pub(crate) fn load_backends() {
+    let _ = backends();
 }
 
 /// The hooks that are there.
 static PLACED: Mutex<Vec<Placed>> = Mutex::new(Vec::new());
 
-/// Places a jump at a function's begin.
-///
-/// # Errors
-/// What each backend says.
+/// Places a jump at a function's begin. Says what became of it.
 ///
 /// # Safety
 /// `at` is a function of ART's of the type of `by`, and no thread is at its first instructions.
@@ -45,7 +59,7 @@ pub(crate) unsafe fn place(
     (at, size): (*mut c_void, usize),
     by: *mut c_void,
     original: &'static AtomicPtr<c_void>,
-) -> Result<(), String> {
+) -> State {
     let request = Request {
         name,
         target: at,
@@ -55,18 +69,14 @@ pub(crate) unsafe fn place(
     };
     // SAFETY: by contract.
     let report = unsafe { crate::backend::place_all(&backends(), &[request]) };
+    let state = match (report.placed.first(), report.refused.first()) {
+        (Some(placed), _) => State::Placed(placed.backend),
+        (None, Some((_, reasons))) => State::refused(reasons),
+        (None, None) => State::refused(&[]),
+    };
     let mut placed = PLACED.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_placed = !report.placed.is_empty();
     placed.extend(report.placed);
-    if is_placed {
-        return Ok(());
-    }
-    let reasons = report.refused.into_iter().flat_map(|(_, reasons)| reasons);
-    let reasons: Vec<String> = reasons.map(|reason| reason.to_string()).collect();
-    Err(match reasons.is_empty() {
-        true => "there is no backend".into(),
-        false => reasons.join("; "),
-    })
+    state
 }
 
 /// Takes a hook away.

@@ -42,7 +42,7 @@ pub unsafe fn begin(
     env: *mut c_void,
 ) -> Result<(), String> {
     if has(LOG) {
-        hooks::begin_to_count();
+        hooks::count_calls_of(hooks::ALL_THREADS);
         let art = Art::find().map_err(|error| error.to_string())?;
         CODE_BEFORE.store(hash_of_code(&art), Ordering::Relaxed);
     }
@@ -51,9 +51,9 @@ pub unsafe fn begin(
         always: has(ALWAYS),
     };
     // SAFETY: by contract.
-    let missing = unsafe { start::begin_with(agent, env, checks)? };
-    missing
-        .iter()
+    let hooks = unsafe { start::begin_with(agent, env, checks)? };
+    hooks
+        .missing()
         .for_each(|line| eprintln!("stackbeat: {line}"));
     if let Some(art) = art().filter(|_| has(SUSPEND)) {
         // SAFETY: by contract.

@@ -12,13 +12,15 @@ use super::hooks;
 use super::library::Art;
 use super::methods::{self, Names};
 use super::nterp;
+use super::place;
 use super::threads;
 use super::versions::Function;
 use super::walk::Walker;
+use crate::doctor::Hooks;
 
 static ART: AtomicPtr<Art> = AtomicPtr::new(core::ptr::null_mut());
 /// Whether hooks are in their places. Who begins or ends has the lock.
-static IS_BEGUN: Mutex<bool> = Mutex::new(false);
+pub(super) static IS_BEGUN: Mutex<bool> = Mutex::new(false);
 
 /// This process' ART, once it has begun.
 pub(crate) fn art() -> Option<&'static Art> {
@@ -88,15 +90,15 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, String
     Ok(art)
 }
 
-/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. Hooks that cannot be placed are left out; gives a line
-/// for each, with the reason.
+/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. Hooks that cannot be placed are left out. Gives what
+/// became of each; nothing, if it has begun before.
 ///
 /// # Errors
 /// Why nothing is hooked.
 ///
 /// # Safety
 /// `env` is the calling thread's, which runs native code. The table is the agent's, for good.
-pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Vec<String>, String> {
+pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Hooks, String> {
     // SAFETY: by contract.
     unsafe { begin_with(agent, env, Checks::default()) }
 }
@@ -107,36 +109,30 @@ pub(crate) unsafe fn begin_with(
     agent: *const c_void,
     env: *mut c_void,
     checks: Checks,
-) -> Result<Vec<String>, String> {
+) -> Result<Hooks, String> {
     let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_begun {
-        return Ok(Vec::new());
+        return Ok(Hooks::new("art".to_owned()));
     }
     // SAFETY: by contract.
     let agent = unsafe { Agent::of_table(agent) }.ok_or("the agent is of another version")?;
     let art = prepare(agent, checks)?;
-    let mut missing = Vec::new();
-    let mut miss = |what: &dyn core::fmt::Debug, why: &str| {
-        let version = art.version;
-        missing.push(format!("ART {version}: {what:?} is not available: {why}"));
-    };
+    let mut all = Hooks::new(format!("art {}", art.version));
+    // The dynamic linker is not asked while threads are suspended.
+    place::load_backends();
     while_suspended(art, || {
         for hook in hooks::ALL {
             // SAFETY: whoever runs these functions is suspended.
-            if let Err(why) = unsafe { hook.place(art) } {
-                miss(&hook.function, &why);
-            }
+            all.add(hook.name, unsafe { hook.place(art) });
         }
     });
     // SAFETY: by contract.
     unsafe {
         heap::find(art, env, |f| while_suspended(art, f));
-        if !heap::listen(art) {
-            miss(&Function::SetAllocationListener, "the heap was not found");
-        }
+        all.add("ObjectAllocated", heap::listen(art));
     }
     *is_begun = true;
-    Ok(missing)
+    Ok(all)
 }
 
 /// Takes the hooks away.

@@ -15,6 +15,7 @@ use super::place;
 use super::threads;
 use super::versions::Function;
 use super::walk::{Frames, Walker};
+use crate::doctor::State;
 
 /// Suspensions, their frames, and those that ART gave up.
 pub(crate) static SUSPENDED: AtomicU64 = AtomicU64::new(0);
@@ -81,7 +82,7 @@ pub(crate) unsafe fn begin(
         let by = suspend_all as *mut c_void;
         (functions, place::place("SuspendAll", all, by, &SUSPEND_ALL))
     };
-    if is_placed.is_err() {
+    if !matches!(is_placed, State::Placed(_)) {
         return false;
     }
     suspend_and_resume();

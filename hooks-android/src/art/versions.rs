@@ -22,6 +22,7 @@ pub enum Function {
     DeleteClassLoader,
     SuspendAll,
     ResumeAll,
+    MonitorEnter,
     MonitorLock,
     MonitorUnlock,
     MonitorWait,
@@ -176,6 +177,13 @@ pub const ROWS: &[Row] = &[
         "_ZN3art16ScopedSuspendAllD2Ev",
         "(this)",
         "runtime/thread_list.h",
+    ),
+    row(
+        Function::MonitorEnter,
+        (10, 16),
+        "_ZN3art7Monitor12MonitorEnterEPNS_6ThreadENS_6ObjPtrINS_6mirror6ObjectEEEb",
+        "static: (Thread*, ObjPtr<Object> in a register, bool trylock) -> ObjPtr<Object>: hooked for a moment, to count",
+        "runtime/monitor.h",
     ),
     row(
         Function::MonitorLock,

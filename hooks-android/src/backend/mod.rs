@@ -187,6 +187,20 @@ impl fmt::Display for HookError {
 
 impl std::error::Error for HookError {}
 
+impl HookError {
+    /// The backend that has a hook there already, if that is why.
+    pub fn hooked_already(&self) -> Option<&'static str> {
+        match self {
+            HookError::Refused {
+                backend,
+                why: Refusal::AlreadyHooked,
+                ..
+            } => Some(backend),
+            _ => None,
+        }
+    }
+}
+
 /// A way of placing hooks.
 pub trait HookBackend: Send + Sync {
     /// Its name, in messages and in `doctor`.

@@ -18,7 +18,8 @@ use core::sync::atomic::Ordering;
 use std::ffi::CString;
 
 use crate::backend::slots::{self, Slots};
-use crate::backend::{self, HookBackend, Report, Request};
+use crate::backend::{self, HookBackend, HookError, Report, Request};
+use crate::doctor::{Hooks, State};
 
 /// What [`place`] did.
 #[must_use]
@@ -28,6 +29,29 @@ pub struct Bionic {
     pub report: Report,
     /// Functions that this C library does not have.
     pub absent: Vec<&'static str>,
+}
+
+impl Bionic {
+    /// What became of each.
+    pub fn hooks(&self) -> Hooks {
+        let mut hooks = Hooks::new("bionic".to_owned());
+        for placed in &self.report.placed {
+            hooks.add(placed.name, State::Placed(placed.backend));
+        }
+        for (name, reasons) in &self.report.refused {
+            // Two functions may be one piece of code: its slots are changed already.
+            let shares = reasons.iter().find_map(HookError::hooked_already);
+            let state = shares.map_or_else(|| State::refused(reasons), State::Placed);
+            hooks.add(name, state);
+        }
+        for name in &self.absent {
+            let since = since::since(name);
+            let why =
+                format!("this C library does not have it; bionic has it since API level {since}");
+            hooks.add(name, State::NotAvailable(why));
+        }
+        hooks
+    }
 }
 
 /// Places the hooks of all functions that loaded libraries call.

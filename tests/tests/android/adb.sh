@@ -19,6 +19,9 @@ case "$1 $2" in
   "shell pm path $app") has installed && say "package:/data/app/$app/base.apk" || exit 1 ;;
   "shell run-as $app true") has debuggable || fail "run-as: package not debuggable: $app" ;;
   "shell setprop debug.stackbeat."*) ;;
+  "shell getprop ro.build.version.release") say 14 ;;
+  "shell getprop ro.build.version.sdk") say 34 ;;
+  "shell getprop ro.product.cpu.abi") say arm64-v8a ;;
   "shell am force-stop $app") ;;
   "shell monkey -p $app -c android.intent.category.LAUNCHER 1")
     has no_activity && fail "** No activities found to run, monkey aborted."

@@ -1,4 +1,4 @@
-//! `stackbeat android record`, with a script in the place of adb and of the device. The app is a program on this machine with a
+//! `stackbeat android`, with a script in the place of adb and of the device. The app is a program on this machine with a
 //! session inside, reached as on a device: by the name of its socket, through a port.
 
 use std::fs;
@@ -74,7 +74,11 @@ impl Device {
     }
 
     fn record(&self, arguments: &[&str]) -> Output {
-        let output = command(&["android", "record", "-p", APP])
+        self.run("record", arguments)
+    }
+
+    fn run(&self, what: &str, arguments: &[&str]) -> Output {
+        let output = command(&["android", what, "-p", APP])
             .args([
                 "--adb",
                 &workspace()
@@ -166,6 +170,7 @@ fn an_app_is_started_recorded_and_its_trace_fetched() {
         format!("shell pm path {APP}"),
         format!("shell run-as {APP} true"),
         "shell setprop debug.stackbeat.interval_us 2000".to_owned(),
+        "shell setprop debug.stackbeat.doctor ''".to_owned(),
         format!("shell setprop debug.stackbeat.package {APP}"),
         format!("shell am force-stop {APP}"),
         format!("shell monkey -p {APP} -c android.intent.category.LAUNCHER 1"),
@@ -176,6 +181,28 @@ fn an_app_is_started_recorded_and_its_trace_fetched() {
         "shell setprop debug.stackbeat.package ''".to_owned(),
     ];
     assert_eq!(once, expected);
+}
+
+/// The app's own words of its hooks, and what its trace shows of them.
+#[test]
+fn the_doctor_says_what_works_in_an_app() {
+    let device = Device::new();
+    let output = device.run("doctor", &["--duration", "1s"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let title = format!("{APP} on emulator-5554, Android 14 (API level 34), arm64-v8a\n");
+    assert!(said.starts_with(&title), "{said}");
+    assert!(said.contains("  ok       hooks: "), "{said}");
+    assert!(said.contains(" hooks in place\n"), "{said}");
+    let calls = device.calls();
+    let tries = "-s emulator-5554 shell setprop debug.stackbeat.doctor 1".to_owned();
+    assert!(calls.contains(&tries), "{calls:?}");
+    let json = device.run("doctor", &["--duration", "1s", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(
+        (&json["ok"], &json["app"][0]["status"]),
+        (&true.into(), &"ok".into())
+    );
 }
 
 #[test]

@@ -170,6 +170,50 @@ fn an_app_dumps_while_it_is_recorded() {
     }
 }
 
+/// Each hook says what became of it, in the app and in the trace. Hooks are tried by calls that are counted.
+#[test]
+fn an_app_says_what_became_of_its_hooks() {
+    for version in versions() {
+        let scratch = scratch();
+        let said = run(version, "doctor", scratch.path());
+        let art = format!("art {version}");
+        let line = |begin: &str| {
+            let begin = format!("{art}{begin}");
+            let found = said.iter().find(|line| line.starts_with(&begin));
+            found.unwrap_or_else(|| panic!("{begin} in {said:#?}"))
+        };
+        assert!(line(": 13 of 13 hooks in place").len() > 10);
+        assert!(line(", by dobby: ").contains("MonitorLock"));
+        assert!(line(", by its listener: ").ends_with("ObjectAllocated"));
+        // This is what the calls have passed.
+        let passed = line(": 9 of 9 hooks that were tried are passed by their calls: ");
+        for name in [
+            "ObjectAllocated",
+            "JniMethodStart",
+            "MonitorUnlock",
+            "Park",
+            "MonitorNotify",
+        ] {
+            assert!(passed.contains(name), "{passed}");
+        }
+        let free = line(", not available: monitors that nobody waits for");
+        let inlined = "(inlined: 0 of 8 came to Monitor::MonitorEnter)";
+        assert!(free.ends_with(inlined), "{free}");
+        let bionic = said
+            .iter()
+            .find(|line| line.starts_with("bionic, by slots: "));
+        assert!(bionic.is_some_and(|line| line.contains("pthread_mutex_lock")));
+
+        let info = json_of(&["info", "--json", after(&said, "trace ")[0]]);
+        let process = array(&info, "processes").next().expect("the app");
+        let in_trace: Vec<&str> = array(process, "capabilities")
+            .filter_map(Value::as_str)
+            .collect();
+        let lines: Vec<&str> = said[1..said.len() - 1].iter().map(String::as_str).collect();
+        assert_eq!(in_trace, lines);
+    }
+}
+
 /// Without properties, as on Linux, nobody wants a recording; what cannot be done is an exception that says why.
 #[test]
 fn what_an_app_cannot_have_is_an_exception() {

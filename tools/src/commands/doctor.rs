@@ -38,7 +38,7 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn new(
+    pub(crate) fn new(
         name: &'static str,
         status: Status,
         found: impl Into<String>,
@@ -53,6 +53,11 @@ impl Check {
                 _ => advice,
             },
         }
+    }
+
+    /// How it came out.
+    pub(crate) fn status(&self) -> Status {
+        self.status
     }
 }
 
@@ -100,7 +105,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     Ok(if failed { EXIT_NEGATIVE } else { 0 })
 }
 
-fn section(title: &str, checks: &[Check], style: Style) -> String {
+/// Checks as lines below a title.
+pub(crate) fn section(title: &str, checks: &[Check], style: Style) -> String {
     let mut out = format!("{}\n", style.bold(title));
     for check in checks {
         let mark = match check.status {

@@ -497,7 +497,9 @@ impl Lines {
         let hooks = (info.processes.iter())
             .map(|p| Vec::from_iter(p.capabilities.iter().filter(is_of_hooks).cloned()))
             .find(|hooks| !hooks.is_empty());
-        self.line("hooks", hooks.unwrap_or_default().join(", "));
+        for (i, line) in hooks.unwrap_or_default().into_iter().enumerate() {
+            self.line(if i == 0 { "hooks" } else { "" }, line);
+        }
     }
 
     fn modules(&mut self, info: &Info, all: bool) {

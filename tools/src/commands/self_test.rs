@@ -19,6 +19,7 @@ use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visito
 
 use crate::agent_library;
 use crate::commands::probes::Counted;
+use crate::summary::load::recording;
 
 /// How long each kind of work goes on, so that some captures fall on it at 1 ms.
 const WORK: Duration = Duration::from_millis(25);
@@ -199,23 +200,27 @@ fn record_in(folder: &std::path::Path) -> Result<Findings> {
     let trace_path = folder.join("self-test.beat");
     let options = Options::new(command()?, agent_library::locate(None)?, trace_path.clone());
     let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
-    let trace = Trace::open(&trace_path)?;
+    Ok(Findings {
+        records_lost: outcome.records_lost,
+        wait_status: outcome.wait_status,
+        warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
+        not_reached: not_reached()?,
+        ..look_at(&Trace::open(&trace_path)?)?
+    })
+}
+
+/// What a trace says of the hooks that it was made by.
+pub(crate) fn look_at(trace: &Trace) -> Result<Findings> {
     let mut findings = Findings {
         processes: trace.process_count(),
         threads: trace.thread_count(),
-        records_lost: outcome.records_lost,
-        wait_status: outcome.wait_status,
+        records_lost: recording(trace).records_lost,
         capabilities: trace
             .processes()
             .first()
             .map(|p| p.capabilities.clone())
             .unwrap_or_default(),
-        violations: conservation(&trace)?
-            .iter()
-            .map(|v| v.to_string())
-            .collect(),
-        warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
-        not_reached: not_reached()?,
+        violations: conservation(trace)?.iter().map(|v| v.to_string()).collect(),
         ..Findings::default()
     };
     let mut counter = Counter {

@@ -115,6 +115,11 @@ public class App {
                 say("dumped");
                 say("stopped " + Native.stop());
                 break;
+            case "doctor":
+                say("trace " + Native.start(folder, false));
+                say(Native.doctor());
+                say("stopped " + Native.stop());
+                break;
             case "refuses":
                 say("asked " + Native.start(folder, true));
                 say("stopped " + Native.stop());

@@ -11,12 +11,15 @@ use stackbeat_model::Trace;
 use super::adb::Adb;
 use super::device_session::DeviceSession;
 use super::names;
-use crate::cli::android::AndroidRecordArgs;
+use crate::cli::android::{AndroidRecordArgs, DeviceAppArgs};
 use crate::{export, terminal, units};
 
-/// Properties of the device that an app's session reads when it begins (hooks-android/src/switch).
+/// Properties of the device that an app's session reads when it begins (hooks-android/app/src/switch.rs).
 const PACKAGE: &str = "debug.stackbeat.package";
 const INTERVAL: &str = "debug.stackbeat.interval_us";
+const DOCTOR: &str = "debug.stackbeat.doctor";
+/// A property's value that is none, for the device's shell.
+const UNSET: &str = "''";
 /// Between two polls of whether the app still runs.
 const POLL: Duration = Duration::from_secs(1);
 /// What the device's own tracer records beside an app: scheduling, and what Android's framework marks.
@@ -26,30 +29,20 @@ const SYSTEM_TRACE: &str = "/data/misc/perfetto-traces/stackbeat.pftrace";
 
 /// Runs the command.
 pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
-    let package = &args.package;
+    let package = &args.app.package;
     check_name(package)?;
     let output = args.recording.output_of(package);
     terminal::refuse_to_replace(&output, args.recording.force)?;
     // What is wrong with it is said before anything is recorded.
     let retrace = args.mapping.as_deref().map(names::read).transpose()?;
-    let adb = Adb::connect(args.adb.as_deref(), args.serial.as_deref())?;
-    check_package(&adb, package)?;
-    let _properties = Properties::set(&adb, package, args.recording.interval_ns)?;
-    start(&adb, package, args.activity.as_deref())?;
-    let session = DeviceSession::wait(&adb, package)?;
-    let system = args
-        .system_trace
-        .then(|| SystemTrace::start(&adb, args.recording.duration_ns));
-    let system = system.transpose()?;
-    let status = watch(
-        &session,
-        package,
-        Duration::from_nanos(args.recording.duration_ns),
-    )?;
-    let on_device = dump(&session, &status)?;
-    // The app goes on without being recorded.
-    session.ask(&Request::Stop {})?;
-    let bytes = pull(&adb, package, &on_device)?;
+    let adb = connect(&args.app)?;
+    let wanted = Wanted {
+        duration_ns: args.recording.duration_ns,
+        interval_ns: args.recording.interval_ns,
+        tries_hooks: false,
+        system_trace: args.system_trace,
+    };
+    let (bytes, status, system) = record(&adb, &args.app, &wanted)?;
     let bytes = match &retrace {
         Some(retrace) => {
             let (bytes, renamed) = names::replace(&bytes, retrace)?;
@@ -77,6 +70,46 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
         ));
     }
     Ok(0)
+}
+
+/// What is recorded, and how.
+pub(super) struct Wanted {
+    pub(super) duration_ns: u64,
+    pub(super) interval_ns: Option<u64>,
+    /// The app tries which hooks their calls pass.
+    pub(super) tries_hooks: bool,
+    /// With the device's own tracer beside it.
+    pub(super) system_trace: bool,
+}
+
+/// The device with the app, which can be recorded there.
+pub(super) fn connect(app: &DeviceAppArgs) -> Result<Adb> {
+    check_name(&app.package)?;
+    let adb = Adb::connect(app.adb.as_deref(), app.serial.as_deref())?;
+    check_package(&adb, &app.package)?;
+    Ok(adb)
+}
+
+/// Starts the app anew and records it. Gives the trace, where the session stood at its end, and the device's own trace.
+pub(super) fn record<'a>(
+    adb: &'a Adb,
+    app: &DeviceAppArgs,
+    wanted: &Wanted,
+) -> Result<(Vec<u8>, SessionStatus, Option<SystemTrace<'a>>)> {
+    let package = &app.package;
+    let _properties = Properties::set(adb, package, wanted)?;
+    start(adb, package, app.activity.as_deref())?;
+    let session = DeviceSession::wait(adb, package)?;
+    let system = wanted
+        .system_trace
+        .then(|| SystemTrace::start(adb, wanted.duration_ns));
+    let system = system.transpose()?;
+    let status = watch(&session, package, Duration::from_nanos(wanted.duration_ns))?;
+    let on_device = dump(&session, &status)?;
+    // The app goes on without being recorded.
+    session.ask(&Request::Stop {})?;
+    let bytes = pull(adb, package, &on_device)?;
+    Ok((bytes, status, system))
 }
 
 /// What stands in commands of the device's shell is a name and nothing else.
@@ -113,10 +146,13 @@ fn check_package(adb: &Adb, package: &str) -> Result<()> {
 struct Properties<'a>(&'a Adb);
 
 impl Properties<'_> {
-    fn set<'a>(adb: &'a Adb, package: &str, interval_ns: Option<u64>) -> Result<Properties<'a>> {
+    fn set<'a>(adb: &'a Adb, package: &str, wanted: &Wanted) -> Result<Properties<'a>> {
         let properties = Properties(adb);
-        let interval = interval_ns.map_or_else(|| "''".to_owned(), |ns| (ns / 1000).to_string());
-        for (name, value) in [(INTERVAL, interval.as_str()), (PACKAGE, package)] {
+        let us = wanted.interval_ns.map(|ns| (ns / 1000).to_string());
+        let interval = us.as_deref().unwrap_or(UNSET);
+        let doctor = if wanted.tries_hooks { "1" } else { UNSET };
+        // The last one makes the app record.
+        for (name, value) in [(INTERVAL, interval), (DOCTOR, doctor), (PACKAGE, package)] {
             let (is_done, said) = adb.shell_words(&format!("setprop {name} {value}"))?;
             if !is_done {
                 bail!(
@@ -132,7 +168,7 @@ impl Properties<'_> {
 impl Drop for Properties<'_> {
     fn drop(&mut self) {
         // Where the device is gone there is nothing to do; properties end with its next start.
-        let _ = self.0.shell(&format!("setprop {PACKAGE} ''"));
+        let _ = self.0.shell(&format!("setprop {PACKAGE} {UNSET}"));
     }
 }
 
@@ -200,7 +236,7 @@ fn pull(adb: &Adb, package: &str, from: &Path) -> Result<Vec<u8>> {
 }
 
 /// The device's own trace, recorded meanwhile.
-struct SystemTrace<'a>(&'a Adb);
+pub(super) struct SystemTrace<'a>(&'a Adb);
 
 impl SystemTrace<'_> {
     fn start(adb: &Adb, duration_ns: u64) -> Result<SystemTrace<'_>> {

@@ -10,6 +10,9 @@ final class Native {
     /** Gives the path of the trace, which is complete; null: nothing was recorded. */
     static native String stop();
 
+    /** What became of each hook, a line each, and which hooks the calls pass that they are for. */
+    static native String doctor();
+
     /** Writes what was recorded so far, or the last of it, if that is not 0. */
     static native void dump(String path, long lastMs);
 

@@ -58,6 +58,13 @@ object Stackbeat {
     fun dump(file: File, lastMs: Long = 0): Boolean =
         isLoaded && guarded { Native.dump(file.absolutePath, lastMs); true } == true
 
+    /**
+     * What became of each hook of the running recording, a line each: in place, by which means, or why not. Tries some of them in a
+     * thread of its own, which takes some 50 ms. Empty: there is no recording.
+     */
+    @JvmStatic
+    fun doctor(): String = (if (isLoaded) guarded { Native.doctor() } else null) ?: ""
+
     /** A scope of this thread, as long as the block runs. */
     inline fun <T> scope(name: String, block: () -> T): T {
         beginScope(name)
