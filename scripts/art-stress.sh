@@ -1,30 +1,60 @@
 #!/bin/bash
-# Runs a Java program on each real ART with hooks that walk at each call, while threads allocate, lock, wait,
-# throw, overflow their stacks, load and unload classes, and collect. It ends with the first run that fails or
-# hangs.
+# Runs a Java program on each real ART, while its threads allocate, lock, wait, throw, overflow their stacks, load and unload
+# classes, and collect. It ends with the first run that fails or hangs.
 #
-#   scripts/art-stress.sh [SECONDS]        3600 by default
+#   scripts/art-stress.sh [SECONDS]              hooks that walk at each call; 3600 by default
+#   scripts/art-stress.sh suspensions [COUNT]    threads are suspended at random and walked, so often on each ART; 1000000 by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${1:-3600}
+wanted=${1:-3600}
+[[ $wanted = suspensions ]] && count=${2:-1000000}
 scripts/install-art.sh target/art
 cargo build --quiet --locked -p stackbeat -p stackbeat-art-rig
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+# Whoever builds meanwhile does not change what runs.
+cp target/debug/stackbeat target/debug/libstackbeat_art_rig.so "$folder"
 target/art/dex-it "$folder/program.jar" tests/tests/art/Program.java
-export ART_AGENT=$PWD/target/debug/libstackbeat_art_rig.so ART_AGENT_ALWAYS=1 ART_AGENT_CHECK=1
-export ART_AGENT_LOG=$folder/status
-runs=0
-while ((SECONDS < seconds)); do
+export ART_AGENT=$folder/libstackbeat_art_rig.so ART_AGENT_LOG=$folder/status
+
+# run VERSION INTERVAL: the program for 20 s. One that takes 10 minutes hangs; a busy machine needs some.
+run() {
+  timeout 600 "$folder/stackbeat" record -q -f --interval "$2" -o "$folder/trace.beat" -- \
+    "target/art/$1/run-art" "$folder/program.jar" Program stress 20000 "$folder/program.jar" \
+    >"$folder/output" 2>&1 || { status=$?; cat "$folder/output"; echo "ART $1: status $status"; exit 1; }
+}
+of() { sed -n "s/^$1 //p" "$folder/status"; }
+
+walks() {
+  local runs=0
+  export ART_AGENT_ALWAYS=1 ART_AGENT_CHECK=1
+  while ((SECONDS < wanted)); do
+    for version in 11 14; do
+      [[ -x target/art/$version/run-art ]] || continue
+      run "$version" 100us
+      [[ $(of different) = 0 && $(of restored) = 1 ]] || { cat "$folder/status"; exit 1; }
+      runs=$((runs + 1))
+      echo "ART $version: $(grep -E '^(walks|named|forgotten) ' "$folder/status" | paste -sd' ')"
+    done
+  done
+  echo "$runs runs without a fault"
+}
+
+suspensions() {
+  local version sum frames runs late
+  export ART_AGENT_SUSPEND=1
   for version in 11 14; do
     [[ -x target/art/$version/run-art ]] || continue
-    # A run takes 20 s; one that takes 120 s hangs.
-    timeout 120 target/debug/stackbeat record -q -f --interval 100us -o "$folder/trace.beat" -- \
-      "target/art/$version/run-art" "$folder/program.jar" Program stress 20000 "$folder/program.jar" \
-      >"$folder/output" 2>&1 || { status=$?; cat "$folder/output"; echo "ART $version: status $status"; exit 1; }
-    grep -q '^different 0$' "$folder/status" || { cat "$folder/status"; exit 1; }
-    runs=$((runs + 1))
-    echo "ART $version: $(grep -E '^(walks|named|forgotten|restored) ' "$folder/status" | paste -sd' ')"
+    sum=0 frames=0 runs=0 late=0
+    while ((sum < count)); do
+      run "$version" 1ms
+      [[ $(of restored) = 1 ]] || { cat "$folder/status"; exit 1; }
+      # ART gives a thread some seconds to come to a place where it can be suspended. A busy machine may not let it.
+      late=$((late + $(of suspension-timed-out)))
+      sum=$((sum + $(of suspended))) frames=$((frames + $(of suspended-frames))) runs=$((runs + 1))
+      echo "ART $version: $sum suspensions, $frames frames, $late given up by ART, in $runs runs and $SECONDS s"
+    done
   done
-done
-echo "$runs runs without a fault"
+}
+
+[[ $wanted = suspensions ]] && suspensions || walks

@@ -1,6 +1,6 @@
 //! The hooks of bionic's calls, placed in the slots of libraries. glibc has the same calls.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
@@ -20,10 +20,15 @@ use crate::library::{self, Library};
 /// Calls others through slots, and says what some hold.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *volatile kept;
@@ -56,6 +61,52 @@ int threads(int count) {
     if (pthread_create(&id, 0, thread, 0) || pthread_join(id, 0)) return -1;
   return count;
 }
+/* Loads another library and lets it work, as a program does. */
+long work_of(const char *path, int turns) {
+  void *library = dlopen(path, RTLD_NOW);
+  if (!library) return -1;
+  long (*other)(int) = (long (*)(int))dlsym(library, "work");
+  return other ? other(turns) : -2;
+}
+/* Resized and freed. */
+void frees(int count) {
+  for (int i = 0; i < count; i++) {
+    kept = realloc(malloc(10), 20);
+    free(kept);
+    free(0);
+  }
+}
+static int status_of(pid_t child) {
+  int status;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+/* The status of a child that becomes another program, and of one that is made as such. An exec that fails changes nothing. */
+int children(void) {
+  char *arguments[] = {"sh", "-c", "exit 5", 0}, *none[] = {0};
+  pid_t child = fork();
+  if (!child) {
+    execv("/bin/sh", arguments);
+    _exit(1);
+  }
+  int status = status_of(child);
+  if (posix_spawn(&child, "/bin/sh", 0, 0, arguments, none)) return -1;
+  if (execve("/nowhere", arguments, none) != -1 || errno != ENOENT) return -2;
+  return status * 10 + status_of(child);
+}
+/* A connection to oneself. */
+int connects(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t bytes = sizeof address;
+  struct sockaddr *at = (struct sockaddr *)&address;
+  int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+  if (bind(server, at, bytes) || listen(server, 1) || getsockname(server, at, &bytes)) return -1;
+  if (connect(client, at, bytes)) return -2;
+  int other = accept(server, at, &bytes);
+  close(other);
+  close(client);
+  close(server);
+  return other >= 0 ? 0 : -3;
+}
 void *volatile slots[2];
 void read_slots(void) { slots[0] = (void *)write; slots[1] = (void *)malloc; }
 "#;
@@ -80,13 +131,16 @@ fn session() -> Mapping {
     mapping
 }
 
+/// The calling thread's.
+fn own_entry(mapping: &Mapping) -> &ThreadEntry {
+    let of_thread = |e: &&ThreadEntry| e.tid.load(Ordering::Relaxed) == platform::thread_id();
+    let mut entries = registry::threads(mapping).map(|(_, e)| e);
+    entries.find(of_thread).unwrap()
+}
+
 /// What the agent counted of the calling thread: allocated bytes, written ones, read ones.
 fn counted(mapping: &Mapping) -> [u64; 3] {
-    let of_thread = |e: &&ThreadEntry| e.tid.load(Ordering::Relaxed) == platform::thread_id();
-    let entry = registry::threads(mapping)
-        .map(|(_, e)| e)
-        .find(of_thread)
-        .unwrap();
+    let entry = own_entry(mapping);
     let bytes = |call| {
         entry.system_calls[call as usize]
             .count
@@ -148,9 +202,9 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
     assert_eq!(work(&first), RESULT);
     assert_eq!(counted(mapping), before, "nothing is hooked yet");
 
-    let backend = Slots::default();
+    let backend: &'static Slots = Box::leak(Box::default());
     // SAFETY: the agent is part of a session, and this process has one thread that works.
-    let placed = unsafe { bionic::place(&backend) };
+    let placed = unsafe { bionic::place(backend) };
     let names: Vec<&str> = placed.report.placed.iter().map(|p| p.name).collect();
     for name in [
         "malloc",
@@ -160,6 +214,14 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
         "close",
         "poll",
         "pthread_create",
+        "free",
+        "realloc",
+        "connect",
+        "accept",
+        "fork",
+        "execve",
+        "posix_spawn",
+        "dlopen",
     ] {
         assert!(names.contains(&name), "{name} is not among {names:?}");
     }
@@ -200,18 +262,53 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
     assert_eq!(unsafe { threads(3) }, 3);
     assert_eq!(ended() - before, 3);
 
-    // A library that comes later has its calls seen after a look.
-    let later = library::build(folder.path(), "later", SOURCE, &now);
-    let later = Library::open(&later);
+    // What frees, connects and makes processes.
+    let call = |name| -> c_int {
+        // SAFETY: the library's function, without arguments and with such a result.
+        unsafe { std::mem::transmute::<_, unsafe extern "C" fn() -> c_int>(first.address(name))() }
+    };
+    let of_thread = || {
+        let entry = own_entry(mapping);
+        let count = |call| {
+            entry.system_calls[call as usize]
+                .count
+                .load(Ordering::Relaxed)
+        };
+        let frees = entry.frees.load(Ordering::Relaxed);
+        (frees, count(SystemCall::Socket), count(SystemCall::Process))
+    };
+    let before = of_thread();
+    // SAFETY: as above.
+    let frees: unsafe extern "C" fn(c_int) = unsafe { std::mem::transmute(first.address("frees")) };
+    // SAFETY: as above.
+    unsafe { frees(9) };
+    assert_eq!(of_thread().0 - before.0, 18);
+    assert_eq!(call("connects"), 0);
+    assert_eq!(of_thread().1 - before.1, 2);
+    assert_eq!(call("children"), 55);
+    let now_counted = of_thread().2 - before.2;
+    // fork, two waits, a spawn and an exec.
+    assert_eq!(now_counted, 5);
+
+    // Libraries that come later have their calls seen.
     let before = counted(mapping);
-    assert_eq!(work(&later), RESULT);
-    assert_eq!(counted(mapping), before);
-    assert!(backend.look_for_new() >= 5);
-    assert_eq!(work(&later), RESULT);
-    assert_eq!(counted(mapping)[1] - before[1], 700);
+    for name in ["later", "latest"] {
+        let later = library::build(folder.path(), name, SOURCE, &now);
+        let path = CString::new(later.to_str().unwrap()).unwrap();
+        // SAFETY: the library's function.
+        let result = unsafe {
+            let work_of: unsafe extern "C" fn(*const c_char, c_int) -> i64 =
+                std::mem::transmute(first.address("work_of"));
+            work_of(path.as_ptr(), 7)
+        };
+        assert_eq!(result, RESULT);
+    }
+    assert_eq!(counted(mapping)[1] - before[1], 1400);
+    assert_eq!(backend.look_for_loaded(), 0, "nothing is left");
+    let later = Library::open(&folder.path().join("liblater.so"));
 
     // All of them go again.
-    let backends: [&dyn HookBackend; 1] = [&backend];
+    let backends: [&dyn HookBackend; 1] = [backend];
     // SAFETY: libc stays loaded.
     let errors = unsafe { stackbeat_android::backend::remove_all(&backends, placed.report.placed) };
     assert_eq!(errors, []);

@@ -74,6 +74,43 @@ macro_rules! function_table {
     };
 }
 
+/// Emits `free` and `realloc`, which no list has: what they do depends on their arguments. `size_t` and `c_void` must be in scope.
+#[macro_export]
+macro_rules! freeing_functions {
+    () => {
+        $crate::function_of_table! { @ free(memory: *mut c_void) -> () {
+            if !memory.is_null() {
+                $crate::agent::freed();
+            }
+            call(memory)
+        } }
+
+        $crate::function_of_table! { @ realloc(old: *mut c_void, size: size_t) -> *mut c_void {
+            if !old.is_null() {
+                $crate::agent::freed();
+            }
+            // Otherwise it only frees.
+            if size != 0 || old.is_null() {
+                $crate::agent::allocated($crate::probe::Probe::Realloc, size);
+            }
+            call(old, size)
+        } }
+    };
+}
+
+/// The lines of a table for functions that are written by hand.
+#[macro_export]
+macro_rules! by_hand {
+    ($($name:ident)*) => {
+        &[$($crate::posix::function_table::Function {
+            name: stringify!($name),
+            aliases: &[],
+            hook: $name::hook as *const core::ffi::c_void,
+            original: &$name::ORIGINAL,
+        }),*]
+    };
+}
+
 /// Emits a module with a hook of this body, its original, and the function that calls it.
 #[doc(hidden)]
 #[macro_export]

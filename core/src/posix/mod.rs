@@ -5,6 +5,7 @@
 //! - [`Objects`]: what a platform says of locks, threads and descriptors, so that no list knows a C library's layouts
 //! - [`ByAddress`]: the answer of platforms whose C library says no more than addresses
 //! - [`function_table`](mod@function_table): an emitter, for systems that rebind functions
+//! - `jump`: hooks of functions that look at their caller
 //! - [`results`]: what the results of calls say
 //!
 //! # Lists
@@ -55,6 +56,7 @@
 mod by_address;
 pub mod function_table;
 mod io;
+mod jump;
 mod locks;
 mod memory;
 mod net;

@@ -7,7 +7,7 @@
 //! - Everything runs inside `dl_iterate_phdr`, whose lock keeps libraries from coming and going.
 //! - A slot is one aligned word: other threads see the old function or the new one. The original is the function itself, so a
 //!   thread may be in a hook for as long as it likes after the hook is removed.
-//! - [`Slots::look_for_new`] is for libraries that have been loaded since. Removal skips those that are gone.
+//! - [`Slots::look_for_loaded`] is for libraries that have been loaded since. Removal skips those that are gone.
 //! - Relocations are read where the dynamic linker reads them, the packed ones (`DT_ANDROID_RELA`) not: linkers pack the slots of
 //!   pointers in data, not those of calls (`DT_JMPREL`).
 //! - Untouched: our own library, the dynamic linker, and pointers in data, which a program may compare with each other.
@@ -15,12 +15,13 @@
 //! 64-bit only: 32-bit arm has another form of relocations.
 
 use core::ffi::{CStr, c_int, c_void};
+use core::mem;
 use core::ops::Range;
 use core::ptr;
 use core::slice;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use libc::{PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, dl_phdr_info};
 
@@ -59,6 +60,8 @@ struct Relocation {
 #[derive(Debug, Default)]
 pub struct Slots {
     hooks: Mutex<Vec<Hook>>,
+    /// What [`loaded`] gave when all libraries had their hooks.
+    seen: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,16 +74,50 @@ struct Hook {
 type Changes = HashMap<usize, usize>;
 
 impl Slots {
-    /// Puts the hooks into libraries that have been loaded since. Gives the number of slots that got one.
-    pub fn look_for_new(&self) -> usize {
-        let hooks = self.hooks();
+    /// Puts the hooks into libraries that have been loaded since. Gives the number of slots that got one. Waits for nobody but the
+    /// dynamic linker, whose lock the calling thread may have: where another thread changes slots, the next call looks.
+    pub fn look_for_loaded(&self) -> usize {
+        let loaded = loaded();
+        if loaded == self.seen.load(Ordering::Acquire) {
+            return 0;
+        }
+        let hooks = match self.hooks.try_lock() {
+            Ok(hooks) => hooks,
+            Err(TryLockError::Poisoned(hooks)) => hooks.into_inner(),
+            Err(TryLockError::WouldBlock) => return 0,
+        };
         let changes: Changes = hooks.iter().map(|h| (h.target, h.replacement)).collect();
-        change_all(&changes).values().sum()
+        let count = change_all(&changes).values().sum();
+        self.seen.store(loaded, Ordering::Release);
+        count
     }
 
     fn hooks(&self) -> MutexGuard<'_, Vec<Hook>> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Changes when a library has been loaded: how many there have ever been, or, before Android 11, the sum of the addresses of those that
+/// are there.
+fn loaded() -> u64 {
+    unsafe extern "C" fn each(info: *mut dl_phdr_info, bytes: usize, sum: *mut c_void) -> c_int {
+        /// Fields of Android 11.
+        const WITH_ADDS: usize = mem::offset_of!(dl_phdr_info, dlpi_subs);
+        // SAFETY: what dl_iterate_phdr gives, so many bytes of it, and the argument below.
+        unsafe {
+            let sum = &mut *sum.cast::<u64>();
+            if bytes >= WITH_ADDS {
+                *sum = (*info).dlpi_adds;
+                return 1;
+            }
+            *sum = sum.wrapping_add((*info).dlpi_phdr.addr() as u64);
+        }
+        0
+    }
+    let mut sum = 0u64;
+    // SAFETY: the function takes this argument.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut sum).cast()) };
+    sum
 }
 
 fn check(request: &Request, hooks: &[Hook]) -> Result<Hook, Refusal> {
@@ -120,6 +157,7 @@ impl HookBackend for Slots {
             }
             checked.push(hook.map(|hook| hook.target));
         }
+        self.seen.store(0, Ordering::Release);
         let counts = change_all(&changes);
         let results = requests.iter().zip(checked).map(|(request, target)| {
             let placed = target.and_then(|target| match counts.contains_key(&target) {

@@ -1,14 +1,17 @@
 //! Hooks of bionic, Android's C library: the calls of `stackbeat_core::posix`, placed in the slots of loaded libraries.
 //!
 //! - [`table`]: the functions, each with its hook
+//! - `by_hand`: hooks that need more than a line
+//! - `libraries`: what is loaded later
 //! - `threads`: threads that begin and end
 //! - [`since`]: which Android has which
 //!
 //! glibc has the same functions, so all of it runs in tests on Linux.
 //!
-//! Not in the table, because what they do depends on their arguments: `free` and `realloc`, `connect` and `accept`, `fork` and
-//! `exec`, signals, `futex`.
+//! Not in the table: signals, `futex`, `vfork`, and variadic functions.
 
+mod by_hand;
+mod libraries;
 pub mod since;
 pub mod table;
 mod threads;
@@ -59,8 +62,10 @@ impl Bionic {
 /// # Safety
 ///
 /// The agent is part of a session, or never will be. Nobody else changes slots meanwhile.
-pub unsafe fn place(backend: &Slots) -> Bionic {
+pub unsafe fn place(backend: &'static Slots) -> Bionic {
     threads::watch_ends();
+    libraries::begin(backend);
+    by_hand::begin();
     let (mut requests, mut absent) = (Vec::<Request>::new(), Vec::new());
     for function in table::functions() {
         let mut first: *mut c_void = core::ptr::null_mut();

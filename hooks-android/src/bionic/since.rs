@@ -36,7 +36,17 @@ pub const LATER: &[(u32, &[&str])] = &[
         26,
         &["msgrcv", "msgsnd", "semop", "semtimedop", "sync_file_range"],
     ),
-    (28, &["aligned_alloc", "getrandom", "syncfs"]),
+    (
+        28,
+        &[
+            "aligned_alloc",
+            "fexecve",
+            "getrandom",
+            "posix_spawn",
+            "posix_spawnp",
+            "syncfs",
+        ],
+    ),
     (29, &["timespec_get"]),
     (
         30,

@@ -8,6 +8,8 @@ use stackbeat_core::function_table;
 use stackbeat_core::posix::function_table::Function;
 use stackbeat_core::posix::{ByAddress as Here, Descriptor, Object, Objects};
 
+use super::{by_hand, libraries, threads};
+
 /// `struct sembuf` of Linux' `linux/sem.h`, which the crate libc leaves out.
 #[cfg(target_os = "android")]
 #[allow(non_camel_case_types, reason = "as the list names it")]
@@ -38,7 +40,8 @@ macro_rules! lists {
 
         /// All functions.
         pub fn functions() -> impl Iterator<Item = &'static Function> {
-            [$($list::FUNCTIONS),*, polls::FUNCTIONS, super::threads::FUNCTIONS].into_iter().flatten()
+            let by_hand = [by_hand::LISTED, by_hand::BY_HAND, libraries::FUNCTIONS, threads::FUNCTIONS];
+            [$($list::FUNCTIONS),*, polls::FUNCTIONS].into_iter().chain(by_hand).flatten()
         }
     };
 }

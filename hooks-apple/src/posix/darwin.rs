@@ -42,23 +42,7 @@ pub(super) fn symbol(name: &'static str) -> &'static str {
     }
 }
 
-function_of_table! { @ free(memory: *mut c_void) -> () {
-    if !memory.is_null() {
-        agent::freed();
-    }
-    call(memory)
-} }
-
-function_of_table! { @ realloc(old: *mut c_void, size: size_t) -> *mut c_void {
-    if !old.is_null() {
-        agent::freed();
-    }
-    // Otherwise it only frees.
-    if size != 0 || old.is_null() {
-        agent::allocated(Probe::Realloc, size);
-    }
-    call(old, size)
-} }
+stackbeat_core::freeing_functions! {}
 
 function_of_table! { alloc fn valloc(size: size_t) -> *mut c_void = Memalign(size) [] }
 
@@ -105,16 +89,6 @@ macro_rules! opening {
 opening!(open(path: *const c_char, flags: c_int) unused (r2 r3 r4 r5 r6 r7) = 0);
 opening!(openat(directory: c_int, path: *const c_char, flags: c_int) unused (r3 r4 r5 r6 r7) = directory);
 
-macro_rules! by_hand {
-    ($($name:ident)*) => {
-        &[$(Function {
-            name: stringify!($name),
-            aliases: &[],
-            hook: $name::hook as *const c_void,
-            original: &$name::ORIGINAL,
-        }),*]
-    };
-}
-pub(super) const BY_HAND: &[Function] = by_hand! { sleep open openat };
+pub(super) const BY_HAND: &[Function] = stackbeat_core::by_hand! { sleep open openat };
 /// What allocates and frees, besides the common list.
-pub(super) const ALLOCATION: &[Function] = by_hand! { free realloc valloc };
+pub(super) const ALLOCATION: &[Function] = stackbeat_core::by_hand! { free realloc valloc };

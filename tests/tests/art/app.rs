@@ -258,17 +258,23 @@ fn the_next_start_says_how_the_last_run_ended() {
         let blocked_ms: u128 = after(&said, "blocked ")[0].parse().expect("a number");
 
         let next = run(version, "next", scratch.path());
-        let runs = after(&next, "run\t");
-        let [run] = &runs[..] else {
-            panic!("{next:?}");
-        };
+        // Other tests may have left something, too.
+        let is_own = |line: &String| line.starts_with(&format!("run\t{pid}\t"));
+        let own = next.iter().position(is_own);
+        let own = &next[own.unwrap_or_else(|| panic!("{pid} in {next:?}"))..];
+        let others = own
+            .iter()
+            .skip(1)
+            .position(|line| line.starts_with("run\t"));
+        let own = &own[..others.map_or(own.len(), |at| at + 1)];
+        let run = after(own, "run\t")[0];
         let fields: Vec<&str> = run.split('\t').collect();
         assert_eq!((fields[0], fields[2]), (&*pid.to_string(), "0"), "{run}");
         assert_eq!(fields[3], trace);
         let info = json_of(&["info", "--json", trace]);
         assert_eq!(info["recording"]["outcome"], "recovered", "{info:#}");
 
-        let waits = after(&next, "wait\t").into_iter();
+        let waits = after(own, "wait\t").into_iter();
         let waits: Vec<Vec<&str>> = waits.map(|wait| wait.split('\t').collect()).collect();
         let main = &waits[0];
         assert_eq!(main[..3], [&*pid.to_string(), "1", "monitor enter"]);
