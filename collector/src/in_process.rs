@@ -1,7 +1,7 @@
 //! Starts a program that records itself (`crate::embedded`), waits for it, and completes its trace where it could not: nothing here
 //! records.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
@@ -95,7 +95,8 @@ pub fn record_in_process(
     for completed in leftovers::complete(options.mapping_folder.as_deref(), options.symbolize) {
         let warning = Warning::Completed {
             trace: completed.trace,
-            lost: completed.records.1,
+            lost: completed.lost,
+            overwritten: completed.overwritten,
         };
         progress(&Progress::Warning(warning.clone()));
         warnings.push(warning);
@@ -139,6 +140,7 @@ fn read(trace: &Path) -> (Outcome, HashSet<u32>) {
         attach_session: None,
     };
     let (mut processes, mut threads) = (HashSet::new(), HashSet::new());
+    let mut drops = BTreeMap::<_, u64>::new();
     let Ok(file) = File::open(trace) else {
         return (outcome, processes);
     };
@@ -161,6 +163,9 @@ fn read(trace: &Path) -> (Outcome, HashSet<u32>) {
             }
             Some(packet::Body::Process(process)) => _ = processes.insert(process.pid),
             Some(packet::Body::Thread(thread)) => _ = threads.insert(thread.utid),
+            Some(packet::Body::Drops(dropped)) => {
+                *drops.entry(dropped.cause()).or_default() += dropped.count;
+            }
             Some(packet::Body::Footer(footer)) => {
                 outcome.duration = Duration::from_nanos(footer.end_ns.saturating_sub(start_ns));
                 status.samples = footer.samples;
@@ -170,6 +175,7 @@ fn read(trace: &Path) -> (Outcome, HashSet<u32>) {
             _ => {}
         }
     }
+    outcome.drops = drops.into_iter().collect();
     status.elapsed = outcome.duration;
     status.lost = outcome.records_lost;
     status.processes = processes.len() as u32;

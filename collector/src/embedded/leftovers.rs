@@ -18,8 +18,10 @@ pub struct Completed {
     pub trace: PathBuf,
     /// The process that had begun it.
     pub pid: u32,
-    /// Records in it, and those that are lost.
-    pub records: (u64, u64),
+    /// Records that are lost.
+    pub lost: u64,
+    /// Records that newer ones have overwritten in a ring.
+    pub overwritten: u64,
     /// Threads that waited when the process died.
     pub last_waits: Vec<LastWait>,
 }
@@ -70,10 +72,8 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
             Some(Completed {
                 trace: trace.clone(),
                 pid: *pid,
-                records: (
-                    found.records_from_trace + found.records_from_mapping,
-                    found.records_lost,
-                ),
+                lost: found.records_lost - found.records_overwritten,
+                overwritten: found.records_overwritten,
                 last_waits: found.last_waits,
             })
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use stackbeat_core::clock::{Converter, Snapshot};
-use stackbeat_core::shm::layout::{ClockSource, MAGIC, entry_state};
+use stackbeat_core::shm::layout::{ClockSource, MAGIC, drops, entry_state};
 use stackbeat_core::shm::mapping::{Mapping, MappingError};
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
@@ -62,6 +62,8 @@ pub struct RecoverySummary {
     pub records_from_mapping: u64,
     /// Records that were committed and are in neither.
     pub records_lost: u64,
+    /// Of these, what newer ones have overwritten in a ring: it was not to be kept.
+    pub records_overwritten: u64,
     /// Entries of the mapping or the file that could not be trusted.
     pub damaged: u64,
     /// Processes in the trace that was written, each once however often it executed another program.
@@ -439,6 +441,7 @@ fn join(
     let stored = sums.seeded + drainer.totals.stored;
     result.records_written = sums.written.max(stored);
     result.records_lost = result.records_written - stored;
+    result.records_overwritten = sums.drops[drops::OVERWRITTEN].min(result.records_lost);
     result.damaged = partial.damaged + drainer.totals.damaged;
     result.processes = drainer.lifecycle.processes_seen;
     result.threads = drainer.lifecycle.threads_seen;

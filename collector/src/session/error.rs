@@ -307,12 +307,14 @@ pub enum Warning {
         count: u64,
     },
     /// A session inside a program did not come to its end; its trace was completed from what it left.
-    #[error("{}: its program was killed or became another one; completed from what it left ({lost} records lost)", trace.display())]
+    #[error("{}: its program was killed or became another one; completed from what it left ({})", trace.display(), left_out(*.lost, *.overwritten))]
     Completed {
         /// The trace.
         trace: PathBuf,
-        /// Records that are in neither.
+        /// Records that were lost.
         lost: u64,
+        /// Records that newer ones have overwritten, as a ring does by its nature.
+        overwritten: u64,
     },
     /// A file whose addresses have no names, and why.
     #[error("{0}")]
@@ -383,4 +385,17 @@ pub enum Warning {
     /// What the system said to the last attempt to write.
     #[error("writing the trace failed: {0}; what comes until there is room again is lost")]
     WriteFailed(String),
+}
+/// What a trace does not have, in words: a ring overwrites old records, and only others are lost.
+fn left_out(lost: u64, overwritten: u64) -> String {
+    let lost = match lost {
+        0 => "none lost".to_owned(),
+        1 => "1 record lost".to_owned(),
+        _ => format!("{lost} records lost"),
+    };
+    match overwritten {
+        0 => lost,
+        1 => format!("1 record overwritten by a newer one, {lost}"),
+        _ => format!("{overwritten} records overwritten by newer ones, {lost}"),
+    }
 }

@@ -412,6 +412,15 @@ pub struct Outcome {
     pub attach_session: Option<AttachSession>,
 }
 
+impl Outcome {
+    /// Records that are lost: a ring overwrites old ones by its nature, and these are none.
+    pub fn lost(&self) -> u64 {
+        let is_overwritten = |(cause, _): &&(Cause, u64)| *cause == Cause::Overwritten;
+        let overwritten = self.drops.iter().find(is_overwritten);
+        (self.records_lost).saturating_sub(overwritten.map_or(0, |(_, count)| *count))
+    }
+}
+
 /// What attaching to a process, or detaching, cost it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttachStep {

@@ -108,10 +108,11 @@ fn a_ring_inside_has_the_newest_samples() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (trace, dump) = (at("ring.beat"), at("dump.beat"));
     let options = ["record", "--in-process", "--mode", "ring"];
-    let mut recorder = command(&options)
+    let recorder = command(&options)
         .args(["--buffer", "64KiB", "--interval", "1ms"])
         .args(["-o", &trace, "--", &program, "forever"])
         .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
     let status = until("the session listens", || session_of(&recorder));
@@ -130,7 +131,16 @@ fn a_ring_inside_has_the_newest_samples() {
     assert!(running(&dumped, "computes") > 0.8);
 
     send("-KILL", pid.parse().expect("a number"));
-    assert!(!recorder.wait().expect("ends").success());
+    let output = recorder.wait_with_output().expect("ends");
+    assert!(!output.status.success());
+    // What a ring has overwritten is not lost.
+    let said = text(&output.stderr);
+    let words = said.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains(" records overwritten by newer ones, none lost)"),
+        "{said}"
+    );
+    assert!(words.contains(" samples, none lost, "), "{said}");
     let left = report(trace.as_ref());
     let state = left["recording"]["state"].as_str().expect("text");
     assert!(state.contains("overwritten"), "{state}");

@@ -64,6 +64,7 @@ struct Recovered {
     records_from_trace: u64,
     records_from_mapping: u64,
     records_lost: u64,
+    records_overwritten: u64,
     damaged: u64,
     processes: u32,
     threads: u32,
@@ -81,6 +82,7 @@ impl From<&RecoverySummary> for Recovered {
             records_from_trace: s.records_from_trace,
             records_from_mapping: s.records_from_mapping,
             records_lost: s.records_lost,
+            records_overwritten: s.records_overwritten,
             damaged: s.damaged,
             processes: s.processes,
             threads: s.threads,
@@ -97,11 +99,15 @@ fn text(s: &RecoverySummary) -> String {
     };
     let _ = writeln!(
         out,
-        "{}: {} of {} records recovered, {} lost ({} processes, {} threads)",
+        "{}: {} of {} records recovered, {}{} lost ({} processes, {} threads)",
         s.output.display(),
         s.records_from_trace + s.records_from_mapping,
         s.records_written,
-        s.records_lost,
+        match s.records_overwritten {
+            0 => String::new(),
+            overwritten => format!("{overwritten} overwritten by newer ones, "),
+        },
+        s.records_lost - s.records_overwritten,
         s.processes,
         s.threads
     );

@@ -84,14 +84,14 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         plural(status.processes.into(), "process", "processes"),
         plural(status.threads.into(), "thread", "threads"),
         plural(status.samples, "sample", "samples"),
-        match outcome.records_lost {
+        match outcome.lost() {
             0 => "none lost".to_string(),
             lost => format!("{} lost", units::count(lost)),
         },
         units::bytes(status.bytes),
     );
     sentences(&mut out, &layout, &facts, |style, line| {
-        match outcome.records_lost {
+        match outcome.lost() {
             0 => line.to_owned(),
             _ => style.warning(line),
         }
