@@ -30,6 +30,8 @@ pub struct Trace {
     pub drops: BTreeMap<(u32, i32), u64>,
     /// Of processes, by upid and name: times (ns) and values.
     pub counters: BTreeMap<(u32, String), Vec<(u64, i64)>>,
+    /// Waits that had not ended, as the off-CPU sampler has found them.
+    pub waits: Vec<v1::Waits>,
     nodes: HashMap<u32, Node>,
     /// Of managed code, by number.
     pub methods: BTreeMap<u32, Method>,
@@ -118,6 +120,7 @@ impl Trace {
                 let rows = columns::decode(&batch).expect("columns decode");
                 self.samples.entry(batch.utid).or_default().extend(rows);
             }
+            Body::Waits(waits) => self.waits.push(waits),
             Body::Drops(dropped) => drop(
                 self.drops
                     .insert((dropped.utid, dropped.cause), dropped.count),

@@ -226,6 +226,7 @@ impl LockWaits {
         let mapping = &self.shared.mapping;
         let entry = mapping.thread(wait.entry)?;
         let register = |i: usize| entry.registers[i].load(Ordering::Relaxed);
+        let process = mapping.process(entry.process.load(Ordering::Relaxed));
         let place = Place {
             pc: register(0),
             sp: register(1),
@@ -233,6 +234,7 @@ impl LockWaits {
             high: entry.stack_high.load(Ordering::Relaxed),
             in_hook: true,
             tid: wait.tid,
+            generated_code: process.map_or(0, |p| p.generated_code.load(Ordering::Acquire)),
         };
         let depth = self.shared.depth_limit();
         // Without the methods of runtimes, which a client could not name.

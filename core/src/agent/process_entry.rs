@@ -3,7 +3,7 @@
 use super::session::{self, AGENT, state};
 use super::tls;
 use super::{PROBE_MASK, main_stack, wakers};
-use crate::native::own_modules;
+use crate::native::{generated_code, own_modules};
 use crate::platform::{self, Backing};
 use crate::shm::mapping::Mapping;
 use crate::shm::registry::{self, NewProcess};
@@ -69,6 +69,8 @@ pub(super) fn join(mapping: &'static Mapping, new: &NewProcess) -> bool {
     if let Some(process) = mapping.process(index) {
         let handles = super::HANDLES_SIGNAL.load(Ordering::SeqCst);
         process.handles_signal.store(handles, Ordering::SeqCst);
+        let directory = generated_code::elsewhere::directory();
+        process.generated_code.store(directory, Ordering::Release);
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     super::sandbox::show(mapping);

@@ -4,8 +4,11 @@
 use crate::platform::{self, Backing};
 use crate::shm::callstack::Full;
 use crate::shm::layout::{MethodEntry, MethodsHeader};
-use crate::shm::methods::{Description, Methods};
+use crate::shm::methods::{Description, Methods, TEXT_WORDS};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::vec;
+use std::vec::Vec;
 
 /// Most of them.
 const METHODS: usize = 1 << 17;
@@ -121,6 +124,39 @@ pub fn number_in(session: u32, table: &Methods, own: u32) -> Result<u32, Full> {
         Ordering::Relaxed,
     );
     Ok(number)
+}
+
+/// The address of the pointer to the table, for [`read_elsewhere`].
+pub fn place() -> usize {
+    (&raw const MEMORY).addr()
+}
+
+/// Reads the method with this own number of another process, whose table is at this address: key and text. `read` fills a buffer from
+/// an address there, or gives false.
+pub fn read_elsewhere(
+    table: u64,
+    own: u32,
+    read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+) -> Option<(u64, Vec<u64>)> {
+    if table == 0 || own == 0 || own as usize >= METHODS {
+        return None;
+    }
+    let entry = offset_of!(Memory, entries) + own as usize * size_of::<MethodEntry>();
+    let mut word = |offset: usize| {
+        let mut bytes = [0; 8];
+        let at = table.checked_add((entry + offset) as u64)?;
+        read(at, &mut bytes).then(|| u64::from_ne_bytes(bytes))
+    };
+    let key = word(offset_of!(MethodEntry, key))?;
+    let place = word(offset_of!(MethodEntry, place))?;
+    let (first, count) = ((place >> 32) as usize, place as u32 as usize);
+    if key == 0 || count > TEXT_WORDS || first.checked_add(count)? > WORDS {
+        return None;
+    }
+    let mut bytes = vec![0; count * 8];
+    let at = table.checked_add((offset_of!(Memory, words) + first * 8) as u64)?;
+    let words = read(at, &mut bytes).then(|| bytes.as_chunks().0.iter());
+    Some((key, words?.map(|word| u64::from_ne_bytes(*word)).collect()))
 }
 
 #[cfg(all(test, not(miri), not(loom)))]

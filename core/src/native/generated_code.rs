@@ -15,6 +15,8 @@
 //! What captures call ([`rule`], [`frames`]) takes no lock and allocates nothing. [`add`] and [`remove`] hold all
 //! signals back meanwhile.
 
+pub mod elsewhere;
+
 use crate::managed::Frame;
 use crate::platform::{self, Backing};
 use crate::unwind::rule::Rule;
@@ -432,26 +434,33 @@ fn has_some() -> bool {
     !ENTRIES.load(Ordering::Relaxed).is_null()
 }
 
+/// Words of a piece, wherever they lie.
+trait Words {
+    fn word(&self, at: usize) -> Option<u32>;
+}
+
+impl Words for &'static [AtomicU32] {
+    fn word(&self, at: usize) -> Option<u32> {
+        Some(self.get(at)?.load(Ordering::Relaxed))
+    }
+}
+
 /// The rows of a piece while a reader looks at them.
-struct Rows {
-    words: &'static [AtomicU32],
+struct Rows<W = &'static [AtomicU32]> {
+    words: W,
     unwind: usize,
     code: usize,
     /// Bytes from the piece's start.
     offset: u32,
 }
 
-impl Rows {
-    fn word(&self, at: usize) -> Option<u32> {
-        Some(self.words.get(at)?.load(Ordering::Relaxed))
-    }
-
+impl<W: Words> Rows<W> {
     /// The last of so many rows, from a place on, that begins at or before the offset.
     fn row<const WORDS: usize>(&self, from: usize, rows: usize) -> Option<[u32; WORDS]> {
         let (mut low, mut high) = (0, rows);
         while low < high {
             let middle = low.midpoint(high);
-            match self.word(from + middle * WORDS)? <= self.offset {
+            match self.words.word(from + middle * WORDS)? <= self.offset {
                 true => low = middle + 1,
                 false => high = middle,
             }
@@ -459,7 +468,7 @@ impl Rows {
         let at = from + low.checked_sub(1)? * WORDS;
         let mut row = [0; WORDS];
         for (i, word) in row.iter_mut().enumerate() {
-            *word = self.word(at + i)?;
+            *word = self.words.word(at + i)?;
         }
         Some(row)
     }
@@ -479,9 +488,20 @@ impl Rows {
 
     fn frame(&self, at: usize) -> Option<Frame> {
         Some(Frame {
-            method: self.word(at)?,
-            position: self.word(at + 1)?,
+            method: self.words.word(at)?,
+            position: self.words.word(at + 1)?,
         })
+    }
+
+    /// The frames at the offset, outermost first, and how many there are.
+    fn all_frames(&self) -> Option<([Frame; MOST_INLINED], usize)> {
+        let (at, count) = self.frames()?;
+        let mut frames = [Frame::default(); MOST_INLINED];
+        let count = count.min(MOST_INLINED);
+        for (i, frame) in frames.iter_mut().take(count).enumerate() {
+            *frame = self.frame(at + FRAME_WORDS * i)?;
+        }
+        Some((frames, count))
     }
 }
 
@@ -543,15 +563,7 @@ const MOST_INLINED: usize = 32;
 /// Calls `each` with the frames at an address (of the instruction itself, not behind a call), outermost first; inner ones beyond
 /// 32 are left out. False: it is code of no method that is known.
 pub fn frames(address: u64, mut each: impl FnMut(Frame, bool)) -> bool {
-    let found = look(address, |rows| {
-        let (at, count) = rows.frames()?;
-        let mut frames = [Frame::default(); MOST_INLINED];
-        let count = count.min(MOST_INLINED);
-        for (i, frame) in frames.iter_mut().take(count).enumerate() {
-            *frame = rows.frame(at + FRAME_WORDS * i)?;
-        }
-        Some((frames, count))
-    });
+    let found = look(address, Rows::all_frames);
     let Some((frames, count)) = found.filter(|(_, count)| *count != 0) else {
         return false;
     };

@@ -581,8 +581,10 @@ pub struct ProcessEntry {
     pub handles_signal: AtomicU32,
     /// Collector: whether its threads are sampled at ticks (see [`on_ticks`]), and not by the session's clock.
     pub on_ticks: AtomicU32,
+    /// Where the process has what is known of code that runtimes have made (`crate::native::generated_code::elsewhere`); 0: nowhere.
+    pub generated_code: AtomicU64,
     /// For later fields.
-    pub reserved: [AtomicU32; 12],
+    pub reserved: [AtomicU32; 10],
 }
 
 impl ProcessEntry {

@@ -28,6 +28,8 @@ pub const FILE_BYTES: usize = 1024;
 pub const LINES_BYTES: usize = 16 << 10;
 /// Words before the bytes of a text.
 const HEAD_WORDS: usize = 2;
+/// The most that the text of a method takes.
+pub const TEXT_WORDS: usize = HEAD_WORDS + (NAME_BYTES + FILE_BYTES + LINES_BYTES).div_ceil(8);
 
 /// The position of a frame in its method that is not known.
 pub const NO_POSITION: u32 = u32::MAX;
@@ -196,6 +198,19 @@ impl<'a> Methods<'a> {
         self.insert_text(key, text.len() as u32, |words| {
             for (to, from) in words.iter().zip(text) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        })
+    }
+
+    /// The number of a method whose key and text were read from another process.
+    ///
+    /// # Errors
+    /// When there is no room, or the text is longer than any.
+    pub fn insert_words(&self, key: u64, text: &[u64]) -> Result<u32, Full> {
+        let count = (text.len() <= TEXT_WORDS).then_some(text.len() as u32);
+        self.insert_text(key, count.ok_or(Full)?, |words| {
+            for (to, from) in words.iter().zip(text) {
+                to.store(*from, Ordering::Relaxed);
             }
         })
     }

@@ -109,6 +109,7 @@ fn clear_process(entry: &ProcessEntry) {
     entry.end_cycles.store(0, Ordering::Relaxed);
     entry.signalled_cycles.store(0, Ordering::Relaxed);
     entry.unseen_from_ns.store(0, Ordering::Relaxed);
+    entry.generated_code.store(0, Ordering::Relaxed);
     for word in [
         &entry.filters,
         &entry.sandboxed,

@@ -120,6 +120,52 @@ fn a_killed_process_has_all_names() {
     assert!(assert_stacks(&trace) > 300);
 }
 
+/// Threads that wait are looked at from outside. Their stacks lead through generated code, too, as far as its rules go: a thread that
+/// waits past all hooks has told nobody its frame pointer.
+#[test]
+fn stacks_of_threads_that_wait_lead_through_generated_code() {
+    let folder = scratch();
+    program(folder.path());
+    let (_, trace) = record(folder.path(), &[], "blocked", None);
+    let mut found = BTreeMap::new();
+    for waits in &trace.waits {
+        let frames = trace.frames(waits.node);
+        let managed: Vec<_> = frames.iter().filter(|frame| is_managed(frame)).collect();
+        let Some((thread, _)) = managed.last().and_then(|f| f.name.split_once('.')) else {
+            continue;
+        };
+        let is_its_own = |frame: &&Frame| frame.name.starts_with(&format!("{thread}.g0."));
+        assert!(managed.iter().all(is_its_own), "{managed:?}");
+        let said = managed.iter().map(|frame| {
+            let (_, depth) = frame.name.rsplit_once('.').unwrap_or_default();
+            (depth.to_owned(), frame.kind, frame.line)
+        });
+        let said: Vec<_> = said.collect();
+        let is_outside = waits.probe != Probe::Nanosleep as u32;
+        let root = frames[0].name.clone();
+        let before = found.insert(thread.to_owned(), (is_outside, said.clone(), root));
+        assert!(
+            before.is_none_or(|(_, before, _)| before == said),
+            "{thread}"
+        );
+    }
+    // Only the thread itself can ask its interpreter.
+    let compiled: Vec<_> = (WHOLE.iter())
+        .filter(|(_, kind, _)| *kind != NodeKind::ManagedInterpreted)
+        .map(|(depth, kind, line)| ((*depth).to_owned(), *kind, *line))
+        .collect();
+    for thread in 0..8 {
+        let (is_outside, frames, root) = found.get(&format!("t{thread}")).expect("waits");
+        assert_eq!(*is_outside, thread % 2 == 0, "{found:?}");
+        let has_fp = thread / 2 % 2 == 1;
+        if has_fp && *is_outside {
+            assert!(compiled.ends_with(frames), "{frames:?}");
+        } else {
+            assert_eq!((frames, root.as_str()), (&compiled, "clone3"), "{found:?}");
+        }
+    }
+}
+
 /// A wait that the runtime tells of, by a number in the place of an address, with who ended it.
 #[test]
 fn a_monitor_says_who_held_it() {

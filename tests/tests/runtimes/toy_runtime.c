@@ -8,7 +8,9 @@
 
    So of any stack it can be told from the names alone whether a frame is another method's.
 
-   toy_runtime MODE MILLISECONDS: `end`: ends by itself; `kill`: kills itself in the middle. */
+   toy_runtime MODE MILLISECONDS: `end`: ends by itself; `kill`: kills itself in the middle; `late`: waits for an agent; `blocked`:
+   each thread waits at the end of its first chain, those with odd numbers in a hooked call, the others past all hooks, until all
+   are killed; of each kind every other one has frame pointers. */
 #define _GNU_SOURCE
 #include "stackbeat_runtime.h"
 #include <linux/futex.h>
@@ -27,6 +29,7 @@ enum { THREADS = 8, SLOTS = 64, SLOT_BYTES = 256, DEPTHS = 5, ROUNDS = 200 };
 
 static const struct stackbeat_runtime *agent;
 static volatile int stop;
+static int blocks;
 
 /* Interpreted frames, and calls of the interpreter, of a thread. What is published is complete. */
 struct frame {
@@ -91,7 +94,7 @@ static code_function compile(struct thread *thread, int depth, void (*first)(str
 {
     unsigned seed = thread->round * 31 + thread->number * 7 + depth;
     char *start = take_slot(&seed), *at = start;
-    int has_fp = rand_r(&seed) % 2;
+    int has_fp = blocks ? thread->number / 2 % 2 : rand_r(&seed) % 2;
     struct stackbeat_unwind_row unwind[8];
     int rows = 0;
 #define ROW(...) (unwind[rows++] = (struct stackbeat_unwind_row){(uint32_t)(at - start), __VA_ARGS__})
@@ -150,8 +153,17 @@ __attribute__((noinline)) static void toy_spin(struct thread *thread)
     (void)thread;
 }
 
+static long futex(int *word, int operation, int value);
+
 __attribute__((noinline)) static void toy_leaf(struct thread *thread)
 {
+    static int never;
+    if (blocks && thread->number % 2) {
+        struct timespec time = {60, 0};
+        nanosleep(&time, 0);
+    }
+    while (blocks)
+        futex(&never, FUTEX_WAIT, 0);
     if (thread->round % 5 == 0) {
         struct timespec time = {0, 1500000};
         nanosleep(&time, 0);
@@ -246,7 +258,7 @@ enum { MONITOR = 4242 };
 static int monitor_word = 1;
 static int holder, enters;
 
-static long futex(int *word, int operation, int value)
+__attribute__((noinline)) static long futex(int *word, int operation, int value)
 {
     long result;
     register long fourth __asm__("r10") = 0;
@@ -297,6 +309,7 @@ int toy_main(int count, char **arguments)
         if (!agent->add_source(&source))
             return 3;
     }
+    blocks = !strcmp(arguments[1], "blocked");
     holder = gettid();
     pthread_create(&other, 0, enter_monitor, 0);
     while (!__atomic_load_n(&enters, __ATOMIC_ACQUIRE))
@@ -310,7 +323,7 @@ int toy_main(int count, char **arguments)
     int milliseconds = atoi(arguments[2]);
     time = (struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L};
     nanosleep(&time, 0);
-    if (!strcmp(arguments[1], "kill"))
+    if (blocks || !strcmp(arguments[1], "kill"))
         kill(getpid(), SIGKILL);
     stop = 1;
     for (int i = 0; i < THREADS; i++)

@@ -416,6 +416,7 @@ impl OffCpu {
             // The child of a vfork overwrites its hook's frame: the caller's was published.
             in_hook: wait.probe != Probe::Vfork as u8,
             tid: entry.tid(),
+            generated_code: process_entry.generated_code.load(Ordering::Acquire),
         };
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;

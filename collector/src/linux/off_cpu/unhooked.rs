@@ -221,6 +221,7 @@ impl OffCpu {
             high: entry.stack_high.load(Ordering::Relaxed),
             in_hook: false,
             tid: entry.tid(),
+            generated_code: process_entry.generated_code.load(Ordering::Acquire),
         };
         count(&shared.figures.off_cpu_walks, 1);
         let stack = match place.sp {

@@ -3,7 +3,7 @@
 //!
 //! One system call copies the stack; rules are found once for each code address.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,9 +14,10 @@ use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::managed::cpython::{self, Runtime};
 use stackbeat_core::managed::memory::Memory;
 use stackbeat_core::managed::{self, Placing};
+use stackbeat_core::native::generated_code::elsewhere::{self, Found};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::node_kind;
-use stackbeat_core::shm::methods::Methods;
+use stackbeat_core::shm::methods::{Methods, managed_address};
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
@@ -39,6 +40,8 @@ pub struct Process {
     pid: Pid,
     memory: std::fs::File,
     state: RefCell<Loaded>,
+    /// Where it has what is known of generated code; 0: nowhere.
+    generated_code: Cell<u64>,
 }
 
 /// Rules that are kept of one process; more code addresses than that do not come back.
@@ -103,6 +106,7 @@ impl Process {
             pid,
             memory: memory(pid)?,
             state: RefCell::new(Loaded::read(pid, epoch)?),
+            generated_code: Cell::new(0),
         })
     }
 
@@ -187,6 +191,40 @@ impl Process {
         }
     }
 
+    /// What a runtime has told of code at an address. It is asked each time: such code goes, and other code comes to its place.
+    fn generated(&self, address: u64) -> Option<Found> {
+        let directory = self.generated_code.get();
+        let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
+        (directory != 0)
+            .then(|| elsewhere::look(directory, address, &mut read))
+            .flatten()
+    }
+
+    /// Calls `each` with the nodes' addresses and kinds of generated code at a frame, outermost first. False: it is code of no method
+    /// that is known.
+    fn each_compiled(
+        &self,
+        address: u64,
+        methods: &Methods,
+        mut each: impl FnMut(u64, u32),
+    ) -> bool {
+        let Some(found) = self.generated(address) else {
+            return false;
+        };
+        let directory = self.generated_code.get();
+        let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
+        for (i, frame) in found.frames.iter().enumerate() {
+            let text = elsewhere::method(directory, frame.method, &mut read);
+            let number = text.and_then(|(key, text)| methods.insert_words(key, &text).ok());
+            let kind = match i {
+                0 => node_kind::MANAGED,
+                _ => node_kind::MANAGED_INLINED,
+            };
+            each(managed_address(number.unwrap_or(0), frame.position), kind);
+        }
+        !found.frames.is_empty()
+    }
+
     /// The range of the agent, if its code is at an address; nothing otherwise.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     fn agent_at(&self, address: u64) -> (u64, u64) {
@@ -235,6 +273,10 @@ impl Rules for &Process {
         let mut state = self.state.borrow_mut();
         let module = state.module(&self.memory, lookup(registers.state().0, exact))?;
         module.full_step(registers, exact, read)
+    }
+
+    fn generated_rule(&self, pc: u64, exact: bool) -> Option<Rule> {
+        Some(self.generated(lookup(pc, exact))?.rule)
     }
 
     fn generation(&self) -> u32 {
@@ -306,6 +348,8 @@ pub(crate) struct Place {
     pub in_hook: bool,
     /// The thread, as its own pid namespace numbers it.
     pub tid: Tid,
+    /// Where the process has what is known of generated code, as its entry says.
+    pub generated_code: u64,
 }
 
 /// Memory for walks.
@@ -344,6 +388,7 @@ impl Walker {
         methods: Option<&Methods>,
     ) -> io::Result<Stack> {
         process.update(epoch);
+        process.generated_code.set(place.generated_code);
         let low = place.sp & !7;
         let room = place.high.checked_sub(low).filter(|room| *room > 0);
         let length = room.map_or(COPY_BYTES, |room| room.min(COPY_BYTES as u64) as usize) & !7;
@@ -383,7 +428,9 @@ impl Walker {
         if let Some(methods) = methods {
             process.find_managed(place, &self.stack, methods, &mut self.managed);
         }
-        Ok(self.found(end, place.high))
+        Ok(self.found(end, place.high, |address, each| {
+            methods.is_some_and(|methods| process.each_compiled(address, methods, each))
+        }))
     }
 
     /// Walks a stack in a copy that was taken while its thread stood still. Frames of runtimes are not found: their own records of
@@ -391,6 +438,7 @@ impl Walker {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(crate) fn walk_taken(&mut self, process: &Process, taken: &ToWalk<'_>) -> Stack {
         process.update(taken.epoch);
+        process.generated_code.set(0);
         let start = Start {
             registers: taken.registers,
             exact: true,
@@ -405,16 +453,25 @@ impl Walker {
         self.stack.forget();
         let end = self.stack.walk(&start, taken.depth, &process, &mut copy);
         self.managed.frames.clear();
-        self.found(end, taken.high)
+        self.found(end, taken.high, |_, _| false)
     }
 
-    /// What the last walk found.
-    fn found(&self, end: WalkEnd, high: u64) -> Stack {
+    /// What the last walk found. `compiled` gives the frames of generated code at an address.
+    fn found(
+        &self,
+        end: WalkEnd,
+        high: u64,
+        compiled: impl Fn(u64, &mut dyn FnMut(u64, u32)) -> bool,
+    ) -> Stack {
         let mut placing = Placing::new(Some(&self.managed.frames), high);
         let mut frames = Vec::with_capacity(self.stack.frames().len());
         for frame in self.stack.frames() {
             let add = |managed: &managed::Frame| frames.push((managed.address(), managed.kind()));
-            if !placing.next(frame.sp, add) {
+            let is_placed = placing.next(frame.sp, add);
+            let mut add = |address, kind| frames.push((address, kind));
+            let is_named = is_placed
+                || frame.is_generated() && compiled(lookup(frame.pc, frame.is_exact()), &mut add);
+            if !is_named {
                 let kind = match frame.is_exact() {
                     true => node_kind::LEAF_PC,
                     false => node_kind::NATIVE,
