@@ -11,7 +11,8 @@ use super::suspension::ByMach;
 use super::threads::Threads;
 use super::window::{self, Refused};
 use crate::host::{
-    Followed, Host, Image, Interruption, Peers, Scheduled, State, ThreadClock, Usage, Watch, Whose,
+    Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, State, ThreadClock,
+    Usage, Watch, Whose,
 };
 use crate::session::own_threads;
 
@@ -85,6 +86,14 @@ impl Host for Inside {
             true => platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
             false => 0,
         }
+    }
+
+    fn resources(&self, _: Pid) -> Option<Box<dyn Resources>> {
+        None
+    }
+
+    fn limits(&self, _: Pid) -> Option<Box<dyn Limits>> {
+        None
     }
 
     fn thread_count(&self, pid: Pid) -> Option<u64> {

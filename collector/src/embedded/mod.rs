@@ -9,8 +9,8 @@
 //! - [`heap`]: the memory of the library with it
 //!
 //! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out:
-//! the counters, the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for
-//! processes without an agent.
+//! the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for processes without
+//! an agent.
 //!
 //! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
 //! them, and it allocates from memory of its own (the library's global allocator).
@@ -42,6 +42,7 @@ use crate::session::clocks::{now_ns, own_cpu};
 use crate::session::control::{self, Server, Session};
 use crate::session::error::RecordError;
 use crate::session::finish::{Ended, Finisher};
+use crate::session::meter;
 use crate::session::open::{Opened, Opening};
 use crate::session::options::Outcome;
 use crate::session::protocol::{Reply, Request};
@@ -97,13 +98,17 @@ pub fn begin(
         return Err(BeginError::Present);
     }
     OWNER.store(std::process::id(), Ordering::Release);
-    let helpers = ["stackbeat ticker", "stackbeat saver", "stackbeat control"]
-        .map(|n| Waiting::start(n, own_thread));
+    let helpers = ["ticker", "saver", "control", "meter"]
+        .map(|name| Waiting::start(&format!("stackbeat {name}"), own_thread));
     let run = move || {
         let ran = AssertUnwindSafe(|| {
-            let [ticker, saver, control] = helpers;
+            let [ticker, saver, control, meter] = helpers;
             let ticker = ticker.map_err(RecordError::Thread)?;
-            let besides = (saver.ok(), control.ok());
+            let besides = Besides {
+                saver: saver.ok(),
+                control: control.ok(),
+                meter: meter.ok(),
+            };
             run(&wanted, previous.as_deref(), ticker, besides)
         });
         let ran = std::panic::catch_unwind(ran);
@@ -191,12 +196,19 @@ fn advance(to: u32) {
     platform::wake(&STATE, u32::MAX >> 1);
 }
 
+/// Threads that a session can do without.
+struct Besides {
+    saver: Option<Waiting>,
+    control: Option<Waiting>,
+    meter: Option<Waiting>,
+}
+
 /// What the session's first thread does.
 fn run(
     wanted: &Wanted,
     previous: Option<&Path>,
     ticker: Waiting,
-    (saver, control_thread): (Option<Waiting>, Option<Waiting>),
+    besides: Besides,
 ) -> Result<Outcome, RecordError> {
     let mut options = wanted.options(system::command_line())?;
     if let Some(previous) = previous {
@@ -227,10 +239,14 @@ fn run(
         &mut warnings,
         &mut |_| {},
     )?;
+    let transfers_before = system::transfers();
+    let of_meter = Arc::clone(&host);
     let sampler = Sampler::new(true, host).map_err(RecordError::Thread)?;
     let of_ticker = Arc::clone(&shared);
     let budget = options.budget();
-    let ticker = ticker.run(move || ticker::run(&of_ticker, sampler, budget, false, cpu_before));
+    let has_counters = options.counters_ns.is_some();
+    let ticker =
+        ticker.run(move || ticker::run(&of_ticker, sampler, budget, has_counters, cpu_before));
     let program_began_at = SystemTime::now();
     let session = Arc::new(Session {
         shared: Arc::clone(&shared),
@@ -254,17 +270,28 @@ fn run(
     let symbolize = wanted.symbolize;
     let folder = wanted.mapping_folder.clone();
     let save = move || _ = leftovers::complete(folder.as_deref(), symbolize);
-    let saver = saver.filter(|_| !wanted.keeps_leftovers);
+    let saver = besides.saver.filter(|_| !wanted.keeps_leftovers);
     let saver = saver.and_then(|saver| saver.run(save));
     let of_control = Arc::clone(&session);
     let is_served = move || {
         // Without it the session goes on; it has no place for warnings once it is open.
         let _ = Server::serve_here(of_control);
     };
-    let control = control_thread.and_then(|control| control.run(is_served));
+    let control = (besides.control).and_then(|control| control.run(is_served));
+    // Where the system counts nothing of a process, nobody reads.
+    let period = options.counters_ns.map(Duration::from_nanos);
+    let period = period.filter(|_| of_meter.resources(own_pid).is_some());
+    let shared_with_meter = Arc::clone(&shared);
+    let meter = besides.meter.zip(period).and_then(|(meter, period)| {
+        meter.run(move || meter::run(shared_with_meter, of_meter, period))
+    });
     let drain_thread = drain_thread.run();
     for thread in [ticker, saver].into_iter().flatten() {
         thread.join();
+    }
+    shared.meter.end();
+    if let Some(meter) = meter {
+        meter.join();
     }
     system::look_at_waits(&shared, &mapping_name);
     let cpu = Duration::from_nanos(platform::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
@@ -272,7 +299,7 @@ fn run(
         pid: own_pid,
         wait_status: None,
         cpu: cpu.saturating_sub(own_cpu()),
-        transfers: None,
+        transfers: system::transfers_since(transfers_before, &shared),
     };
     let finisher = Finisher {
         options: &options,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::SamplingClock;
+use stackbeat_proto::v1::CounterBatch;
 
 use crate::apple::host::Inside;
 use crate::host::Host;
@@ -26,6 +27,14 @@ pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError>
 
 /// Threads that wait are suspended and looked at while the session lasts.
 pub(super) fn look_at_waits(_shared: &Arc<Shared>, _mapping_name: &[u8]) {}
+
+/// What the program has read and written so far is not known.
+pub(super) fn transfers() {}
+
+/// Nor what came since.
+pub(super) fn transfers_since(_: (), _shared: &Shared) -> Option<Vec<CounterBatch>> {
+    None
+}
 
 /// Who holds a lock is not known.
 pub(super) fn locks(_shared: &Arc<Shared>, _mapping_name: &[u8]) -> LocksReply {
@@ -75,3 +84,6 @@ pub(super) fn enter_thread(name: &CStr) {
     // SAFETY: sets the calling thread's name.
     unsafe { libc::pthread_setname_np(name.as_ptr()) };
 }
+
+/// The calling thread, which is one of the session's, is about to end.
+pub(super) fn leave_thread() {}

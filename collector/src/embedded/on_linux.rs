@@ -4,17 +4,22 @@
 use std::ffi::{CStr, OsString, c_int};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
+use stackbeat_proto::v1::CounterBatch;
 
 use crate::host::{
-    Followed, Host, Image, Interruption, Peers, Scheduled, State, ThreadClock, Usage, Watch, Whose,
+    Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, State, ThreadClock,
+    Usage, Use, Watch, Whose,
 };
 use crate::linux::host::Linux;
 use crate::linux::lock_waits::LockWaits;
-use crate::linux::{off_cpu, thread_clock};
+use crate::linux::transfers::Transfers;
+use crate::linux::{off_cpu, resources, thread_clock};
+use crate::session::clocks::now_ns;
 use crate::session::error::RecordError;
 use crate::session::options::{Chosen, ClockChoice, Options};
 use crate::session::own_threads;
@@ -30,6 +35,7 @@ pub(super) fn host(mapping_name: &[u8], own_pid: Pid) -> Arc<dyn Host> {
     Arc::new(Inside {
         system: Linux::of_session(mapping_name, own_pid),
         own_pid,
+        cpu_ns: AtomicU64::new(0),
     })
 }
 
@@ -47,6 +53,39 @@ pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError>
 /// Takes the stacks of threads that still wait, at the session's end.
 pub(super) fn look_at_waits(shared: &Arc<Shared>, mapping_name: &[u8]) {
     off_cpu::look_once(shared, mapping_name);
+}
+
+/// What threads of the session have read and written that have ended.
+static ENDED: Mutex<Option<Transfers>> = Mutex::new(None);
+
+/// The calling thread, which is one of the session's, is about to end.
+pub(super) fn leave_thread() {
+    if let Some(own) = Transfers::of_thread(Tid(platform::thread_id())) {
+        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        *ended = Some(ended.map_or(own, |before| before.and(own)));
+    }
+}
+
+/// What the program has read and written so far, threads of the session left out.
+pub(super) fn transfers() -> Option<Transfers> {
+    let ended = *ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let this = platform::thread_id();
+    let others = own_threads::tids().filter(|tid| *tid != this);
+    let others = others.filter_map(|tid| Transfers::of_thread(Tid(tid)));
+    let own = others.chain(ended).reduce(Transfers::and);
+    let (all, of_this) = Transfers::of_own_process_and_thread()?;
+    let all = all.since(of_this);
+    Some(own.map_or(all, |own| all.since(own)))
+}
+
+/// The same since a moment, as counters.
+pub(super) fn transfers_since(
+    before: Option<Transfers>,
+    shared: &Shared,
+) -> Option<Vec<CounterBatch>> {
+    let since = transfers()?.since(before?);
+    let of_program = since.without_agents(shared.mapping.control());
+    Some(of_program.counters(now_ns()).collect())
 }
 
 /// Threads that wait for locks now, and who holds these.
@@ -131,7 +170,12 @@ fn leave_descriptors() {
 struct Inside {
     system: Linux,
     own_pid: Pid,
+    /// CPU time of the program's own threads when it was asked for last, ns.
+    cpu_ns: AtomicU64,
 }
+
+/// The clocks of a process and of its threads are read one after the other: a difference of less is none, ns.
+const APART_NS: u64 = 20_000;
 
 impl Host for Inside {
     fn whose(&self, pid: Pid) -> Whose {
@@ -172,7 +216,32 @@ impl Host for Inside {
     }
 
     fn process_cpu_ns(&self, pid: Pid) -> u64 {
-        self.system.process_cpu_ns(pid)
+        let all_ns = self.system.process_cpu_ns(pid);
+        if pid != self.own_pid {
+            return all_ns;
+        }
+        let own_ns = own_threads::cpu().map_or(0, |cpu| cpu.as_nanos() as u64);
+        let (now_ns, before_ns) = (
+            all_ns.saturating_sub(own_ns),
+            self.cpu_ns.load(Ordering::Relaxed),
+        );
+        if now_ns < before_ns + APART_NS {
+            return before_ns;
+        }
+        self.cpu_ns.store(now_ns, Ordering::Relaxed);
+        now_ns
+    }
+
+    fn resources(&self, pid: Pid) -> Option<Box<dyn Resources>> {
+        let all = self.system.resources(pid)?;
+        Some(match pid == self.own_pid {
+            true => Box::new(OfProgram(all)),
+            false => all,
+        })
+    }
+
+    fn limits(&self, pid: Pid) -> Option<Box<dyn Limits>> {
+        self.system.limits(pid)
     }
 
     fn has_thread(&self, pid: Pid, tid: Tid) -> bool {
@@ -225,5 +294,21 @@ impl Host for Inside {
 
     fn peers(&self) -> Option<Box<dyn Peers>> {
         self.system.peers()
+    }
+}
+
+/// What the process uses without the session's threads. Memory is that of both.
+#[derive(Debug)]
+struct OfProgram(Box<dyn Resources>);
+
+impl Resources for OfProgram {
+    fn read(&mut self) -> Use {
+        let mut found = self.0.read();
+        for tid in own_threads::tids() {
+            found.threads = found.threads.map(|threads| threads.saturating_sub(1));
+            let own = resources::faults_of_thread(Tid(tid));
+            found.faults = (found.faults).map(|all| [0, 1].map(|i| all[i].saturating_sub(own[i])));
+        }
+        found
     }
 }

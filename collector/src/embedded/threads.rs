@@ -129,6 +129,7 @@ extern "C" fn enter(begin: *mut c_void) -> *mut c_void {
     let run = begin.run;
     // What panics has said so; the session ends without it.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    system::leave_thread();
     own_threads::leave();
     begin.is_over.store(1, Ordering::Release);
     platform::wake(&begin.is_over, c_int::MAX as u32);

@@ -65,6 +65,9 @@ pub struct Wanted {
     /// Longest wait that keeps nobody who ended it, ns; 0: none is kept.
     #[serde(default)]
     pub long_wait_ns: Option<u64>,
+    /// Distance of two readings of counters, ns; 0: none are read.
+    #[serde(default)]
+    pub counters_ns: Option<u64>,
     /// Capture nothing until it is asked for.
     #[serde(default)]
     pub start_disabled: bool,
@@ -118,6 +121,7 @@ impl Wanted {
             no_children: !options.follow_children,
             compress: options.compress,
             long_wait_ns: Some(options.long_wait_ns.unwrap_or(0)),
+            counters_ns: Some(options.counters_ns.unwrap_or(0)),
             start_disabled: options.start_disabled,
             symbolize: options.symbolize,
             label: options.label.clone(),
@@ -144,7 +148,11 @@ impl Wanted {
             Some(0) => None,
             Some(ns) => Some(ns),
         };
-        options.counters_ns = None;
+        options.counters_ns = match self.counters_ns {
+            None => options.counters_ns,
+            Some(0) => None,
+            Some(ns) => Some(ns),
+        };
         options.symbolize = self.symbolize;
         options.symbol_cache = match self.symbolize {
             true => SymbolCache::of_user(),

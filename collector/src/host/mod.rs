@@ -35,8 +35,14 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// The path of the file that is mapped at an address, while it is.
     fn mapped_file(&self, pid: Pid, address: u64) -> Option<String>;
 
-    /// CPU time of a process so far, ns; 0 when that is not known. May lag by a scheduler tick.
+    /// CPU time of a process so far, threads of the session left out where that is known, ns; 0 when that is not known. May lag by a scheduler tick.
     fn process_cpu_ns(&self, pid: Pid) -> u64;
+
+    /// What a process uses, for counters; asked again and again. `None`: that is not counted here, or the process is gone.
+    fn resources(&self, pid: Pid) -> Option<Box<dyn Resources>>;
+
+    /// What is set against a process: limits and pressure. `None`: there is nothing of the kind here.
+    fn limits(&self, pid: Pid) -> Option<Box<dyn Limits>>;
 
     /// Threads of a process, those of the session left out; `None` when it is gone. Cheap: asked before [`Host::threads`].
     fn thread_count(&self, pid: Pid) -> Option<u64>;
@@ -123,6 +129,30 @@ pub(crate) struct Usage {
     pub cpu_ns: u64,
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
+}
+
+/// What a process uses at a moment, threads of the session left out; `None`: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// Memory that it has now. Inside the program, that of the session is among it.
+    pub resident_bytes: Option<u64>,
+    pub threads: Option<u64>,
+    /// Page faults so far: minor and major ones.
+    pub faults: Option<[u64; 2]>,
+    /// Open descriptors.
+    pub descriptors: Option<u64>,
+}
+
+/// A process whose resources are asked for again and again.
+pub(crate) trait Resources: fmt::Debug + Send {
+    /// What it uses now.
+    fn read(&mut self) -> Use;
+}
+
+/// What is set against a process: limits of its group, waits of all for what they need.
+pub(crate) trait Limits: fmt::Debug + Send {
+    /// What is new at this moment: names, units and values of counters that belong to no process.
+    fn read(&mut self, now_ns: u64) -> Vec<(&'static str, &'static str, i64)>;
 }
 
 /// What the scheduler has counted of a thread.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use stackbeat_core::ids::{Pid, Tid};
 
 use super::{
-    Followed, Host, Image, Interruption, Peers, Scheduled, State, ThreadClock, Usage, Watch, Whose,
+    Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, State, ThreadClock,
+    Usage, Watch, Whose,
 };
 use stackbeat_core::platform;
 
@@ -45,6 +46,14 @@ impl Host for Nobody {
 
     fn process_cpu_ns(&self, _: Pid) -> u64 {
         0
+    }
+
+    fn resources(&self, _: Pid) -> Option<Box<dyn Resources>> {
+        None
+    }
+
+    fn limits(&self, _: Pid) -> Option<Box<dyn Limits>> {
+        None
     }
 
     fn thread_count(&self, _: Pid) -> Option<u64> {

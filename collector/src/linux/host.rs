@@ -6,14 +6,16 @@ use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform::{self, Errno};
 use stackbeat_core::shm::mapping::Mapping;
 
+use super::limits::OfGroup;
 use super::procfs;
+use super::resources;
 use super::thread_clock::Event;
 use super::thread_state::{self, KeptFiles, Task};
 use super::ticking;
 use super::unix_peers::UnixPeers;
 use crate::host::{
-    Followed, Host, Image, Interruption, Peers, Scheduled, Signals, State, ThreadClock, Usage,
-    Watch, Whose,
+    Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, Signals, State,
+    ThreadClock, Usage, Watch, Whose,
 };
 
 /// The surroundings of a session beside the program.
@@ -79,6 +81,15 @@ impl Host for Linux {
 
     fn process_cpu_ns(&self, pid: Pid) -> u64 {
         platform::clock_ns(procfs::process_clock(pid))
+    }
+
+    fn resources(&self, pid: Pid) -> Option<Box<dyn Resources>> {
+        let opened = resources::OfProcess::open(pid)?;
+        Some(Box::new(opened))
+    }
+
+    fn limits(&self, pid: Pid) -> Option<Box<dyn Limits>> {
+        Some(Box::new(OfGroup::of(pid)))
     }
 
     fn thread_count(&self, pid: Pid) -> Option<u64> {

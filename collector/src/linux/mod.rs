@@ -1,12 +1,12 @@
 //! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to who uses it:
 //!
 //! - `procfs`: what /proc says; `find_program`, `spawn`, `group_sentinel`, `supervise`,
-//!   `death`: a program's start, life and end; `transfers`, `systrace`, `unix_peers`: single questions to the kernel;
+//!   `death`: a program's start, life and end; `transfers`, `resources`, `limits`, `systrace`, `unix_peers`: single questions to the kernel;
 //! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `descendants`: the agent in processes that
 //!   run already;
 //! - `thread_state`, `thread_clock`, `ticking`: whether a thread runs, clocks of single threads, and waking on time; `host`: all
-//!   that a session asks; `suspension`: interrupting as systems without signals to threads do it; `off_cpu`, `lock_waits`: threads that wait; `meter`:
-//!   counters; `unrecorded`: processes without an agent;
+//!   that a session asks; `suspension`: interrupting as systems without signals to threads do it; `off_cpu`, `lock_waits`: threads that wait;
+//!   `unrecorded`: processes without an agent;
 //! - `record`, `attached`: a recording from its begin to its end.
 
 pub(crate) mod attach;
@@ -16,12 +16,13 @@ mod descendants;
 pub(crate) mod find_program;
 pub(crate) mod group_sentinel;
 pub(crate) mod host;
+mod limits;
 pub(crate) mod lock_waits;
-mod meter;
 pub(crate) mod off_cpu;
 mod procfs;
 pub(crate) mod record;
 mod remote_unwind;
+pub(crate) mod resources;
 pub(crate) mod runtime_options;
 mod sharing;
 pub(crate) mod spawn;
@@ -32,6 +33,6 @@ mod systrace;
 pub(crate) mod thread_clock;
 mod thread_state;
 mod ticking;
-mod transfers;
+pub(crate) mod transfers;
 mod unix_peers;
 mod unrecorded;

@@ -21,7 +21,6 @@ use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
 use super::host::Linux;
 use super::lock_waits::LockWaits;
-use super::meter::Meter;
 use super::off_cpu::OffCpuSampler;
 use super::runtime_options::{self, Extension};
 use super::spawn::{self, SignalState, Start};
@@ -37,6 +36,7 @@ use crate::session::control::{self, Server, Session};
 use crate::session::drainer::DrainThread;
 use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
+use crate::session::meter;
 use crate::session::open::{Opened, Opening};
 use crate::session::options::{Chosen, Options, Outcome, Progress};
 use crate::session::shared::{Place, Shared};
@@ -214,7 +214,7 @@ pub(super) struct Setup {
 /// What a session can do without.
 pub(super) struct Besides {
     server: Option<Server>,
-    meter: Option<Meter>,
+    meter: Option<(Arc<Shared>, JoinHandle<()>)>,
     off_cpu_sampler: Option<OffCpuSampler>,
     tree: Option<TreeWatch>,
 }
@@ -231,8 +231,11 @@ impl Besides {
         if let Some(server) = self.server {
             server.stop();
         }
-        if let Some(meter) = self.meter {
-            meter.stop();
+        if let Some((shared, thread)) = self.meter {
+            shared.meter.end();
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
         }
     }
 }
@@ -293,6 +296,7 @@ pub(super) fn begin(
         progress,
     )?;
     let mapping_name = &*mapping_name;
+    let of_meter = Arc::clone(&host);
 
     let signals = SignalState::take_over(&supervise::HANDLED).map_err(RecordError::Thread)?;
     let signal_descriptor = Supervisor::signal_descriptor().map_err(RecordError::Thread)?;
@@ -331,7 +335,12 @@ pub(super) fn begin(
     let meter = options
         .counters_ns
         .map(Duration::from_nanos)
-        .and_then(|period| Meter::start(Arc::clone(&shared), mapping_name, period).ok());
+        .and_then(|period| {
+            let (of_meter, host) = (Arc::clone(&shared), Arc::clone(&of_meter));
+            let thread = thread::Builder::new().name("stackbeat meter".to_owned());
+            let started = thread.spawn(move || meter::run(of_meter, host, period));
+            Some((Arc::clone(&shared), started.ok()?))
+        });
     // Without its thread, waits are seen when they have ended.
     let off_cpu_sampler = (!options.count_calls && !suspends)
         .then(|| OffCpuSampler::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())

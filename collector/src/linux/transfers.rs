@@ -4,9 +4,11 @@
 //! threads, and of the children that it waited for itself (`wait_task_zombie` in the kernel's kernel/exit.c), theirs
 //! included. So one poll at the program's end is enough, and nothing is asked of the program.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 
-use stackbeat_core::ids::{Pid, Upid};
+use stackbeat_core::ids::{Pid, Tid, Upid};
+use stackbeat_core::platform;
 use stackbeat_core::shm::layout::Control;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::CounterBatch;
@@ -36,12 +38,28 @@ pub(crate) struct Transfers([u64; LINES.len()]);
 
 impl Transfers {
     /// `None`: there is no such process, it may not be read (it has another user), or the kernel does not count.
-    pub(super) fn of_process(pid: Pid) -> Option<Transfers> {
-        parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+    pub(crate) fn of_process(pid: Pid) -> Option<Transfers> {
+        Some(read(&format!("/proc/{pid}/io"))?.0)
+    }
+
+    /// The same of a thread of this process.
+    pub(crate) fn of_thread(tid: Tid) -> Option<Transfers> {
+        Some(read(&format!("/proc/self/task/{tid}/io"))?.0)
+    }
+
+    /// Those of this process and of the calling thread, at one moment.
+    pub(crate) fn of_own_process_and_thread() -> Option<(Transfers, Transfers)> {
+        let (process, bytes) = read("/proc/self/io")?;
+        let mut thread = Transfers::of_thread(Tid(platform::thread_id()))?;
+        // To read the first file was a call, which came after what that file says.
+        for (at, of_reading) in [(READ_CALLS_AT, 1), (BYTES_READ_AT, bytes)] {
+            thread.0[at] = thread.0[at].saturating_sub(of_reading);
+        }
+        Some((process, thread))
     }
 
     /// What came since an earlier reading.
-    pub(super) fn since(self, before: Transfers) -> Transfers {
+    pub(crate) fn since(self, before: Transfers) -> Transfers {
         let mut amounts = self.0;
         for (amount, before) in amounts.iter_mut().zip(before.0) {
             *amount = amount.saturating_sub(before);
@@ -49,8 +67,17 @@ impl Transfers {
         Transfers(amounts)
     }
 
+    /// Both together.
+    pub(crate) fn and(self, other: Transfers) -> Transfers {
+        let mut amounts = self.0;
+        for (amount, other) in amounts.iter_mut().zip(other.0) {
+            *amount = amount.saturating_add(other);
+        }
+        Transfers(amounts)
+    }
+
     /// Without what agents read themselves.
-    pub(super) fn without_agents(mut self, control: &Control) -> Transfers {
+    pub(crate) fn without_agents(mut self, control: &Control) -> Transfers {
         let calls = u64::from(control.own_read_calls.load(Ordering::Relaxed));
         let bytes = control.own_read_bytes.load(Ordering::Relaxed);
         for (at, own) in [(READ_CALLS_AT, calls), (BYTES_READ_AT, bytes)] {
@@ -60,7 +87,7 @@ impl Transfers {
     }
 
     /// As counters of the whole program, with one value each.
-    pub(super) fn counters(self, time_ns: u64) -> impl Iterator<Item = CounterBatch> {
+    pub(crate) fn counters(self, time_ns: u64) -> impl Iterator<Item = CounterBatch> {
         let mut counters = Counters::default();
         for ((_, name, unit), amount) in LINES.into_iter().zip(self.0) {
             let value = i64::try_from(amount).unwrap_or(i64::MAX);
@@ -68,6 +95,14 @@ impl Transfers {
         }
         counters.finish()
     }
+}
+
+/// What a file says, and how long it is: one call reads all of it.
+fn read(path: &str) -> Option<(Transfers, u64)> {
+    let mut text = [0; 512];
+    let length = File::open(path).ok()?.read(&mut text).ok()?;
+    let amounts = parse(std::str::from_utf8(&text[..length]).ok()?)?;
+    Some((amounts, length as u64))
 }
 
 fn parse(text: &str) -> Option<Transfers> {
@@ -91,6 +126,19 @@ mod tests {
         let parsed = parse(text).expect("all lines are there");
         assert_eq!(parsed, Transfers([1, 2, 30, 40, 4096, 8192]));
         assert_eq!(parsed.since(parsed), Transfers([0; 6]));
+        assert_eq!(parsed.and(parsed).since(parsed), parsed);
         assert_eq!(parse("rchar: 30\n"), None);
+    }
+
+    /// What is read to find that out is no part of it.
+    #[test]
+    fn a_threads_own_reading_is_left_out() {
+        let of_a_thread = std::thread::spawn(|| {
+            let (_, before) = Transfers::of_own_process_and_thread().expect("may be read");
+            let (_, after) = Transfers::of_own_process_and_thread().expect("may be read");
+            after.since(before).0[READ_CALLS_AT]
+        });
+        // The two files of the first time.
+        assert_eq!(of_a_thread.join().expect("it ends"), 2);
     }
 }

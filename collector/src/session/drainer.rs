@@ -100,6 +100,7 @@ impl DrainThread {
             if is_quiet {
                 self.shared.sleep_for_captures();
                 self.shared.drain_begins();
+                self.shared.meter.ring();
                 self.shared.call_clock();
                 distance = FIRST_INSIDE;
             }
@@ -131,6 +132,9 @@ impl DrainThread {
             };
             let is_empty = self.drainer.totals.stored == stored_before;
             is_quiet = is_inside && result.is_ok() && is_empty;
+            if is_inside && !is_empty {
+                self.shared.meter.ring();
+            }
             distance = match result {
                 Err(_) => AFTER_FAILURE,
                 // What is kept in the ring is none that waits for a pass.

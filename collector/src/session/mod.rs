@@ -12,6 +12,7 @@
 pub(crate) mod activity;
 pub(crate) mod attach_error;
 pub(crate) mod auto_dump;
+pub(crate) mod bell;
 pub(crate) mod budget;
 pub(crate) mod clocks;
 pub mod control;
@@ -24,6 +25,7 @@ pub(crate) mod error;
 pub(crate) mod finish;
 pub(crate) mod jit_maps;
 pub(crate) mod kept;
+pub(crate) mod meter;
 pub(crate) mod open;
 pub(crate) mod options;
 pub(crate) mod orders;

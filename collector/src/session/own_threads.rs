@@ -8,7 +8,7 @@ use std::time::Duration;
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 
-/// A session has two.
+/// A session has five.
 const MOST: usize = 8;
 
 static TIDS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
@@ -33,7 +33,8 @@ pub(crate) fn leave() {
     }
 }
 
-fn tids() -> impl Iterator<Item = u32> {
+/// Those that there are.
+pub(crate) fn tids() -> impl Iterator<Item = u32> {
     let tids = TIDS.iter().map(|slot| slot.load(Ordering::Acquire));
     tids.filter(|tid| *tid != 0)
 }

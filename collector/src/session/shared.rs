@@ -10,6 +10,7 @@ use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::{clock, platform};
 
 use super::activity::{Activity, Part};
+use super::bell::Bell;
 use super::clocks::now_ns;
 use super::options::{MAX_DEPTH, Status};
 use super::orders::{Order, Reason};
@@ -160,6 +161,8 @@ pub(crate) struct Shared {
     pub keeps_interval: AtomicBool,
     /// Where runtimes may have left what goes with the recording.
     pub folders: Folders,
+    /// Calls the thread that reads counters.
+    pub meter: Bell,
     activity: Activity,
     stop: AtomicBool,
     state: Mutex<State>,
@@ -175,6 +178,7 @@ impl Shared {
             leisure: AtomicU32::new(1),
             keeps_interval: AtomicBool::new(false),
             folders: Folders::default(),
+            meter: Bell::default(),
             activity: Activity::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),

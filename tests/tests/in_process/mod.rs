@@ -4,6 +4,7 @@
 mod bionic;
 mod steered;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
+use stackbeat_model::transfers;
+use stackbeat_tests::plain_reader::Trace;
 use stackbeat_tests::process_tree::cpu_ticks;
 use stackbeat_tests::tool_json::{array, assert_adds_up, number};
 use stackbeat_tests::{
@@ -383,7 +386,7 @@ fn threads_that_are_stopped_anywhere_keep_nobody_from_recording() {
 }
 
 /// Self time of each function, as a share of the program's running time.
-fn shares(report: &Value) -> std::collections::BTreeMap<String, f64> {
+fn shares(report: &Value) -> BTreeMap<String, f64> {
     let all = report["totals"]["running_ns"].as_f64().expect("a number");
     let share = |f: &Value| f["self"]["running_ns"].as_f64().expect("a number") / all;
     let functions = array(report, "functions");
@@ -395,7 +398,7 @@ fn shares(report: &Value) -> std::collections::BTreeMap<String, f64> {
 fn distance(a: &Value, b: &Value) -> f64 {
     let (a, b) = (shares(a), shares(b));
     let names = a.keys().chain(b.keys());
-    let of = |map: &std::collections::BTreeMap<String, f64>, name| map.get(name).copied();
+    let of = |map: &BTreeMap<String, f64>, name| map.get(name).copied();
     let apart = names.map(|n| (of(&a, n).unwrap_or(0.0) - of(&b, n).unwrap_or(0.0)).abs());
     apart.fold(0.0, f64::max)
 }
@@ -448,6 +451,82 @@ fn python_is_the_same_from_inside_as_from_outside() {
     assert!((0.9..1.1).contains(&(cpu(&inside) / cpu(&first))));
 }
 
+/// Counters of the program that a trace has, by name.
+fn counters(trace: &Path) -> BTreeMap<String, Vec<(u64, i64)>> {
+    let trace = Trace::read(trace);
+    assert_eq!(trace.processes.len(), 1);
+    let named = trace
+        .counters
+        .into_iter()
+        .map(|((_, name), values)| (name, values));
+    named.collect()
+}
+
+/// What a rate adds up to that is another one at each poll.
+fn amount(rate: &[(u64, i64)]) -> f64 {
+    let pairs = rate.windows(2);
+    let amounts = pairs.map(|pair| (pair[1].0 - pair[0].0) as f64 / 1e9 * pair[1].1 as f64);
+    amounts.sum()
+}
+
+/// The same counters as from outside, with the same values: what the session's threads use is not the program's, except memory.
+#[test]
+fn counters_are_the_same_from_inside_as_from_outside() {
+    let folder = scratch();
+    let program = build_one(folder.path(), "counted.c");
+    let record = |options: &[&str]| {
+        let recorded = Program::new([program.as_str()])
+            .options(options)
+            .record(folder.path());
+        assert_eq!(recorded.run.shell_status(), 0, "{}", recorded.run.stderr());
+        counters(&recorded.trace)
+    };
+    let outside = record(&["--clock", "timer", "--counters", "50ms"]);
+    let inside = record(&["--in-process", "--counters", "50ms"]);
+    let names = |counters: &BTreeMap<String, _>| counters.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&outside), names(&inside));
+
+    let most = |counters: &BTreeMap<String, Vec<(u64, i64)>>, name| {
+        let values = counters[name].iter().map(|(_, value)| *value);
+        values.max().expect("a value")
+    };
+    for (name, least) in [("threads", 4), ("descriptors", 23)] {
+        let [from_outside, from_inside] = [&outside, &inside].map(|c| most(c, name));
+        assert_eq!(from_outside, from_inside, "{name}");
+        assert!(from_inside >= least, "{name}: {from_inside}");
+    }
+    let [from_outside, from_inside] = [&outside, &inside].map(|c| most(c, "memory"));
+    let more = from_inside - from_outside;
+    assert!(
+        from_outside > 96 << 20 && (0..48 << 20).contains(&more),
+        "{from_outside}, {from_inside}"
+    );
+    // 96 MiB are touched, in a second at most.
+    let faults = [&outside, &inside].map(|c| most(c, "minor faults"));
+    assert!(faults.iter().all(|rate| *rate > 10_000), "{faults:?}");
+    for (name, least) in [("CPU", 120.0), ("allocations", 1e6)] {
+        let [from_outside, from_inside] = [&outside, &inside].map(|c| amount(&c[name]));
+        assert!(from_inside > least, "{name}: {from_inside}");
+        // How much is allocated in a second of CPU time differs from run to run.
+        let apart = from_inside / from_outside;
+        assert!(
+            (0.6..1.6).contains(&apart),
+            "{name}: {from_outside}, {from_inside}"
+        );
+    }
+    for name in [transfers::BYTES_WRITTEN, transfers::WRITE_CALLS] {
+        let [from_outside, from_inside] = [&outside, &inside].map(|c| most(c, name));
+        assert_eq!(from_outside, from_inside, "{name}");
+    }
+    assert_eq!(most(&inside, transfers::BYTES_WRITTEN), 300_000);
+    // The dynamic linker has read before the session began.
+    let [from_outside, from_inside] = [&outside, &inside].map(|c| most(c, transfers::READ_CALLS));
+    assert!(
+        (0..=from_outside).contains(&from_inside),
+        "{from_outside}, {from_inside}"
+    );
+}
+
 /// What redis does for one client, and for a list that a thread of its own frees.
 fn redis(folder: &Path, options: &[&str]) -> Value {
     let socket = folder.join("redis.sock");
@@ -498,7 +577,7 @@ fn redis(folder: &Path, options: &[&str]) -> Value {
 }
 
 /// Waits that another thread ended: names of who waited and who woke, and how often.
-fn wakes(report: &Value) -> std::collections::BTreeMap<(String, String), u64> {
+fn wakes(report: &Value) -> BTreeMap<(String, String), u64> {
     let names: std::collections::HashMap<u64, &str> = array(report, "threads")
         .map(|thread| {
             (
@@ -507,7 +586,7 @@ fn wakes(report: &Value) -> std::collections::BTreeMap<(String, String), u64> {
             )
         })
         .collect();
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     for pair in array(&report["waits"], "pairs") {
         let [waited, woke] = ["utid", "waker_utid"].map(|key| names.get(&number(pair, key)));
         if let (Some(waited), Some(woke)) = (waited, woke) {

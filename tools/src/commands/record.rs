@@ -77,10 +77,6 @@ fn record_in_process(args: &RecordArgs, options: &Options) -> Result<Outcome> {
         ("wait-children", args.wait_children),
         ("no-interrupt", args.watch.no_interrupt),
         ("clock", args.watch.clock != ClockArg::Auto),
-        (
-            "counters",
-            matches!(args.watch.counters, Some(Period::Ns(_))),
-        ),
         ("systrace", options.systrace.is_some()),
         ("dump-on", options.dumps != Dumps::default()),
     ];

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stackbeat_core::ids::{Pid, Upid};
+use stackbeat_core::ids::Pid;
 
-use crate::drain::counters::Counters;
+use crate::host::Limits;
 
 /// A limit of version 1 that is none (`PAGE_COUNTER_MAX` in bytes) lies beyond this.
 const NO_LIMIT: u64 = 1 << 60;
@@ -40,22 +40,22 @@ struct Source {
 
 /// Everything that there is for one process.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct OfGroup {
     sources: Vec<Source>,
 }
 
-impl Limits {
+impl OfGroup {
     /// Finds the group of a process.
-    pub(super) fn of(pid: Pid) -> Limits {
+    pub(super) fn of(pid: Pid) -> OfGroup {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        Limits::in_folders(
+        OfGroup::in_folders(
             &groups,
             Path::new("/sys/fs/cgroup"),
             Path::new("/proc/pressure"),
         )
     }
 
-    fn in_folders(groups: &str, root: &Path, pressure: &Path) -> Limits {
+    fn in_folders(groups: &str, root: &Path, pressure: &Path) -> OfGroup {
         let mut sources = Vec::new();
         let mut add = |name, unit, path: PathBuf, content| {
             let is_there = fs::read(&path).is_ok();
@@ -141,16 +141,15 @@ impl Limits {
                 add(name, "us/s", pressure.join(file), Content::Pressure);
             }
         }
-        Limits { sources }
+        OfGroup { sources }
     }
+}
 
-    /// Reads all of it; values of the machine and the group belong to no process.
-    pub(super) fn read(&mut self, now_ns: u64, counters: &mut Counters) {
-        for source in &mut self.sources {
-            if let Some(value) = source.read(now_ns) {
-                counters.push(Upid(0), source.name.to_owned(), source.unit, now_ns, value);
-            }
-        }
+impl Limits for OfGroup {
+    fn read(&mut self, now_ns: u64) -> Vec<(&'static str, &'static str, i64)> {
+        let sources = self.sources.iter_mut();
+        let read = |source: &mut Source| Some((source.name, source.unit, source.read(now_ns)?));
+        sources.filter_map(read).collect()
     }
 }
 
@@ -213,10 +212,10 @@ impl Content {
 mod tests {
     use super::*;
 
-    fn values(counters: &mut Counters) -> Vec<(String, i64)> {
-        let mut values: Vec<_> = counters
-            .finish()
-            .map(|b| (b.name, b.value.iter().sum()))
+    fn values(limits: &mut OfGroup, now_ns: u64) -> Vec<(String, i64)> {
+        let read = limits.read(now_ns).into_iter();
+        let mut values: Vec<_> = read
+            .map(|(name, _, value)| (name.to_owned(), value))
             .collect();
         values.sort();
         values
@@ -238,22 +237,19 @@ mod tests {
         );
         let some = "some avg10=0.00 avg60=0.00 avg300=0.00 total=500\nfull total=9\n";
         file("cpu.pressure", some);
-        let mut limits = Limits::in_folders("0::/app\n", folder.path(), Path::new("/nowhere"));
-        let mut counters = Counters::default();
-        limits.read(1_000_000_000, &mut counters);
+        let mut limits = OfGroup::in_folders("0::/app\n", folder.path(), Path::new("/nowhere"));
         let pairs = |list: &[(&str, i64)]| -> Vec<(String, i64)> {
             list.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect()
         };
         assert_eq!(
-            values(&mut counters),
+            values(&mut limits, 1_000_000_000),
             pairs(&[("cgroup CPU limit", 150), ("cgroup memory", 1000)])
         );
         file("memory.max", "4096\n");
         file("cpu.stat", "throttled_usec 50100\n");
         file("cpu.pressure", "some avg10=0.00 total=250500\n");
-        limits.read(1_500_000_000, &mut counters);
         assert_eq!(
-            values(&mut counters),
+            values(&mut limits, 1_500_000_000),
             pairs(&[
                 ("CPU pressure", 500_000),
                 ("cgroup CPU throttled", 100_000),
@@ -274,17 +270,13 @@ mod tests {
         fs::create_dir(&pressure).expect("a folder");
         fs::write(pressure.join("io"), "some total=1").expect("writes");
         let groups = "4:memory:/app\n2:cpuacct:/\nnonsense\n";
-        let mut limits = Limits::in_folders(groups, folder.path(), &pressure);
-        let mut counters = Counters::default();
-        limits.read(0, &mut counters);
+        let mut limits = OfGroup::in_folders(groups, folder.path(), &pressure);
+        let first = values(&mut limits, 0);
         fs::write(pressure.join("io"), "some total=3").expect("writes");
-        limits.read(1_000_000_000, &mut counters);
+        assert_eq!(first, [("cgroup memory".to_owned(), 5)]);
         assert_eq!(
-            values(&mut counters),
-            [
-                ("cgroup memory".to_owned(), 5),
-                ("machine I/O pressure".to_owned(), 2)
-            ]
+            values(&mut limits, 1_000_000_000),
+            [("machine I/O pressure".to_owned(), 2)]
         );
     }
 }
