@@ -18,6 +18,8 @@ pub struct Completed {
     pub trace: PathBuf,
     /// The process that had begun it.
     pub pid: u32,
+    /// Records in it.
+    pub records: u64,
     /// Records that are lost.
     pub lost: u64,
     /// Records that newer ones have overwritten in a ring.
@@ -72,6 +74,7 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
             Some(Completed {
                 trace: trace.clone(),
                 pid: *pid,
+                records: found.records_from_trace + found.records_from_mapping,
                 lost: found.records_lost - found.records_overwritten,
                 overwritten: found.records_overwritten,
                 last_waits: found.last_waits,

@@ -21,7 +21,7 @@ const ROUNDS: usize = 16;
 /// The living descendants of a process, without this one and its own.
 pub(super) fn of(pid: Pid) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
-    for (child, parent) in procfs::parents() {
+    for (child, parent) in procfs::parents(..) {
         children.entry(parent).or_default().push(child);
     }
     let mut found = children.remove(&pid).unwrap_or_default();

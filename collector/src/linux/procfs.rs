@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::RangeBounds;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -156,13 +157,14 @@ pub(super) fn is_kernel_thread(pid: Pid) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Every process and its parent.
-pub(super) fn parents() -> Vec<(Pid, Pid)> {
+/// Every process whose pid is among these, and its parent.
+pub(super) fn parents(pids: impl RangeBounds<Pid>) -> Vec<(Pid, Pid)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Pid))
+        .filter(|pid| pids.contains(pid))
         .filter_map(|pid| Some((pid, parent(pid)?)))
         .collect()
 }

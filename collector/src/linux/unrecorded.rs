@@ -38,9 +38,9 @@ use crate::session::orders::Order;
 /// Distance between two polls: while unrecorded processes live or new ones of the tree come, and while nothing changes.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(160);
-/// Pids that were given out since the last poll are tried one by one up to this number. After more, all processes are
-/// gone through.
-const TRIED: u32 = 4096;
+/// Pids that were given out since the last poll are tried one by one up to this number: further threads take most of them. After more,
+/// the list of all processes is gone through.
+const TRIED: u32 = 128;
 /// Descriptors for the ends of unrecorded processes. Further ones are looked for by their pid.
 const WATCHES: usize = 64;
 /// An image that used less CPU time was on its way to another one: a child between its fork and its exec, or a program
@@ -272,16 +272,21 @@ impl Tree {
             return false;
         }
         let is_first = before == Pid(0);
-        let new: Vec<(Pid, Pid)> = if !is_first && before < last && last.0 - before.0 <= TRIED {
+        // Otherwise the numbers have begun anew.
+        let is_ascending = !is_first && before < last;
+        let new: Vec<(Pid, Pid)> = if is_ascending && last.0 - before.0 <= TRIED {
             (before.0 + 1..=last.0)
                 .map(Pid)
                 .filter(|pid| procfs::is_process(*pid))
                 .filter_map(|pid| Some((pid, procfs::parent(pid)?)))
                 .collect()
         } else {
-            let mut all = procfs::parents();
-            all.sort_unstable();
-            all
+            let mut new = match is_ascending {
+                true => procfs::parents(Pid(before.0 + 1)..),
+                false => procfs::parents(..),
+            };
+            new.sort_unstable();
+            new
         };
         if is_first {
             self.add(program, procfs::parent(program).unwrap_or(Pid(0)), true);

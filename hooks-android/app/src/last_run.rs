@@ -17,7 +17,7 @@ use stackbeat_collector::embedded::leftovers;
 pub(crate) fn save(folder: &Path) -> String {
     let mut text = String::new();
     for done in leftovers::complete(Some(folder), false) {
-        let (records, lost) = done.records;
+        let (records, lost) = (done.records, done.lost);
         let path = done.trace.display();
         let _ = writeln!(text, "run\t{}\t{records}\t{lost}\t{path}", done.pid);
         for wait in done.last_waits {
