@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod boundaries;
+mod builds;
 mod debug_files;
 mod demangle;
 mod dwarf;
@@ -27,6 +28,7 @@ mod symtab;
 mod v8_names;
 mod wanted;
 
+pub use builds::FilesOfBuilds;
 pub use debug_files::is_file_of_build;
 pub use demangle::demangle;
 pub use module::{ModuleError, NamedFrame};
@@ -65,6 +67,8 @@ pub struct Options {
     pub debug_roots: Vec<PathBuf>,
     /// Who is asked for debug files that are not below these roots.
     pub debug_source: Option<Arc<dyn DebugSource>>,
+    /// Looked into instead of the files that modules name.
+    pub files_of_builds: Arc<FilesOfBuilds>,
     /// Where runtimes leave `perf-PID.map` files.
     pub jit_map_directory: PathBuf,
     /// Older `perf-PID.map` files belong to earlier processes.
@@ -80,6 +84,7 @@ impl Default for Options {
         Options {
             debug_roots: vec!["/usr/lib/debug".into()],
             debug_source: None,
+            files_of_builds: Arc::default(),
             jit_map_directory: "/tmp".into(),
             jit_maps_not_before: None,
             cache: None,

@@ -88,7 +88,11 @@ pub(crate) fn symbolize(
     let debug_roots = &options.debug_roots;
     let files = Files::new();
     let buffers = Buffers::new();
-    let binary = open(path, build_id, &files)?;
+    let file_path = match options.files_of_builds.get(build_id) {
+        Some(elsewhere) => elsewhere,
+        None => Path::new(path),
+    };
+    let binary = open(path, file_path, build_id, &files)?;
     if !build_id.is_empty()
         && let Some(actual) = id_of(&binary)
         && actual != build_id
@@ -96,7 +100,6 @@ pub(crate) fn symbolize(
         return Err(ModuleError::Changed { path: path.into() });
     }
 
-    let file_path = Path::new(path);
     let source = options.debug_source.as_deref();
     let mut fetch = |id: Option<&[u8]>| {
         let (id, source) = (id.filter(|id| !id.is_empty())?, source?);
@@ -184,11 +187,17 @@ fn looked_at(addresses: &[Address]) -> Vec<u64> {
     svmas
 }
 
-fn open<'a>(path: &str, build_id: &[u8], files: &'a Files) -> Result<ObjectFile<'a>, ModuleError> {
+/// Opens a module's file, which lies at `at`.
+fn open<'a>(
+    path: &str,
+    at: &Path,
+    build_id: &[u8],
+    files: &'a Files,
+) -> Result<ObjectFile<'a>, ModuleError> {
     let file = if path == "[vdso]" {
         vdso_image().map(FileContent::from_memory)
     } else {
-        FileContent::open(Path::new(path))
+        FileContent::open(at)
     };
     let file = file.map_err(|reason| ModuleError::Gone {
         path: path.into(),

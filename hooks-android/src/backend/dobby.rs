@@ -13,7 +13,7 @@
 //!   answers success whatever mprotect said. [`CodePatch`] below takes its place: the linker needs no other.
 //!
 //! **Other threads.** Those that enter the function while a hook comes or goes run the old code or the new one
-//! ([`own_code::write`]), if the jump lies in one aligned word, as it does at the start of any function that compilers align.
+//! ([`code_change::write`]), if the jump lies in one aligned word, as it does at the start of any function that compilers align.
 //! On arm64 that is so for 4-byte jumps only; a longer one can be met half written. A thread that is between two of the
 //! first instructions at that very moment would go on within the jump. It is a window of a few instructions in each call.
 //! Dobby does nothing about it. Who cannot exclude it stops those threads first, as ART can.
@@ -26,6 +26,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::code_change;
 #[cfg(target_arch = "x86_64")]
 use super::moved;
 use super::own_code;
@@ -74,7 +75,7 @@ unsafe extern "C" fn CodePatch(address: *mut c_void, bytes: *mut u8, size: c_uin
     // SAFETY: Dobby's buffer.
     let bytes = unsafe { core::slice::from_raw_parts(bytes, size as usize) };
     // SAFETY: Dobby gives code.
-    let written = unsafe { own_code::write(address.expose_provenance(), bytes) };
+    let written = unsafe { code_change::write(address.expose_provenance(), bytes) };
     PATCHED.store(written.err().unwrap_or(0), Ordering::Relaxed);
     u32::from(written.is_err())
 }

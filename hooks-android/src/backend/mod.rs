@@ -15,10 +15,17 @@
         all(target_os = "linux", target_arch = "x86_64")
     )
 ))]
+mod code_change;
+#[cfg(all(
+    feature = "dobby",
+    any(
+        target_os = "android",
+        all(target_os = "linux", target_arch = "x86_64")
+    )
+))]
 pub mod dobby;
 #[cfg(all(feature = "dobby", target_arch = "x86_64"))]
 mod moved;
-#[cfg_attr(not(feature = "dobby"), allow(dead_code))]
 mod own_code;
 pub mod shadowhook;
 #[cfg(target_pointer_width = "64")]

@@ -23,7 +23,8 @@ impl<const ENTRANCES: usize> EntranceTable<ENTRANCES> {
         }
     }
 
-    /// The handler behind an entrance.
+    /// The handler behind an entrance, which only x86-64 has.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn handler(&self, index: usize) -> sighandler_t {
         self.handlers[index].load(Ordering::Relaxed)
     }

@@ -22,7 +22,7 @@ case "$1 $2" in
   "shell getprop ro.build.version.release") say 14 ;;
   "shell getprop ro.build.version.sdk") say 34 ;;
   "shell getprop ro.product.cpu.abi") say arm64-v8a ;;
-  "shell am force-stop $app") ;;
+  "shell am force-stop $app") recorder=$(cat "$state/recorder" 2>/dev/null) && kill "$recorder" 2>/dev/null; true ;;
   "shell monkey -p $app -c android.intent.category.LAUNCHER 1")
     has no_activity && fail "** No activities found to run, monkey aborted."
     nohup "$state/app" >/dev/null 2>&1 &

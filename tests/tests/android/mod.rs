@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::thread;
 
 use stackbeat_tests::process_tree::send;
@@ -45,6 +45,13 @@ impl Device {
         fs::set_permissions(device.at("app"), may_run).expect("is ours");
         device.forward();
         device
+    }
+
+    /// The app's own code.
+    fn program(&self) -> PathBuf {
+        let app = fs::read_to_string(self.at("app")).expect("is there");
+        let command = app.split(" -- ").nth(1).expect("a program");
+        PathBuf::from(command.split(' ').next().expect("its path"))
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -203,6 +210,53 @@ fn the_doctor_says_what_works_in_an_app() {
         (&json["ok"], &json["app"][0]["status"]),
         (&true.into(), &"ok".into())
     );
+}
+
+/// The device has a stripped program, this computer the one that it was made of, below a folder and under another name.
+#[test]
+fn native_functions_have_the_names_of_the_unstripped_libraries() {
+    let device = Device::new();
+    let program = device.program();
+    let folder = device.at("symbols/obj/arm64-v8a");
+    fs::create_dir_all(&folder).expect("is made");
+    fs::copy(&program, folder.join("libapp.so")).expect("is copied");
+    // A file of another build, and none at all.
+    fs::copy("/bin/true", folder.join("other")).expect("is copied");
+    fs::write(folder.join("notes.txt"), "no library").expect("is written");
+    let strip = Command::new("strip")
+        .arg("--strip-all")
+        .arg(&program)
+        .status();
+    assert!(strip.expect("strip runs").success());
+
+    let symbols = device.at("symbols").display().to_string();
+    let output = device.record(&[
+        "--duration",
+        "2s",
+        "--symbols",
+        &symbols,
+        "-o",
+        "named.beat",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("1 of "), "{output:?}");
+    let names = |trace: &str| -> Vec<String> {
+        let report = report(&device.at(trace));
+        let functions = report["functions"].as_array().expect("functions");
+        let name = |f: &serde_json::Value| f["name"].as_str().unwrap_or_default().to_owned();
+        functions.iter().map(name).collect()
+    };
+    let named = names("named.beat");
+    assert!(named.iter().any(|name| name == "computes"), "{named:?}");
+    let plain = device.record(&["--duration", "2s", "-o", "plain.beat"]);
+    assert!(plain.status.success(), "{}", text(&plain.stderr));
+    let plain = names("plain.beat");
+    assert!(!plain.iter().any(|name| name == "computes"), "{plain:?}");
+
+    let empty = device.at("empty");
+    fs::create_dir(&empty).expect("is made");
+    let said = device.refused(&["--symbols", &empty.display().to_string(), "-o", "no.beat"]);
+    assert!(said.contains("has no library with a build id"), "{said}");
 }
 
 #[test]

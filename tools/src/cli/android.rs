@@ -70,6 +70,9 @@ pub(crate) struct AndroidRecordArgs {
     /// The mapping.txt of the build, where R8 or ProGuard has replaced names.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub mapping: Option<PathBuf>,
+    /// A folder with the unstripped libraries of the build: names and lines of native functions, by build id.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub symbols: Option<PathBuf>,
     /// Record with the device's own tracer, too, and write both as one Perfetto trace.
     #[arg(long)]
     pub system_trace: bool,

@@ -10,7 +10,7 @@ use stackbeat_model::Trace;
 
 use super::adb::Adb;
 use super::device_session::DeviceSession;
-use super::names;
+use super::{names, native_names};
 use crate::cli::android::{AndroidRecordArgs, DeviceAppArgs};
 use crate::{export, terminal, units};
 
@@ -35,6 +35,11 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
     terminal::refuse_to_replace(&output, args.recording.force)?;
     // What is wrong with it is said before anything is recorded.
     let retrace = args.mapping.as_deref().map(names::read).transpose()?;
+    let libraries = args
+        .symbols
+        .as_deref()
+        .map(native_names::read)
+        .transpose()?;
     let adb = connect(&args.app)?;
     let wanted = Wanted {
         duration_ns: args.recording.duration_ns,
@@ -54,6 +59,15 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
         None => bytes,
     };
     fs::write(&output, bytes).with_context(|| format!("{} cannot be written", output.display()))?;
+    if let Some(libraries) = &libraries {
+        let found = native_names::add(&output, libraries)?;
+        terminal::say(&format!(
+            "{} of {} libraries are in the folder: {} addresses have their names of them",
+            found.libraries,
+            found.of_libraries,
+            units::count(found.addresses as u64)
+        ));
+    }
     let samples = status.samples;
     terminal::say(&format!(
         "{}: {} samples of {package} on {}",

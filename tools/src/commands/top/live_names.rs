@@ -61,33 +61,49 @@ impl LiveNames {
         let mut names = Vec::new();
         symbolizer.symbolize(lasting, &mut |_| true, &mut |found| self.names.push(found));
         symbolizer.symbolize(passing, &mut |_| true, &mut |found| names.push(found));
-        let mut packets = Vec::new();
-        for symbols in self.names.iter().chain(&names) {
-            let body = packet::Body::Symbols(symbols.clone());
-            write_packet(&v1::Packet { body: Some(body) }, &mut packets);
-        }
-        // The footer stays the last packet.
-        packets.extend_from_slice(&content.footer);
-        let mut file = OpenOptions::new().write(true).open(dump)?;
-        file.seek(SeekFrom::Start(content.footer_at))?;
-        file.write_all(&packets)
+        content.add(dump, self.names.iter().chain(&names))
     }
 }
 
 /// What of a dump says which names are wanted.
 #[derive(Default)]
-struct Content {
+pub(crate) struct Content {
     processes: Vec<v1::Process>,
     jit_maps: Vec<v1::JitMap>,
-    modules: Modules,
-    queries: Vec<Query>,
+    pub(crate) modules: Modules,
+    pub(crate) queries: Vec<Query>,
     /// Where the last packet begins, and itself.
     footer_at: u64,
     footer: Vec<u8>,
 }
 
 impl Content {
-    fn read(dump: &Path) -> io::Result<Content> {
+    /// Adds names to the dump that this was read of.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub(crate) fn add<'a>(
+        &self,
+        dump: &Path,
+        names: impl IntoIterator<Item = &'a v1::Symbols>,
+    ) -> io::Result<()> {
+        let mut packets = Vec::new();
+        for symbols in names {
+            let body = packet::Body::Symbols(symbols.clone());
+            write_packet(&v1::Packet { body: Some(body) }, &mut packets);
+        }
+        // The footer stays the last packet.
+        packets.extend_from_slice(&self.footer);
+        let mut file = OpenOptions::new().write(true).open(dump)?;
+        file.seek(SeekFrom::Start(self.footer_at))?;
+        file.write_all(&packets)
+    }
+
+    /// # Errors
+    ///
+    /// When it cannot be read, or has no end.
+    pub(crate) fn read(dump: &Path) -> io::Result<Content> {
         let mut content = Content::default();
         let mut roots: HashMap<u32, u64> = HashMap::new();
         for item in PacketReader::new(BufReader::new(File::open(dump)?)) {

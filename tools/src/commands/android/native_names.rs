@@ -1,0 +1,66 @@
+//! Names of native functions in a fetched trace, from the unstripped libraries of the build: a device has stripped ones.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use stackbeat_symbolize::{FilesOfBuilds, Options, Symbolizer, Wanted};
+
+use crate::agent_library::symbol_cache;
+use crate::commands::top::live_names::Content;
+
+/// What names were found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Libraries of the trace that the folder has.
+    pub(super) libraries: usize,
+    /// Of so many that the trace knows.
+    pub(super) of_libraries: usize,
+    /// Addresses that have a name now.
+    pub(super) addresses: usize,
+}
+
+/// The libraries below a folder.
+pub(super) fn read(folder: &Path) -> Result<Arc<FilesOfBuilds>> {
+    let files = FilesOfBuilds::below(folder)
+        .with_context(|| format!("{}: cannot be read", folder.display()))?;
+    if files.is_empty() {
+        bail!(
+            "{}: has no library with a build id; Gradle leaves the unstripped ones in \
+             app/build/intermediates/merged_native_libs/BUILD",
+            folder.display()
+        );
+    }
+    Ok(Arc::new(files))
+}
+
+/// Adds the names to a trace. What the device has found for the same libraries gives way to them.
+pub(super) fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
+    let failed = || format!("{}: names cannot be added", trace.display());
+    let content = Content::read(trace).with_context(failed)?;
+    let symbolizer = Symbolizer::new(Options {
+        files_of_builds: Arc::clone(files),
+        cache: symbol_cache(false),
+        ..Options::default()
+    });
+    let (mut known, mut all) = (BTreeSet::new(), BTreeSet::new());
+    let mut wanted = Wanted::default();
+    for query in &content.queries {
+        let module = (content.modules).at(query.upid, Some(query.epoch), query.inside());
+        let Some(module) = module else { continue };
+        all.insert(&module.file);
+        if files.get(&module.file.build_id).is_some() {
+            known.insert(&module.file);
+            wanted.add(&content.modules, query);
+        }
+    }
+    let mut names = Vec::new();
+    let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |found| names.push(found));
+    content.add(trace, &names).with_context(failed)?;
+    Ok(Found {
+        libraries: known.len(),
+        of_libraries: all.len(),
+        addresses: report.named,
+    })
+}
