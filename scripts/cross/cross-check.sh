@@ -4,9 +4,9 @@
 #
 #   scripts/cross/cross-check.sh [check|link|build|run|all]     default: all
 #
-# check   lints of the portable packages for each target
+# check   lints of the portable packages for each target, and of the tool for a Mac
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
-#         ask of the platform, and what that library offers, with the lists in imports/
+#         ask of the platform, and what that library offers, with the lists in imports/; links the tool for a Mac
 # build   both, and builds what `run` runs
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 #
@@ -37,6 +37,9 @@ ON_THREADS="-p stackbeat-core -p stackbeat-api"
 
 # An app's hooks on Apple's systems, and the library with them.
 ON_APPLE="-p stackbeat-hooks-apple -p stackbeat-apple $(printf -- '--target %s ' $APPLE)"
+
+# Where somebody records and looks at an app: the tool, without what records programs of its own machine.
+MACS="aarch64-apple-darwin x86_64-apple-darwin"
 
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 
@@ -110,11 +113,14 @@ if [[ $MODE = check || $MODE = build || $MODE = all ]]; then
   step cargo-clippy clippy -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
   step cargo-clippy clippy -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
   step cargo-clippy clippy -q --locked $ON_APPLE
+  step cargo-clippy clippy -q --locked -p stackbeat $(printf -- '--target %s ' $MACS)
 fi
 if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
   # rustc asks Xcode for a folder of libraries, unless it has one.
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
+  # One is enough: what it asks for does not depend on the processor.
+  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked -p stackbeat --bin stackbeat --target aarch64-apple-darwin
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   step cargo build -q --locked -p stackbeat-hooks-android $(printf -- '--target %s ' $ANDROID)

@@ -11,17 +11,18 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use flate2::read::ZlibDecoder;
 use rustix::fs::StatVfsMountFlags;
-use stackbeat_symbolize::SymbolCache;
+
+use crate::user_folders::{is_private, private_folder};
 
 /// Empty where no agent exists for the target.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstackbeat.so"));
@@ -172,37 +173,6 @@ fn renew(path: &Path) -> bool {
     renewed.is_ok() && own.is_some() && own == inode(fs::symlink_metadata(path))
 }
 
-/// Makes the folder, or checks that an existing one is ours alone.
-pub(crate) fn private_folder(folder: &Path) -> Result<()> {
-    let uid = rustix::process::geteuid().as_raw();
-    // Programs that root starts under another identity must be able to load what root extracted;
-    // root's files cannot be replaced by them all the same.
-    let mode = if uid == 0 { 0o755 } else { 0o700 };
-    match DirBuilder::new().recursive(false).mode(mode).create(folder) {
-        // Whatever the umask says.
-        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(mode))?,
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            // ~/.cache of a new user.
-            let parent = folder.parent().context("has no parent")?;
-            DirBuilder::new().mode(0o700).create(parent)?;
-            DirBuilder::new().mode(mode).create(folder)?;
-        }
-        Err(e) => return Err(e.into()),
-    }
-    if !is_private(folder)? {
-        bail!("exists and is not a private folder of this user");
-    }
-    Ok(())
-}
-
-/// Whether only this user can write to the folder.
-fn is_private(folder: &Path) -> io::Result<bool> {
-    let uid = rustix::process::geteuid().as_raw();
-    let metadata = fs::symlink_metadata(folder)?;
-    Ok(metadata.is_dir() && metadata.uid() == uid && metadata.mode() & 0o022 == 0)
-}
-
 fn is_ours(path: &Path, content: &[u8]) -> Result<bool> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -317,11 +287,6 @@ fn nanos() -> u128 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos())
-}
-
-/// What of names is kept from one recording to the next.
-pub(crate) fn symbol_cache(is_unwanted: bool) -> Option<SymbolCache> {
-    (!is_unwanted).then(SymbolCache::of_user).flatten()
 }
 
 #[cfg(test)]

@@ -6,22 +6,23 @@ pub(crate) mod apple;
 mod common_arguments;
 pub(crate) mod control;
 mod groups;
-mod machine_arguments;
-mod record;
-pub(crate) mod top;
+#[cfg(target_os = "linux")]
+pub(crate) mod local;
+mod other_systems;
+mod recover;
 mod verdict;
 mod view_arguments;
 
 use clap::{ColorChoice, Parser, Subcommand};
 
-pub(crate) use common_arguments::{ClockArg, DumpArgs, DumpSignal, LogArgs, ModeArg, SystraceArg};
+pub(crate) use common_arguments::ModeArg;
 pub(crate) use groups::grouped;
-pub(crate) use machine_arguments::{DemoArgs, DoctorArgs, ProbesArgs, WorkerArgs};
-pub(crate) use record::{AttachArgs, ProcessArg, RecordArgs, RecoverArgs};
-pub(crate) use top::TopArgs;
-pub(crate) use verdict::{AbArgs, CommitOrder, GateArgs, GateFormat, TrendArgs};
+pub(crate) use other_systems::exists_on_linux;
+pub(crate) use recover::RecoverArgs;
+pub(crate) use verdict::{CommitOrder, GateArgs, GateFormat, TrendArgs};
 pub(crate) use view_arguments::{DiffArgs, ExportArgs, InfoArgs, OpenArgs, ReportArgs};
 
+#[cfg(target_os = "linux")]
 const EXAMPLES: &str = "\
 Examples:
   stackbeat record -- python3 script.py    record it into python3.beat
@@ -29,6 +30,15 @@ Examples:
   stackbeat open python3.beat              flame graph, in the browser
   stackbeat top 4711                       what does this process do now?
   stackbeat demo                           record two programs, show all";
+#[cfg(not(target_os = "linux"))]
+const EXAMPLES: &str = "\
+Examples:
+  stackbeat apple record -b com.example.app      record an app in a simulator or on a device
+  stackbeat android record -p com.example.app    the same on an Android device
+  stackbeat report com.example.app.beat          where did its time go?
+  stackbeat open com.example.app.beat            flame graph, in the browser
+
+Programs of this machine are recorded on Linux only.";
 
 /// A tracer that needs no instrumentation: it shows where the time of a program goes.
 ///
@@ -49,11 +59,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Record(RecordArgs),
-    Attach(AttachArgs),
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    Local(Box<local::LocalCommand>),
     Android(android::AndroidArgs),
     Apple(apple::AppleArgs),
-    Top(TopArgs),
     Status(control::StatusArgs),
     Start(control::StartArgs),
     Stop(control::StopArgs),
@@ -65,15 +75,9 @@ pub(crate) enum Command {
     Open(OpenArgs),
     Export(ExportArgs),
     Gate(GateArgs),
-    Ab(AbArgs),
     Trend(TrendArgs),
     Diff(DiffArgs),
     Info(InfoArgs),
-    Doctor(DoctorArgs),
-    Probes(ProbesArgs),
-    Demo(DemoArgs),
-    #[command(hide = true)]
-    DemoWorker(WorkerArgs),
     /// Print the shell completions of this command.
     #[command(after_help = "\
 Examples:
@@ -99,10 +103,14 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_command_keeps_its_own_flags() {
         let cli = Cli::try_parse_from(["stackbeat", "record", "--json", "ls", "-l", "--json"]);
-        let Ok(Command::Record(args)) = cli.map(|c| c.command) else {
+        let Ok(Command::Local(command)) = cli.map(|c| c.command) else {
+            panic!("parses as a command of Linux");
+        };
+        let local::LocalCommand::Record(args) = *command else {
             panic!("parses as record");
         };
         assert!(args.log.json);

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 mod agent_library;
 mod cli;
 mod commands;
@@ -31,11 +32,12 @@ mod terminal;
 mod testing;
 mod units;
 mod unrecorded;
+mod user_folders;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::FromArgMatches;
 
 /// Exit code for errors of our own (wrong usage, unreadable files).
@@ -76,9 +78,15 @@ fn parse() -> anyhow::Result<Option<cli::Command>> {
 
 /// What was typed, or `None` after the help or the version was printed. Ends the process where it makes no sense.
 fn matches(definition: clap::Command) -> anyhow::Result<Option<clap::ArgMatches>> {
-    let asked = match definition.try_get_matches() {
+    let asked = match definition.clone().try_get_matches() {
         Ok(matches) => return Ok(Some(matches)),
-        Err(error) if error.use_stderr() => error.exit(),
+        Err(error) if error.use_stderr() => {
+            let arguments = std::env::args_os().skip(1);
+            match cli::exists_on_linux(&error, &definition, arguments) {
+                Some(said) => bail!(said),
+                None => error.exit(),
+            }
+        }
         Err(asked) => asked,
     };
     // `exit` would drop the error of an output that is full.
@@ -89,19 +97,17 @@ fn matches(definition: clap::Command) -> anyhow::Result<Option<clap::ArgMatches>
 fn run(command: cli::Command) -> anyhow::Result<u8> {
     use cli::Command;
     use commands::{
-        android, apple, attach, control, convert, demo, doctor, documents, gate, info, open,
-        probes, record, recover, report, top,
+        android, apple, control, convert, documents, gate, info, open, recover, report,
     };
     match command {
-        Command::Record(args) => record::run(&args),
-        Command::Top(args) => top::run(&args),
+        #[cfg(target_os = "linux")]
+        Command::Local(command) => commands::run_local(*command),
         Command::Status(args) => control::status(&args),
         Command::Start(args) => control::start(&args),
         Command::Stop(args) => control::stop(&args),
         Command::Set(args) => control::set(&args),
         Command::Mark(args) => control::mark(&args),
         Command::Dump(args) => control::dump(&args),
-        Command::Attach(args) => attach::run(args),
         Command::Android(args) => android::run(&args),
         Command::Apple(args) => apple::run(&args),
         Command::Recover(args) => recover::run(&args),
@@ -109,14 +115,9 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         Command::Open(args) => open::run(&args),
         Command::Export(args) => convert::run(&args),
         Command::Gate(args) => gate::run(&args),
-        Command::Ab(args) => gate::ab::run(&args),
         Command::Trend(args) => gate::trend::run(&args),
         Command::Diff(args) => gate::diff::run(&args),
         Command::Info(args) => info::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Probes(args) => probes::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::DemoWorker(args) => demo::work(&args),
         Command::Completions { shell } => documents::print_completions(shell),
         Command::Man => documents::print_man_page(),
     }

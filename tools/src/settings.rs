@@ -23,7 +23,10 @@ use crate::cli::{self, Cli};
 /// The command that has settings, and names their table in the file.
 pub(crate) const COMMAND: &str = "record";
 /// The commands that take them, each those that it has.
-pub(crate) const COMMANDS: [&str; 2] = [COMMAND, "attach"];
+pub(crate) const COMMANDS: &[&str] = match cfg!(target_os = "linux") {
+    true => &[COMMAND, "attach"],
+    false => &[],
+};
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
 pub(crate) const SETTINGS: [&str; 30] = [
@@ -142,7 +145,7 @@ pub(crate) fn command() -> Result<Command> {
     for given in &given {
         judge(&command, given)?;
     }
-    Ok(COMMANDS.into_iter().fold(command, |command, name| {
+    Ok(COMMANDS.iter().fold(command, |command, name| {
         command.mut_subcommand(name, |recorder| {
             given.iter().fold(recorder, |recorder, given| {
                 let has_it = recorder
@@ -163,7 +166,7 @@ pub(crate) fn command() -> Result<Command> {
 /// what a file says.
 pub(crate) fn definition() -> Command {
     COMMANDS
-        .into_iter()
+        .iter()
         .fold(cli::grouped(Cli::command()), |command, name| {
             command.mut_subcommand(name, |recorder| {
                 recorder.mut_args(|arg| match is_setting(&arg) {

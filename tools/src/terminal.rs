@@ -162,6 +162,7 @@ pub(crate) fn width() -> Option<usize> {
 }
 
 /// The same of standard error.
+#[cfg(target_os = "linux")]
 pub(crate) fn stderr_width() -> Option<usize> {
     let of_terminal = || terminal_size::terminal_size_of(io::stderr());
     columns().or_else(|| of_terminal().map(|(w, _)| usize::from(w.0)))

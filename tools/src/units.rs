@@ -22,32 +22,6 @@ pub(crate) fn parse_duration_ns(text: &str) -> Result<u64, String> {
     Ok(ns.round() as u64)
 }
 
-/// Reads a part of something: `1%`, `0.5%`, `1`.
-pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-    match number.parse() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("write a percentage from 0 to 100: 1%, 0.5%".to_owned()),
-    }
-}
-
-/// A period, or that something is off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Period {
-    Off,
-    Ns(u64),
-}
-
-/// Parses a duration, or `off`.
-pub(crate) fn parse_period(text: &str) -> Result<Period, String> {
-    match text {
-        "off" => Ok(Period::Off),
-        text => parse_duration_ns(text)
-            .map(Period::Ns)
-            .map_err(|error| format!("{error}, or off")),
-    }
-}
-
 /// Parses `8MiB`, `8M`, `512k`, `1GiB`, `8388608` into bytes. All units are powers of 1024.
 pub(crate) fn parse_size_bytes(text: &str) -> Result<u64, String> {
     const HINT: &str = "write a number of bytes or 512KiB, 8MiB, 1GiB";

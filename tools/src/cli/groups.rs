@@ -39,6 +39,12 @@ pub(crate) fn grouped(command: Command) -> Command {
     let mut short = format!("{header}Commands:{header:#}");
     let mut long = String::new();
     for (what, names) in GROUPS {
+        // Some commands exist on Linux only; clap makes `help` only when it parses.
+        let exists = |name: &&str| *name == "help" || command.find_subcommand(name).is_some();
+        let names = Vec::from_iter(names.iter().copied().filter(exists));
+        if names.is_empty() {
+            continue;
+        }
         let list = names
             .iter()
             .map(|name| format!("{literal}{name}{literal:#}"))
@@ -48,7 +54,6 @@ pub(crate) fn grouped(command: Command) -> Command {
         let _ = write!(short, "\n  {}{:gap$}{what}", list.join(", "), "");
         let _ = writeln!(long, "{header}{what}:{header:#}");
         for name in names {
-            // clap makes `help` only when it parses.
             let about = command
                 .find_subcommand(name)
                 .and_then(Command::get_about)

@@ -11,7 +11,7 @@ use stackbeat_collector::Target;
 use stackbeat_collector::session::Attachment;
 use stackbeat_core::ids::Pid;
 
-use crate::cli::{AttachArgs, DumpArgs, ProcessArg, RecordArgs};
+use crate::cli::local::{AttachArgs, DumpArgs, ProcessArg, RecordArgs};
 use crate::commands::record::{self, outcome, progress};
 
 /// Runs the command.

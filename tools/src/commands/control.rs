@@ -15,8 +15,8 @@ use stackbeat_core::shm::layout::Mode;
 
 use crate::EXIT_NEGATIVE;
 use crate::cli::control::{DumpArgs, MarkArgs, SetArgs, StartArgs, StatusArgs, StopArgs, Target};
-use crate::commands::record::{interval, parse_probes};
 use crate::commands::recover;
+use crate::commands::requests::{interval, parse_probes};
 use crate::table::{Column, Table};
 use crate::terminal::{self, Style};
 use crate::units::{bytes, count, duration, plural};

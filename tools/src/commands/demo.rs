@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use stackbeat_collector::session::Options;
 
-use crate::cli::{DemoArgs, WorkerArgs};
+use crate::cli::local::{DemoArgs, WorkerArgs};
 use crate::commands::{record, report, self_test};
 use crate::render::html;
 use crate::summary::load;

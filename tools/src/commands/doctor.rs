@@ -2,64 +2,17 @@
 
 mod machine;
 
-use std::fmt::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use anyhow::Result;
-use serde::Serialize;
 use stackbeat_core::probe::Category;
 
 use crate::EXIT_NEGATIVE;
-use crate::cli::DoctorArgs;
+use crate::cli::local::DoctorArgs;
+use crate::commands::checks::{Check, Status, section};
 use crate::commands::self_test::{self, Findings};
 use crate::terminal::{self, Style};
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Status {
-    Ok,
-    /// Works, but slower or with less in the trace.
-    Limited,
-    /// Recording does not work, or its results would be wrong.
-    Failed,
-}
-
-/// One thing that was checked.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Check {
-    name: &'static str,
-    status: Status,
-    found: String,
-    /// What to do about it; empty when nothing is wrong.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    advice: &'static str,
-}
-
-impl Check {
-    pub(crate) fn new(
-        name: &'static str,
-        status: Status,
-        found: impl Into<String>,
-        advice: &'static str,
-    ) -> Check {
-        Check {
-            name,
-            status,
-            found: found.into(),
-            advice: match status {
-                Status::Ok => "",
-                _ => advice,
-            },
-        }
-    }
-
-    /// How it came out.
-    pub(crate) fn status(&self) -> Status {
-        self.status
-    }
-}
 
 /// Runs the command. A failed check is a negative answer.
 pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
@@ -105,23 +58,6 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     Ok(if failed { EXIT_NEGATIVE } else { 0 })
 }
 
-/// Checks as lines below a title.
-pub(crate) fn section(title: &str, checks: &[Check], style: Style) -> String {
-    let mut out = format!("{}\n", style.bold(title));
-    for check in checks {
-        let mark = match check.status {
-            Status::Ok => style.good("ok     "),
-            Status::Limited => style.warning("limited"),
-            Status::Failed => style.bad("FAILED "),
-        };
-        let _ = writeln!(out, "  {mark}  {}: {}", check.name, check.found);
-        if !check.advice.is_empty() {
-            let _ = writeln!(out, "           {}", style.dim(check.advice));
-        }
-    }
-    out
-}
-
 /// What a recording of the self-test must contain: category, its name here, and whether
 /// recording is of use without it.
 const EXPECTED: [(Category, &str, bool); 5] = [
@@ -142,13 +78,13 @@ fn judge(f: &Findings) -> Vec<Check> {
         format!("ended with {status}"),
         "it ends well without stackbeat: please report this",
     ));
-    let loaded = f.all_samples > 0;
+    let loaded = f.hooks.all_samples > 0;
     checks.push(Check::new(
         "agent in the program",
         good(loaded, Status::Failed),
         format!(
             "{} samples from {} processes, {} threads",
-            f.all_samples, f.processes, f.threads
+            f.hooks.all_samples, f.processes, f.hooks.threads
         ),
         "the program ran without the agent: see the warnings below",
     ));
@@ -156,12 +92,12 @@ fn judge(f: &Findings) -> Vec<Check> {
     // Counted on every call; a capture is a matter of chance.
     checks.push(Check::new(
         "allocation hooks",
-        good(f.allocations > 0, Status::Failed),
-        format!("{} allocations counted", f.allocations),
+        good(f.hooks.allocations > 0, Status::Failed),
+        format!("{} allocations counted", f.hooks.allocations),
         "no allocation was seen: the program's allocator may stand in front of the agent",
     ));
     for (category, name, needed) in EXPECTED {
-        let n = f.by_category.get(&category).copied().unwrap_or(0);
+        let n = f.hooks.by_category.get(&category).copied().unwrap_or(0);
         let otherwise = if needed {
             Status::Failed
         } else {
@@ -176,8 +112,11 @@ fn judge(f: &Findings) -> Vec<Check> {
     }
     checks.push(Check::new(
         "interrupting running threads",
-        good(f.interruptions > 0, Status::Failed),
-        format!("{} samples of code that passes no hook", f.interruptions),
+        good(f.hooks.interruptions > 0, Status::Failed),
+        format!(
+            "{} samples of code that passes no hook",
+            f.hooks.interruptions
+        ),
         "compute-bound stretches will be missing: the recorder may not read /proc/PID or signal it",
     ));
     checks.push(Check::new(
@@ -186,7 +125,7 @@ fn judge(f: &Findings) -> Vec<Check> {
         format!("{} seen", f.processes.saturating_sub(1)),
         "the agent did not get into a started program",
     ));
-    let share = 100.0 * f.named as f64 / f.all_samples.max(1) as f64;
+    let share = 100.0 * f.named as f64 / f.hooks.all_samples.max(1) as f64;
     checks.push(Check::new(
         "unwinding and names",
         good(share > 30.0, Status::Failed),
@@ -195,8 +134,8 @@ fn judge(f: &Findings) -> Vec<Check> {
     ));
     checks.push(Check::new(
         "losses",
-        good(f.records_lost == 0, Status::Limited),
-        format!("{} records lost", f.records_lost),
+        good(f.hooks.records_lost == 0, Status::Limited),
+        format!("{} records lost", f.hooks.records_lost),
         "the machine could not keep up; try a larger --buffer",
     ));
     // A busy machine takes the processor away between the readings of two clocks; that is no error of
@@ -231,6 +170,7 @@ fn judge(f: &Findings) -> Vec<Check> {
 /// What the agent said of each hook at its start, and which ones a program that calls them has reached.
 fn hooks(f: &Findings) -> Vec<Check> {
     let mut checks: Vec<_> = f
+        .hooks
         .capabilities
         .iter()
         .map(|said| {
@@ -267,27 +207,31 @@ fn hooks(f: &Findings) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::hook_findings::HookFindings;
 
     #[test]
     fn what_is_missing_is_said() {
         let mut findings = Findings {
-            all_samples: 100,
+            hooks: HookFindings {
+                all_samples: 100,
+                threads: 3,
+                interruptions: 20,
+                allocations: 1000,
+                ..HookFindings::default()
+            },
             named: 90,
             processes: 2,
-            threads: 3,
-            interruptions: 20,
-            allocations: 1000,
             ..Findings::default()
         };
         for (category, ..) in EXPECTED {
-            findings.by_category.insert(category, 5);
+            findings.hooks.by_category.insert(category, 5);
         }
         assert!(judge(&findings).iter().all(|c| c.status == Status::Ok));
-        findings.allocations = 0;
-        findings.by_category.remove(&Category::Net);
-        findings.interruptions = 0;
+        findings.hooks.allocations = 0;
+        findings.hooks.by_category.remove(&Category::Net);
+        findings.hooks.interruptions = 0;
         findings.not_reached = vec![("read", true)];
-        findings.capabilities = vec![
+        findings.hooks.capabilities = vec![
             "219 of 220 hooks in place".into(),
             "hidden by /x.so: read".into(),
         ];

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
-use crate::agent_library::private_folder;
 use crate::cli::OpenArgs;
 use crate::commands::report;
 use crate::terminal::{self, Style};
 use crate::units;
+use crate::user_folders::private_folder;
 
 /// Pages that nobody has opened for so long are removed when another one is written.
 const OLD: Duration = Duration::from_secs(24 * 3600);

@@ -13,7 +13,7 @@ use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_gate::comparable_names;
 use stackbeat_model::Trace;
 
-use crate::cli::ProbesArgs;
+use crate::cli::local::ProbesArgs;
 use crate::commands::record;
 use crate::table::{Column, Table};
 use crate::terminal::{self, Style};

@@ -10,22 +10,19 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use rustix::process::Signal;
 use stackbeat_collector::session::{Dumps, Options, Outcome, Systrace};
-use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::Mode;
 
 use crate::EXIT_ERROR;
-use crate::agent_library::{self, symbol_cache};
-use crate::cli::{ClockArg, DumpArgs, DumpSignal, LogArgs, ModeArg, RecordArgs, SystraceArg};
+use crate::agent_library;
+use crate::cli::local::{ClockArg, DumpArgs, DumpSignal, LogArgs, Period, RecordArgs, SystraceArg};
+use crate::commands::requests::{interval, parse_probes};
 use crate::commands::{open, recover};
 use crate::debuginfod;
 use crate::terminal::{self, refuse_to_replace};
-use crate::units::{self, Period};
-
-/// Shortest interval that can be kept (50 µs: below it, captures would mostly measure themselves).
-const MIN_INTERVAL_NS: u64 = 50_000;
+use crate::user_folders::symbol_cache;
 
 /// Interval where none is asked for, ns.
 const INTERVAL_NS: u64 = 1_000_000;
@@ -178,51 +175,6 @@ fn dumps(args: &DumpArgs) -> Dumps {
     }
 }
 
-impl From<ModeArg> for Mode {
-    fn from(mode: ModeArg) -> Mode {
-        match mode {
-            ModeArg::Endless => Mode::Endless,
-            ModeArg::Ring => Mode::Ring,
-            ModeArg::Startup => Mode::Startup,
-        }
-    }
-}
-
-pub(crate) fn interval(flag: &str, ns: u64) -> Result<u64> {
-    if ns < MIN_INTERVAL_NS {
-        bail!(
-            "{flag} {}: too short; {} is the shortest that can be kept",
-            units::duration(ns),
-            units::duration(MIN_INTERVAL_NS)
-        );
-    }
-    Ok(ns)
-}
-
-/// The mask for `alloc,lock`, `all` or `none`.
-pub(crate) fn parse_probes(text: &str) -> Result<u64> {
-    let mut mask = 0;
-    for name in text.split(',').map(str::trim).filter(|n| !n.is_empty()) {
-        mask |= match name {
-            "all" => Category::SELECTABLE.iter().fold(0, |m, c| m | c.bit()),
-            "none" => 0,
-            name => Category::from_name(name)
-                .with_context(|| {
-                    let known: Vec<_> = Category::SELECTABLE.iter().map(|c| c.name()).collect();
-                    format!(
-                        "--probes {name}: no such group; known are {}, all, none",
-                        known.join(", ")
-                    )
-                })?
-                .bit(),
-        };
-    }
-    if text.trim().is_empty() {
-        return Err(anyhow!("--probes: no group given; write `none` for none"));
-    }
-    Ok(mask)
-}
-
 /// The name of a program's file. One that runs may have put a title in the place of its arguments: `redis-server
 /// unixsocket:/run/redis.sock`, `postgres: checkpointer`.
 fn program_name(program: &OsStr) -> String {
@@ -273,26 +225,6 @@ mod tests {
         let spaced = folder.path().join("my program");
         std::fs::write(&spaced, "").expect("writes");
         assert_eq!(program_name(spaced.as_os_str()), "my program");
-    }
-
-    #[test]
-    fn probe_groups_are_named_and_unknown_ones_list_the_known() {
-        assert_eq!(
-            parse_probes("alloc, lock").expect("parses"),
-            Category::Alloc.bit() | Category::Lock.bit()
-        );
-        assert_eq!(parse_probes("none").expect("parses"), 0);
-        let all = parse_probes("all").expect("parses");
-        assert!(Category::SELECTABLE.iter().all(|c| all & c.bit() != 0));
-        let error = parse_probes("alloc,disk").expect_err("is unknown");
-        assert!(
-            error
-                .to_string()
-                .starts_with("--probes disk: no such group")
-                && error.to_string().contains("alloc, memory, lock"),
-            "{error}"
-        );
-        parse_probes(" ").expect_err("is empty");
     }
 
     #[test]

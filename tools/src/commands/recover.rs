@@ -10,7 +10,7 @@ use stackbeat_collector::recover::{self, Orphan, RecoverError, RecoverOptions, R
 
 use crate::cli::RecoverArgs;
 use crate::units::{self, plural};
-use crate::{agent_library, debuginfod, terminal};
+use crate::{debuginfod, terminal, user_folders};
 
 /// Where sessions keep their shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<u8> {
         overwrite: args.force,
         keep_mapping: args.keep,
         symbolize: true,
-        symbol_cache: agent_library::symbol_cache(args.no_symbol_cache),
+        symbol_cache: user_folders::symbol_cache(args.no_symbol_cache),
         debug_source: debuginfod::source(args.no_debuginfod),
     };
     let summary = match recover::recover(file, &output, &options) {

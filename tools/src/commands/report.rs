@@ -17,7 +17,6 @@ use crate::render::{html, json};
 use crate::summary::load::{Report, summarize_rows, warn_of_damage};
 use crate::summary::metadata::Metadata;
 use crate::summary::missing_names;
-use crate::summary::sort_key::SortKey;
 use crate::terminal;
 
 /// Lines of the two trees of a function when nothing else is asked for.
@@ -115,8 +114,12 @@ fn layout(top: usize) -> table_layout::Layout {
 }
 
 /// The first screen of the report of a whole trace, for the demo.
+#[cfg(target_os = "linux")]
 pub(crate) fn screen(report: &Report) -> String {
-    let (sort, layout) = (SortKey::SelfTime, layout(TREE_LINES));
+    let (sort, layout) = (
+        crate::summary::sort_key::SortKey::SelfTime,
+        layout(TREE_LINES),
+    );
     tables::report(report, &|_| true, sort, &Shown::Screen, None, &layout)
 }
 

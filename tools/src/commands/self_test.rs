@@ -1,7 +1,6 @@
 //! The self-test of `doctor`: a tiny program that passes every kind of hook, recorded for real, and
 //! what must then be in its trace.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::hint::black_box;
@@ -14,12 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use stackbeat_collector::session::Options;
-use stackbeat_core::probe::{Category, Probe};
 use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation};
 
 use crate::agent_library;
+use crate::commands::hook_findings::{HookFindings, look_at};
 use crate::commands::probes::Counted;
-use crate::summary::load::recording;
 
 /// How long each kind of work goes on, so that some captures fall on it at 1 ms.
 const WORK: Duration = Duration::from_millis(25);
@@ -126,21 +124,12 @@ fn talk() -> Result<()> {
 /// What the recording of `program` showed.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Samples by probe.
-    pub samples: BTreeMap<&'static str, u64>,
-    pub by_category: BTreeMap<Category, u64>,
-    /// As the threads' own counters have it.
-    pub allocations: u64,
+    pub hooks: HookFindings,
     /// Samples whose stack contains the function that did the work.
     pub named: u64,
-    pub all_samples: u64,
     pub processes: usize,
-    pub threads: usize,
-    pub records_lost: u64,
-    pub capabilities: Vec<String>,
     pub violations: Vec<String>,
     pub warnings: Vec<String>,
-    pub interruptions: u64,
     /// Functions whose hooks saw no call, and whether they are needed.
     pub not_reached: Vec<(&'static str, bool)>,
     /// As `wait` gives it.
@@ -200,61 +189,39 @@ fn record_in(folder: &std::path::Path) -> Result<Findings> {
     let trace_path = folder.join("self-test.beat");
     let options = Options::new(command()?, agent_library::locate(None)?, trace_path.clone());
     let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
+    let trace = Trace::open(&trace_path)?;
+    let mut named = Named {
+        samples: 0,
+        is_named: vec![None; trace.stack_count() as usize],
+    };
+    trace.visit(&mut named)?;
     Ok(Findings {
-        records_lost: outcome.records_lost,
-        wait_status: outcome.wait_status,
+        hooks: HookFindings {
+            records_lost: outcome.records_lost,
+            ..look_at(&trace)?
+        },
+        named: named.samples,
+        processes: trace.process_count(),
+        violations: conservation(&trace)?
+            .iter()
+            .map(|v| v.to_string())
+            .collect(),
         warnings: outcome.warnings.iter().map(|w| w.to_string()).collect(),
         not_reached: not_reached()?,
-        ..look_at(&Trace::open(&trace_path)?)?
+        wait_status: outcome.wait_status,
     })
 }
 
-/// What a trace says of the hooks that it was made by.
-pub(crate) fn look_at(trace: &Trace) -> Result<Findings> {
-    let mut findings = Findings {
-        processes: trace.process_count(),
-        threads: trace.thread_count(),
-        records_lost: recording(trace).records_lost,
-        capabilities: trace
-            .processes()
-            .first()
-            .map(|p| p.capabilities.clone())
-            .unwrap_or_default(),
-        violations: conservation(trace)?.iter().map(|v| v.to_string()).collect(),
-        ..Findings::default()
-    };
-    let mut counter = Counter {
-        findings: &mut findings,
-        is_named: vec![None; trace.stack_count() as usize],
-    };
-    trace.visit(&mut counter)?;
-    Ok(findings)
-}
-
-/// Counts samples by probe, and those with a name of this module in their stack.
-struct Counter<'a> {
-    findings: &'a mut Findings,
+/// Counts samples with a name of this module in their stack.
+struct Named {
+    samples: u64,
     is_named: Vec<Option<bool>>,
 }
 
-impl Visitor for Counter<'_> {
-    fn segment(&mut self, _: &Trace, segment: &Segment) {
-        self.findings.allocations += segment.metrics.allocations;
-    }
+impl Visitor for Named {
+    fn segment(&mut self, _: &Trace, _: &Segment) {}
 
-    fn sample(&mut self, trace: &Trace, _: ThreadIndex, row: &SampleRow, stack: StackIndex) {
-        self.findings.all_samples += 1;
-        if let Some(probe) = Probe::from_number(row.probe) {
-            *self.findings.samples.entry(probe.name()).or_default() += 1;
-            *self
-                .findings
-                .by_category
-                .entry(probe.category())
-                .or_default() += 1;
-            if probe == Probe::Running {
-                self.findings.interruptions += 1;
-            }
-        }
+    fn sample(&mut self, trace: &Trace, _: ThreadIndex, _: &SampleRow, stack: StackIndex) {
         let known = &mut self.is_named[stack.0 as usize];
         let named = *known.get_or_insert_with(|| {
             let frames = trace.stack_frames(stack);
@@ -263,6 +230,6 @@ impl Visitor for Counter<'_> {
                 name.contains("self_test")
             })
         });
-        self.findings.named += u64::from(named);
+        self.samples += u64::from(named);
     }
 }

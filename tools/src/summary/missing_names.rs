@@ -1,7 +1,6 @@
 //! Which code has no names, and what would give it some: packages with debug files, servers, switches of runtimes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -30,9 +29,10 @@ pub(crate) struct System {
 
 impl System {
     /// This one, which has recorded the program.
+    #[cfg(target_os = "linux")]
     pub(crate) fn that_records() -> System {
         System {
-            has_servers: env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()),
+            has_servers: std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()),
             ..System::that_shows()
         }
     }

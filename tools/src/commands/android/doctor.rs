@@ -8,8 +8,8 @@ use super::adb::Adb;
 use super::record::{self, Wanted};
 use crate::EXIT_NEGATIVE;
 use crate::cli::android::AndroidDoctorArgs;
-use crate::commands::doctor::{Check, Status, section};
-use crate::commands::self_test::{Findings, look_at};
+use crate::commands::checks::{Check, Status, section};
+use crate::commands::hook_findings::{HookFindings, look_at};
 use crate::terminal::{self, Style};
 
 /// Runs the command. A failed check is a negative answer.
@@ -54,7 +54,7 @@ fn device(adb: &Adb) -> Result<String> {
     ))
 }
 
-fn judge(f: &Findings) -> Vec<Check> {
+fn judge(f: &HookFindings) -> Vec<Check> {
     let good = |is_good: bool| if is_good { Status::Ok } else { Status::Limited };
     let mut checks = vec![Check::new(
         "session in the app",
@@ -128,17 +128,17 @@ mod tests {
             "art 14, not available: Park (this ART does not have it)",
             "bionic, called by no loaded library: lockf",
         ];
-        let findings = Findings {
+        let findings = HookFindings {
             all_samples: 1,
             capabilities: said.map(str::to_owned).to_vec(),
-            ..Findings::default()
+            ..HookFindings::default()
         };
         let checks = judge(&findings);
         let of_hooks: Vec<Status> = checks[1..5].iter().map(Check::status).collect();
         let (ok, limited) = (Status::Ok, Status::Limited);
         assert_eq!(of_hooks, [ok, ok, limited, ok]);
         assert!(checks.iter().all(|check| check.status() != Status::Failed));
-        let silent = judge(&Findings::default());
+        let silent = judge(&HookFindings::default());
         let failed = silent.iter().filter(|c| c.status() == Status::Failed);
         assert_eq!(failed.count(), 2);
     }

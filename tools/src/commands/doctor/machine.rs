@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::StatVfsMountFlags;
 
-use super::{Check, Status};
+use crate::commands::checks::{Check, Status};
 use crate::{agent_library, units};
 
 /// Every check, in the order in which things are needed.

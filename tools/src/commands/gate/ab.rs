@@ -27,8 +27,8 @@ use stackbeat_model::metric::Metric;
 
 use super::read_run::Reader;
 use super::view::Gate;
-use crate::cli::AbArgs;
-use crate::commands::record;
+use crate::cli::local::AbArgs;
+use crate::commands::requests;
 use sides::{Failed, Program, record_pair};
 
 /// Runs the command.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &AbArgs) -> Result<u8> {
     if let Some(cpus) = &args.cpus {
         cpus.run(|| ()).context("--cpus")?;
     }
-    record::interval("--interval", args.interval)?;
+    requests::interval("--interval", args.interval)?;
     let mut sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,

@@ -1,6 +1,7 @@
 //! `stackbeat gate`: compares the traces of two sets of runs and says whether the candidate is slower,
 //! where and why. Keeps the sums of each trace; the statistics are those of `stackbeat-gate` (docs/gate.md).
 
+#[cfg(target_os = "linux")]
 pub(crate) mod ab;
 mod ci;
 pub(crate) mod diff;

@@ -32,6 +32,7 @@ pub(crate) type Sources = HashMap<NameId, (String, u32)>;
 
 impl Reader {
     /// Reads a trace and keeps only its sums.
+    #[cfg(target_os = "linux")]
     pub(crate) fn read(&mut self, path: &Path, side: Side) -> Result<Run> {
         let report = load_by_role(path)?;
         Ok(self.run(&report, path, side))

@@ -474,6 +474,7 @@ fn evidence_of(confirmation: &Confirmation) -> String {
 }
 
 /// Why a regression that fresh runs did not show again is none.
+#[cfg(target_os = "linux")]
 pub(super) fn unconfirmed(finding_line: &str, confirmation: &Confirmation) -> String {
     format!(
         "{finding_line}, but {} that: {}; there may be a change too small for so many runs",

@@ -10,7 +10,7 @@ use serde::Serialize;
 use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome, Warning};
 
 use super::program_name;
-use crate::cli::LogArgs;
+use crate::cli::local::LogArgs;
 use crate::drop_causes;
 use crate::render::text::table_layout::{Layout, sentences};
 use crate::summary::cost::{Cost, cost};

@@ -14,7 +14,7 @@ use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::{self, NodeKind, packet};
 use stackbeat_symbolize::{Modules, Options, Query, Symbolizer, Wanted};
 
-use crate::agent_library::symbol_cache;
+use crate::user_folders::symbol_cache;
 
 /// Names are forgotten, and looked up again, when there are more: a program that makes code all the time has no end of them.
 const MOST_ADDRESSES: usize = 1 << 18;

@@ -15,7 +15,7 @@ use stackbeat_model::Trace;
 use tempfile::TempDir;
 
 use super::live_names::LiveNames;
-use crate::cli::{ProcessArg, TopArgs};
+use crate::cli::local::{ProcessArg, TopArgs};
 use crate::commands::attach::named_process;
 use crate::summary::load::{Report, summarize};
 

@@ -10,7 +10,7 @@ use stackbeat_model::metric::Metric;
 
 use super::progress;
 use super::sides::{Program, record_pair};
-use crate::cli::AbArgs;
+use crate::cli::local::AbArgs;
 use crate::summary::load;
 use crate::summary::load::Report;
 use crate::summary::timeline::Timeline;

@@ -16,7 +16,7 @@ use stackbeat_gate::run::Side;
 use stackbeat_proto::stream::write_packet;
 use stackbeat_proto::v1::{CounterBatch, Packet, packet::Body};
 
-use crate::cli::AbArgs;
+use crate::cli::local::AbArgs;
 use crate::commands::gate::inputs;
 use crate::summary::load::CALIBRATION;
 
