@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use stackbeat_symbolize::{FilesOfBuilds, Options, Symbolizer, Wanted};
 
-use crate::agent_library::symbol_cache;
 use crate::commands::top::live_names::Content;
+use crate::user_folders::symbol_cache;
 
 /// What names were found.
 #[derive(Debug, PartialEq, Eq)]
