@@ -1,6 +1,10 @@
-//! Begins a session before `main` where the switch says so.
+//! Begins a session as soon as the library is loaded, where the switch says so.
+//!
+//! dyld may hold its lock while it calls an initializer, and what begins a session asks dyld for names and waits for
+//! threads. So that has a thread of its own, and dyld goes on at once.
 
-use crate::{own_session, switch};
+use crate::own_session::{self, SessionError};
+use crate::switch;
 
 extern "C" fn begin() {
     let begun = std::panic::catch_unwind(|| {
@@ -12,14 +16,18 @@ extern "C" fn begin() {
         }
         let started = switched
             .wanted()
-            .and_then(|wanted| own_session::start(wanted, switched.duration));
+            .and_then(|wanted| own_session::start_soon(wanted, switched.duration, failed));
         if let Err(error) = started {
-            say(&stackbeat_collector::embedded::error_text(&error));
+            failed(&error);
         }
     });
     if begun.is_err() {
         say("a defect of stackbeat's: the app is not recorded");
     }
+}
+
+fn failed(error: &SessionError) {
+    say(&stackbeat_collector::embedded::error_text(error));
 }
 
 /// On standard error, which goes to Xcode's console and `simctl launch --console`.

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use stackbeat_collector::embedded::{self, BeginError, Wanted};
@@ -34,6 +34,9 @@ pub enum SessionError {
     /// A thread for the end could not be started.
     #[error("the thread that ends the session cannot be started")]
     Timer(#[source] std::io::Error),
+    /// A thread for the begin could not be started.
+    #[error("the thread that begins the session cannot be started")]
+    Beginner(#[source] std::io::Error),
     /// No session is under way.
     #[error("there is no session: call stackbeat_app_start first")]
     None,
@@ -42,8 +45,28 @@ pub enum SessionError {
     Refused(String),
 }
 
-/// Held by the thread that begins or ends a session: the number of sessions that have begun.
-static BEGUN: Mutex<u64> = Mutex::new(0);
+/// Held by the thread that begins or ends a session.
+static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions {
+    begun: 0,
+    one_is_coming: false,
+});
+/// None is coming any more.
+static NONE_IS_COMING: Condvar = Condvar::new();
+
+struct Sessions {
+    /// How many have begun.
+    begun: u64,
+    /// [`start_soon`] was called, and its session has neither begun nor failed.
+    one_is_coming: bool,
+}
+
+/// Waits until no other thread begins or ends a session.
+fn alone() -> MutexGuard<'static, Sessions> {
+    let sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    NONE_IS_COMING
+        .wait_while(sessions, |sessions| sessions.one_is_coming)
+        .unwrap_or_else(PoisonError::into_inner)
+}
 
 extern "C" fn own_thread() {
     agent::own_thread();
@@ -65,8 +88,49 @@ pub fn default_output() -> Result<PathBuf, SessionError> {
 /// # Errors
 /// Why there is none; then nothing is left of the attempt.
 pub fn start(wanted: Wanted, duration: Option<Duration>) -> Result<(), SessionError> {
+    begin(&mut alone(), wanted, duration)
+}
+
+/// The same on a thread of its own: this one waits for nothing. What goes wrong is told to `failed`. Whoever asks
+/// something of the session meanwhile waits until it has begun.
+///
+/// # Errors
+/// There is no such thread.
+pub fn start_soon(
+    wanted: Wanted,
+    duration: Option<Duration>,
+    failed: fn(&SessionError),
+) -> Result<(), SessionError> {
+    let is_coming = |is_coming| {
+        let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.one_is_coming = is_coming;
+        sessions
+    };
+    drop(is_coming(true));
+    let begin = move || {
+        // A panic is a thread's end; nobody may wait for it.
+        let begun = std::panic::catch_unwind(|| {
+            let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+            begin(&mut sessions, wanted, duration)
+        });
+        drop(is_coming(false));
+        NONE_IS_COMING.notify_all();
+        if let Ok(Err(error)) = begun {
+            failed(&error);
+        }
+    };
+    embedded::start_thread("stackbeat start", own_thread, begin).map_err(|error| {
+        drop(is_coming(false));
+        SessionError::Beginner(error)
+    })
+}
+
+fn begin(
+    sessions: &mut Sessions,
+    wanted: Wanted,
+    duration: Option<Duration>,
+) -> Result<(), SessionError> {
     static AT_EXIT: Once = Once::new();
-    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(folder) = wanted.output.parent() {
         std::fs::create_dir_all(folder).map_err(|source| SessionError::Folder {
             folder: folder.to_owned(),
@@ -88,14 +152,14 @@ pub fn start(wanted: Wanted, duration: Option<Duration>) -> Result<(), SessionEr
     hooks::place();
     // SAFETY: a function of this library, which stays.
     AT_EXIT.call_once(|| _ = unsafe { libc::atexit(process_ends) });
-    *begun += 1;
-    let number = *begun;
+    sessions.begun += 1;
+    let number = sessions.begun;
     if let Some(duration) = duration {
         let timer = move || {
             std::thread::sleep(duration);
             // Somebody else may have ended it, and begun another one.
-            let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
-            if *begun == number && embedded::is_recording() {
+            let sessions = alone();
+            if sessions.begun == number && embedded::is_recording() {
                 end();
             }
         };
@@ -113,7 +177,7 @@ pub fn start(wanted: Wanted, duration: Option<Duration>) -> Result<(), SessionEr
 /// # Errors
 /// There is none.
 pub fn stop() -> Result<(), SessionError> {
-    let _alone = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     if !embedded::is_recording() {
         return Err(SessionError::None);
     }
@@ -136,6 +200,7 @@ extern "C" fn process_ends() {
 }
 
 fn ask(request: &Request) -> Result<Reply, SessionError> {
+    drop(alone());
     let reply = embedded::ask(request).ok_or(SessionError::None)?;
     match reply.error {
         None => Ok(reply),

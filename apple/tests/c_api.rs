@@ -71,6 +71,26 @@ fn a_program_records_itself() {
     assert_eq!(marks(&at("third.beat")), ["third session"]);
 }
 
+/// Its initializer waits for nothing: glibc, like dyld, runs it with a lock held that threads of the session need, too.
+#[test]
+fn a_library_that_comes_with_dlopen_begins_a_session() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("loads");
+    let source = package().join("tests/programs/loads.c");
+    let others = ["-rdynamic", "-ldl", "-pthread"];
+    compile(&["cc", "-std=gnu11"], &source, &program, &others);
+    let trace = folder.path().join("app.beat");
+    let output = Command::new(&program)
+        .arg(library_folder().join("libstackbeat_apple_app.so"))
+        .env("STACKBEAT_RECORD", "1")
+        .env("STACKBEAT_OUTPUT", &trace)
+        .output()
+        .expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    assert_eq!(marks(&trace), ["loaded"]);
+}
+
 /// The header's structure is the library's.
 #[test]
 fn options_have_the_headers_layout() {
