@@ -1,4 +1,4 @@
-//! Object files below a folder, by their build id: the unstripped ones of programs that ran on another machine.
+//! Object files below a folder, by build id or UUID: the unstripped ones, or dSYMs, of programs that ran on another machine.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSection};
 
-use super::object_file::{FileContent, build_id};
+use super::object_file::{FileContent, PartOfFile, build_id};
 
 /// Folders within each other that are looked into.
 const DEEPEST: usize = 32;
@@ -48,19 +48,21 @@ impl FilesOfBuilds {
                     self.add_folder(&item.path(), deepest - 1);
                 }
                 // A link may lead to a file.
-                Ok(kind) if !kind.is_dir() => self.add_file(item.path()),
+                Ok(kind) if !kind.is_dir() => self.add_file(&item.path()),
                 _ => {}
             }
         }
     }
 
-    fn add_file(&mut self, path: PathBuf) {
-        let Some((id, names)) = read(&path) else {
+    fn add_file(&mut self, path: &Path) {
+        let Ok(file) = FileContent::open(path) else {
             return;
         };
-        let known = self.by_id.get(&id).map(|(names, _)| *names);
-        if known.is_none_or(|known| known < names) {
-            self.by_id.insert(id, (names, path));
+        for (id, names) in file.of_each_part(read) {
+            let known = self.by_id.get(&id).map(|(names, _)| *names);
+            if known.is_none_or(|known| known < names) {
+                self.by_id.insert(id, (names, path.to_owned()));
+            }
         }
     }
 
@@ -81,14 +83,12 @@ impl FilesOfBuilds {
 }
 
 /// `None`: no object file with a build id.
-fn read(path: &Path) -> Option<(Vec<u8>, Names)> {
-    let file = FileContent::open(path).ok()?;
-    let object = file.parse().ok()?;
-    let id = build_id(&object)?;
+fn read(object: &PartOfFile<'_>) -> Option<(Vec<u8>, Names)> {
+    let id = build_id(object)?;
     let has = |name| object.section_by_name(name).is_some_and(|s| s.size() > 0);
     let names = match () {
         () if has(".debug_info") => Names::Lines,
-        () if has(".symtab") => Names::Symbols,
+        () if object.symbols().next().is_some() => Names::Symbols,
         () => Names::Exported,
     };
     Some((id, names))

@@ -1,8 +1,8 @@
 //! Opening object files through ordinary reads: a file that shrinks meanwhile is an error, not a
 //! SIGBUS, as it would be with a mapping.
 
-use object::read::ReadCache;
 use object::read::macho::{FatArch, MachOFatFile32, MachOFatFile64};
+use object::read::{ReadCache, ReadCacheRange};
 use object::{FileKind, Object};
 use std::fs::File;
 use std::io;
@@ -10,6 +10,9 @@ use std::path::Path;
 
 /// A parsed object file, ELF or Mach-O; its contents are read as they are asked for.
 pub(crate) type ObjectFile<'a> = object::File<'a, &'a ReadCache<Source>>;
+
+/// A program in such a file.
+pub(crate) type PartOfFile<'a> = object::File<'a, ReadCacheRange<'a, Source>>;
 
 /// A section of such a file.
 pub(crate) type Section<'a> = object::Section<'a, 'a, &'a ReadCache<Source>>;
@@ -63,10 +66,8 @@ impl FileContent {
 
     /// Of a file that holds a program for several processors, the part that is of this build; any other file as it is.
     pub(crate) fn part_of_build(self, id: &[u8]) -> Option<FileContent> {
-        let parts = match FileKind::parse(&self.0) {
-            Ok(FileKind::MachOFat32) => ranges(MachOFatFile32::parse(&self.0).ok()?.arches()),
-            Ok(FileKind::MachOFat64) => ranges(MachOFatFile64::parse(&self.0).ok()?.arches()),
-            _ => return Some(self),
+        let Some(parts) = self.parts() else {
+            return Some(self);
         };
         parts.into_iter().find_map(|(offset, size)| {
             let part = object::File::parse(self.0.range(offset, size)).ok()?;
@@ -74,6 +75,26 @@ impl FileContent {
             let image = object::ReadRef::read_bytes_at(&self.0, offset, size).ok()?;
             Some(FileContent::from_memory(image.to_vec()))
         })
+    }
+
+    /// Where the programs for several processors lie. `None`: the file is one program.
+    fn parts(&self) -> Option<Vec<(u64, u64)>> {
+        match FileKind::parse(&self.0).ok()? {
+            FileKind::MachOFat32 => Some(ranges(MachOFatFile32::parse(&self.0).ok()?.arches())),
+            FileKind::MachOFat64 => Some(ranges(MachOFatFile64::parse(&self.0).ok()?.arches())),
+            _ => None,
+        }
+    }
+
+    /// What there is to say of each program in the file.
+    pub(crate) fn of_each_part<T>(&self, say: impl Fn(&PartOfFile<'_>) -> Option<T>) -> Vec<T> {
+        let whole = || vec![(0, object::ReadRef::len(&self.0).unwrap_or(0))];
+        let parts = self.parts().unwrap_or_else(whole).into_iter();
+        let said = |(offset, size)| {
+            let part = object::File::parse(self.0.range(offset, size)).ok()?;
+            say(&part)
+        };
+        parts.filter_map(said).collect()
     }
 }
 

@@ -184,3 +184,45 @@ fn of_a_file_for_several_processors_the_part_with_the_uuid_counts() {
         [ModuleError::Changed { .. }]
     ));
 }
+
+/// A folder as Xcode leaves it: bundles, one with the debug information for two processors, below other folders.
+#[test]
+fn dsyms_below_a_folder_are_found_by_uuid() {
+    let directory = tempfile::tempdir().unwrap();
+    let (library, arm) = build(directory.path(), "aarch64");
+    let (_, x86) = build(directory.path(), "x86_64");
+    let folder = directory.path().join("Products");
+    let bundle = folder.join("Release/App.framework.dSYM/Contents/Resources/DWARF");
+    std::fs::create_dir_all(&bundle).unwrap();
+    std::fs::write(bundle.join("notes.txt"), "no object file").unwrap();
+    // The library has the UUID, too, and less to say.
+    std::fs::copy(&library, folder.join("App")).unwrap();
+    let both = bundle.join("App");
+    llvm(
+        "llvm-lipo",
+        &["-create", text(&arm), text(&x86), "-output", text(&both)],
+    );
+    let files = Arc::new(FilesOfBuilds::below(&folder).unwrap());
+    assert_eq!(files.len(), 2);
+    assert_eq!(files.get(&[7; 16]), None);
+    for one in [&arm, &x86] {
+        assert_eq!(files.get(&uuid(one)), Some(&*both));
+        let addresses = addresses(one);
+        let alone = look_up(
+            one,
+            uuid(one),
+            &addresses,
+            NodeKind::LeafPc,
+            Options::default(),
+        );
+        let on_phone = Path::new("/private/var/containers/Bundle/Application/A/App.app/App");
+        let options = Options {
+            files_of_builds: Arc::clone(&files),
+            ..Options::default()
+        };
+        let of_folder = look_up(on_phone, uuid(one), &addresses, NodeKind::LeafPc, options);
+        assert_eq!(of_folder.report.failures, []);
+        assert!(alone.frames.len() > 30);
+        assert_eq!(alone.frames, of_folder.frames);
+    }
+}

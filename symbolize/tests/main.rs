@@ -11,12 +11,13 @@ mod stripped;
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
 use stackbeat_symbolize::{
-    DebugSource, ModuleError, Modules, Options, Progress, Query, Report, Symbolizer, Wanted,
-    demangle,
+    DebugSource, FilesOfBuilds, ModuleError, Modules, Options, Progress, Query, Report, Symbolizer,
+    Wanted, demangle,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// A frame as both sides know it: name, file, line.
 type Frame = (String, String, u32);

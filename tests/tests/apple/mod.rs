@@ -211,6 +211,51 @@ fn an_app_on_a_device_is_recorded() {
     );
 }
 
+/// The app is stripped; what it was made of lies below a folder, under another name. That dSYMs are found by UUID is tested
+/// in `symbolize/tests/macho.rs`: this app is a program of Linux.
+#[test]
+fn functions_have_the_names_of_the_build() {
+    let mac = Mac::new();
+    mac.write("captured", "");
+    let folder = mac.at("Products/App.app.dSYM");
+    fs::create_dir_all(&folder).expect("is made");
+    fs::copy(mac.at("app"), folder.join("App")).expect("is copied");
+    let strip = Command::new("strip")
+        .arg("--strip-all")
+        .arg(mac.at("app"))
+        .status();
+    assert!(strip.expect("strip runs").success());
+    let names = |trace: &str| -> Vec<String> {
+        let trace = Trace::open(mac.at(trace)).expect("a trace");
+        let stacks = (0..trace.stack_count()).map(|n| StackIndex(n as u32));
+        let frames = stacks.flat_map(|stack| trace.stack_frames(stack).to_vec());
+        let name = |frame| trace.function(trace.frame(frame).function).name.to_string();
+        frames.map(name).collect()
+    };
+    for (others, output, is_named) in [
+        (&["--symbols", "Products"][..], "named.beat", true),
+        (&[], "plain.beat", false),
+    ] {
+        let arguments = [&["--duration", "1s", "-o", output], others].concat();
+        let recorded = mac.record(&arguments);
+        let said = text(&recorded.stderr);
+        assert!(recorded.status.success(), "{said}");
+        assert_eq!(said.contains("1 of "), is_named, "{said}");
+        let names = names(output);
+        assert_eq!(
+            names.iter().any(|n| n == "is_captured"),
+            is_named,
+            "{names:?}"
+        );
+    }
+    fs::create_dir(mac.at("empty")).expect("is made");
+    let said = mac.refused(&["--symbols", "empty", "-o", "no.beat"]);
+    assert!(
+        said.contains("empty: has no dSYM; Xcode leaves them"),
+        "{said}"
+    );
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let mac = Mac::new();

@@ -43,6 +43,7 @@ case $call in
     printf '%s\n' "${arguments[8]}" > "$state/environment"
     mapfile -t child < <(python3 -c 'import json, sys; [print(f"{k}={v}") for k, v in json.loads(sys.argv[1]).items()]' "${arguments[8]}")
     has ends && child+=(ENDS_AT_ONCE=1)
+    has captured && child+=(IS_CAPTURED=1)
     start "${child[@]}"
     result "{\"process\":{\"processIdentifier\":$(cat "$state/pid")}}"
     ;;

@@ -26,7 +26,7 @@ pub(crate) enum AppleCommand {
 #[command(after_help = "\
 Examples:
   stackbeat apple record -b com.example.app
-  stackbeat apple record -b com.example.app --duration 30s -o start.beat
+  stackbeat apple record -b com.example.app --duration 30s --symbols App.xcarchive/dSYMs
   stackbeat apple record -b com.example.app --simulator 'iPhone 16' --library libstackbeat_apple_app.dylib")]
 pub(crate) struct AppleRecordArgs {
     /// The app's bundle identifier.
@@ -43,6 +43,9 @@ pub(crate) struct AppleRecordArgs {
     /// With --simulator: the library, for an app that does not carry it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "simulator")]
     pub library: Option<PathBuf>,
+    /// A folder with the dSYMs of the build: names and lines of functions, by UUID.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub symbols: Option<PathBuf>,
     /// The xcrun to use (default: that of PATH).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub xcrun: Option<PathBuf>,

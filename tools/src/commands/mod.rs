@@ -11,10 +11,12 @@ pub(crate) mod documents;
 pub(crate) mod gate;
 mod hook_findings;
 pub(crate) mod info;
+mod native_names;
 pub(crate) mod open;
 pub(crate) mod recover;
 pub(crate) mod report;
 mod requests;
+mod trace_content;
 
 #[cfg(target_os = "linux")]
 mod attach;

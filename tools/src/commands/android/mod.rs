@@ -4,14 +4,12 @@
 //! - `device_session`: the app's session, reached through a forwarded port
 //! - `doctor`: which hooks work in an app
 //! - `names`: a shrinker's names of Java methods
-//! - `native_names`: names of native functions, from unstripped libraries
 //! - `record`: a recording from its begin to its end
 
 mod adb;
 mod device_session;
 mod doctor;
 mod names;
-mod native_names;
 mod record;
 
 use anyhow::Result;

@@ -10,8 +10,9 @@ use stackbeat_model::Trace;
 
 use super::adb::Adb;
 use super::device_session::DeviceSession;
-use super::{names, native_names};
+use super::names;
 use crate::cli::android::{AndroidRecordArgs, DeviceAppArgs};
+use crate::commands::native_names;
 use crate::{export, terminal, units};
 
 /// Properties of the device that an app's session reads when it begins (hooks-android/app/src/switch.rs).
@@ -20,6 +21,9 @@ const INTERVAL: &str = "debug.stackbeat.interval_us";
 const DOCTOR: &str = "debug.stackbeat.doctor";
 /// A property's value that is none, for the device's shell.
 const UNSET: &str = "''";
+/// What a build leaves for names.
+const UNSTRIPPED: &str = "library with a build id; Gradle leaves the unstripped ones in \
+                          app/build/intermediates/merged_native_libs/BUILD";
 /// Between two polls of whether the app still runs.
 const POLL: Duration = Duration::from_secs(1);
 /// What the device's own tracer records beside an app: scheduling, and what Android's framework marks.
@@ -35,11 +39,9 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
     terminal::refuse_to_replace(&output, args.recording.force)?;
     // What is wrong with it is said before anything is recorded.
     let retrace = args.mapping.as_deref().map(names::read).transpose()?;
-    let libraries = args
-        .symbols
-        .as_deref()
-        .map(native_names::read)
-        .transpose()?;
+    let libraries = args.symbols.as_deref();
+    let libraries = libraries.map(|folder| native_names::read(folder, UNSTRIPPED));
+    let libraries = libraries.transpose()?;
     let adb = connect(&args.app)?;
     let wanted = Wanted {
         duration_ns: args.recording.duration_ns,
@@ -60,13 +62,7 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
     };
     fs::write(&output, bytes).with_context(|| format!("{} cannot be written", output.display()))?;
     if let Some(libraries) = &libraries {
-        let found = native_names::add(&output, libraries)?;
-        terminal::say(&format!(
-            "{} of {} libraries are in the folder: {} addresses have their names of them",
-            found.libraries,
-            found.of_libraries,
-            units::count(found.addresses as u64)
-        ));
+        native_names::add_and_say(&output, libraries)?;
     }
     let samples = status.samples;
     terminal::say(&format!(

@@ -13,8 +13,12 @@ use super::device::Device;
 use super::simulator::Simulator;
 use super::xcrun::Xcrun;
 use crate::cli::apple::AppleRecordArgs;
+use crate::commands::native_names;
 use crate::{terminal, units};
 
+/// What a build leaves for names.
+const DSYMS: &str =
+    "dSYM; Xcode leaves them beside the app in the build's Products, or in an archive's dSYMs";
 /// Between two polls of whether it still runs.
 const POLL: Duration = Duration::from_secs(1);
 /// How long a session may take from its end to its complete trace. Names of functions are not looked up
@@ -26,6 +30,10 @@ pub(super) fn run(args: &AppleRecordArgs) -> Result<u8> {
     let bundle = &args.bundle;
     let output = args.recording.output_of(bundle);
     terminal::refuse_to_replace(&output, args.recording.force)?;
+    // What is wrong with it is said before anything is recorded.
+    let symbols = args.symbols.as_deref();
+    let symbols = symbols.map(|folder| native_names::read(folder, DSYMS));
+    let symbols = symbols.transpose()?;
     let xcrun = Xcrun::new(args.xcrun.as_deref());
     let place: Box<dyn Place> = match &args.simulator {
         Some(wanted) => Box::new(Simulator::find(xcrun, wanted, args.library.as_deref())?),
@@ -37,6 +45,9 @@ pub(super) fn run(args: &AppleRecordArgs) -> Result<u8> {
     let fetched = fetch(&*place, args, pid)?;
     let bytes = fs::read(fetched.path()).context("the fetched trace cannot be read")?;
     fs::write(&output, bytes).with_context(|| format!("{} cannot be written", output.display()))?;
+    if let Some(symbols) = &symbols {
+        native_names::add_and_say(&output, symbols)?;
+    }
     let trace = Trace::open(&output)?;
     terminal::say(&format!(
         "{}: {} samples of {bundle} on {}",

@@ -6,7 +6,7 @@
 //! Dumps are read on a thread of their own: keys are answered meanwhile.
 
 mod keys;
-pub(crate) mod live_names;
+mod live_names;
 mod raw_terminal;
 mod screen;
 mod source;

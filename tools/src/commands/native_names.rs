@@ -1,4 +1,4 @@
-//! Names of native functions in a fetched trace, from the unstripped libraries of the build: a device has stripped ones.
+//! Names of native functions in a fetched trace, from what the build has left of them: an app has stripped libraries.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,36 +7,32 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use stackbeat_symbolize::{FilesOfBuilds, Options, Symbolizer, Wanted};
 
-use crate::commands::top::live_names::Content;
+use crate::commands::trace_content::Content;
 use crate::user_folders::symbol_cache;
+use crate::{terminal, units};
 
 /// What names were found.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+struct Found {
     /// Libraries of the trace that the folder has.
-    pub(super) libraries: usize,
+    libraries: usize,
     /// Of so many that the trace knows.
-    pub(super) of_libraries: usize,
+    of_libraries: usize,
     /// Addresses that have a name now.
-    pub(super) addresses: usize,
+    addresses: usize,
 }
 
-/// The libraries below a folder.
-pub(super) fn read(folder: &Path) -> Result<Arc<FilesOfBuilds>> {
+/// The libraries, or dSYMs, below a folder. `hint` says what they are and where a build leaves them.
+pub(super) fn read(folder: &Path, hint: &str) -> Result<Arc<FilesOfBuilds>> {
     let files = FilesOfBuilds::below(folder)
         .with_context(|| format!("{}: cannot be read", folder.display()))?;
     if files.is_empty() {
-        bail!(
-            "{}: has no library with a build id; Gradle leaves the unstripped ones in \
-             app/build/intermediates/merged_native_libs/BUILD",
-            folder.display()
-        );
+        bail!("{}: has no {hint}", folder.display());
     }
     Ok(Arc::new(files))
 }
 
 /// Adds the names to a trace. What the device has found for the same libraries gives way to them.
-pub(super) fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
+fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
     let failed = || format!("{}: names cannot be added", trace.display());
     let content = Content::read(trace).with_context(failed)?;
     let symbolizer = Symbolizer::new(Options {
@@ -63,4 +59,16 @@ pub(super) fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
         of_libraries: all.len(),
         addresses: report.named,
     })
+}
+
+/// Adds the names, and says what came of it.
+pub(super) fn add_and_say(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<()> {
+    let found = add(trace, files)?;
+    terminal::say(&format!(
+        "{} of {} libraries are in the folder: {} addresses have their names of them",
+        found.libraries,
+        found.of_libraries,
+        units::count(found.addresses as u64)
+    ));
+    Ok(())
 }
