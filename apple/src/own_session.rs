@@ -72,6 +72,9 @@ extern "C" fn own_thread() {
     agent::own_thread();
 }
 
+/// It writes into the trace what became of the hooks, so it is one of the trace's threads.
+extern "C" fn recorded_thread() {}
+
 /// Where the trace goes if nobody says where: a folder that the system does not save elsewhere, and that a
 /// computer can read.
 ///
@@ -119,7 +122,7 @@ pub fn start_soon(
             failed(&error);
         }
     };
-    embedded::start_thread("stackbeat start", own_thread, begin).map_err(|error| {
+    embedded::start_thread("stackbeat start", recorded_thread, begin).map_err(|error| {
         drop(is_coming(false));
         SessionError::Beginner(error)
     })
@@ -149,7 +152,9 @@ fn begin(
         embedded::end();
         return Err(SessionError::Join(reason));
     }
-    hooks::place();
+    for line in hooks::place() {
+        agent::say(line.as_bytes());
+    }
     // SAFETY: a function of this library, which stays.
     AT_EXIT.call_once(|| _ = unsafe { libc::atexit(process_ends) });
     sessions.begun += 1;
@@ -268,14 +273,17 @@ mod hooks {
         (!found.is_null()).then(|| found.expose_provenance() as u64)
     }
 
-    pub(super) fn place() {
+    /// Gives what there is to say of them.
+    pub(super) fn place() -> Vec<String> {
         let functions = system::prepare(&find);
         // SAFETY: the hooks are of this library, which is never unloaded: dyld keeps one that has registered
         // callbacks.
-        unsafe {
-            loader::install(&functions);
+        let rebinder = unsafe {
+            let rebinder = loader::install(&functions);
             system::place();
-        }
+            rebinder
+        };
+        system::lines(rebinder, loader::incomplete_images())
     }
 
     pub(super) fn take_away() {
@@ -292,7 +300,9 @@ mod hooks {
 mod hooks {
     //! Tests place them.
 
-    pub(super) fn place() {}
+    pub(super) fn place() -> Vec<String> {
+        Vec::new()
+    }
 
     pub(super) fn take_away() {}
 }

@@ -173,6 +173,9 @@ fn record(output: &Path, linker: Linker) {
     own_session::start(wanted, None).expect("it begins");
     // SAFETY: what was found stays.
     unsafe { system::place() };
+    for line in system::lines(&rebinder, 0) {
+        stackbeat_core::agent::say(line.as_bytes());
+    }
     assert_eq!(darwin::observers(), 2);
     assert!(!darwin::MALLOC_LOGGER.load(Ordering::SeqCst).is_null());
 
@@ -424,12 +427,33 @@ fn check(path: &Path) {
     assert!(trace.footer().is_some() && trace.damage().is_empty());
     let mut seen = Seen::default();
     trace.visit(&mut seen).expect("it can be read");
+    check_hooks(&trace.processes()[0].capabilities);
     check_waits(&trace, &seen);
     check_flows(&seen);
     check_turns(&seen);
     let totals = seen.totals["allocates"].metrics;
     let counted = (totals.allocations, totals.allocated_bytes, totals.frees);
     assert_eq!(counted, (3, 100 + 120 + 1000, 3));
+}
+
+/// What the trace says of its hooks.
+fn check_hooks(said: &[String]) {
+    let one = |begin: &str| {
+        let line = said.iter().find(|line| line.starts_with(begin));
+        line.unwrap_or_else(|| panic!("{begin}: {said:?}"))
+    };
+    assert!(one("apple: ").ends_with(" hooks in place"), "{said:?}");
+    let by_slots = one("apple, by slots: ");
+    for name in ["os_unfair_lock_lock", "objc_sync_enter", "dispatch_async"] {
+        assert!(by_slots.contains(name), "{by_slots}");
+    }
+    // The image does not call it, and the stand-ins do not have it.
+    let read = "apple, not available: this system does not have ";
+    assert!(one(read).contains("preadv"), "{said:?}");
+    assert!(!by_slots.contains("preadv"), "{said:?}");
+    one("apple, by malloc_logger: all allocations");
+    one("apple, by observers: turns of the main run loop");
+    one("apple, not seen: calls inside the dyld shared cache");
 }
 
 fn check_waits(trace: &Trace, seen: &Seen) {

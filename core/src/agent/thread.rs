@@ -26,7 +26,10 @@ pub(super) fn register() -> bool {
     let mut is_registered = false;
     own_stack::run(|_| {
         fork::check_for_fork();
-        if let Some(_guard) = capture::Guard::enter(block) {
+        // Of a session that has ended, as in `requests`.
+        if super::registered(block).is_some_and(|(entry, _)| session::is_stale(entry)) {
+            is_registered = registration::rejoin(block);
+        } else if let Some(_guard) = capture::Guard::enter(block) {
             let is_new = block.entry.load(Ordering::Relaxed).is_null();
             is_registered = !is_new || register_as(block, None, Creator::UNKNOWN);
         }

@@ -28,6 +28,7 @@ mod signing;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use stackbeat_core::native::image_list;
@@ -90,6 +91,7 @@ pub struct Report {
 
 /// What a slot held before.
 struct Changed {
+    name: &'static str,
     header: u64,
     slot: u64,
     is_read_only: bool,
@@ -129,6 +131,13 @@ impl Rebinder {
     /// Functions that this system does not have.
     pub fn missing(&self) -> &[&'static str] {
         &self.missing
+    }
+
+    /// Functions that are called through a hook by now, and those that no image calls.
+    pub fn called(&self) -> (Vec<&'static str>, Vec<&'static str>) {
+        let changed: HashSet<_> = self.changed().iter().map(|entry| entry.name).collect();
+        let names = self.replacements.iter().map(|replacement| replacement.name);
+        names.partition(|name| changed.contains(name))
     }
 
     fn changed(&self) -> std::sync::MutexGuard<'_, Vec<Changed>> {
@@ -297,6 +306,7 @@ unsafe fn put(
         Err(memory::Failed::Other) => return Err(Refused::Elsewhere),
     }
     Ok(Changed {
+        name: replacement.name,
         header: loaded.header,
         slot: address,
         is_read_only,

@@ -37,6 +37,11 @@ pub(super) fn is_free() -> bool {
     })
 }
 
+/// Whether it is told of allocations.
+pub(super) fn is_placed() -> bool {
+    place_of_logger().is_some_and(|place| place.load(Ordering::Acquire) == own())
+}
+
 /// # Safety
 /// The library stays.
 pub(super) unsafe fn place() {

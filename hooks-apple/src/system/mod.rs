@@ -6,6 +6,7 @@
 //! - `malloc_logger`: allocations, also those inside the dyld shared cache
 //! - `library`: code that comes and goes
 //! - `symbols`: what hooks call besides their originals
+//! - `doctor`: what became of each hook
 //!
 //! [`functions`] is the table for the rebinder. [`prepare`] looks up the symbols, [`place`] begins what needs
 //! no slot, and [`take_away`] ends it.
@@ -24,6 +25,7 @@
 mod addresses;
 mod blocks;
 mod dispatch;
+mod doctor;
 mod library;
 mod malloc_logger;
 mod objc;
@@ -40,6 +42,7 @@ use stackbeat_core::posix::function_table::Function;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::waiters::How;
 
+pub use self::doctor::lines;
 use crate::posix;
 use crate::rebind::Replacement;
 

@@ -63,6 +63,11 @@ static MAIN: MainThread = MainThread {
 static OBSERVERS: [AtomicPtr<c_void>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
+/// Whether observers are there.
+pub(super) fn is_placed() -> bool {
+    (OBSERVERS.iter()).all(|place| !place.load(Ordering::Acquire).is_null())
+}
+
 /// # Safety
 /// The library stays.
 pub(super) unsafe fn place() {
