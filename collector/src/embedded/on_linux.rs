@@ -60,7 +60,7 @@ static ENDED: Mutex<Option<Transfers>> = Mutex::new(None);
 
 /// The calling thread, which is one of the session's, is about to end.
 pub(super) fn leave_thread() {
-    if let Some(own) = Transfers::of_thread(Tid(platform::thread_id())) {
+    if let Some(own) = Transfers::of_ending_thread() {
         let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
         *ended = Some(ended.map_or(own, |before| before.and(own)));
     }

@@ -47,6 +47,14 @@ impl Transfers {
         Some(read(&format!("/proc/self/task/{tid}/io"))?.0)
     }
 
+    /// Those of the calling thread, what is read to find them out included: it reads nothing from here on.
+    pub(crate) fn of_ending_thread() -> Option<Transfers> {
+        let (mut thread, bytes) = read(&format!("/proc/self/task/{}/io", platform::thread_id()))?;
+        thread.0[READ_CALLS_AT] += 1;
+        thread.0[BYTES_READ_AT] += bytes;
+        Some(thread)
+    }
+
     /// Those of this process and of the calling thread, at one moment.
     pub(crate) fn of_own_process_and_thread() -> Option<(Transfers, Transfers)> {
         let (process, bytes) = read("/proc/self/io")?;
@@ -136,9 +144,10 @@ mod tests {
         let of_a_thread = std::thread::spawn(|| {
             let (_, before) = Transfers::of_own_process_and_thread().expect("may be read");
             let (_, after) = Transfers::of_own_process_and_thread().expect("may be read");
-            after.since(before).0[READ_CALLS_AT]
+            let ending = Transfers::of_ending_thread().expect("may be read");
+            [after, ending].map(|later| later.since(before).0[READ_CALLS_AT])
         });
-        // The two files of the first time.
-        assert_eq!(of_a_thread.join().expect("it ends"), 2);
+        // The two files of the first time; those of the second time, and the last one, too.
+        assert_eq!(of_a_thread.join().expect("it ends"), [2, 5]);
     }
 }

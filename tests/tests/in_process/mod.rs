@@ -504,13 +504,13 @@ fn counters_are_the_same_from_inside_as_from_outside() {
     // 96 MiB are touched, in a second at most.
     let faults = [&outside, &inside].map(|c| most(c, "minor faults"));
     assert!(faults.iter().all(|rate| *rate > 10_000), "{faults:?}");
-    for (name, least) in [("CPU", 120.0), ("allocations", 1e6)] {
+    for (name, least, apart_at_most) in [("CPU", 50.0, 2.5), ("allocations", 1e6, 1.6)] {
         let [from_outside, from_inside] = [&outside, &inside].map(|c| amount(&c[name]));
         assert!(from_inside > least, "{name}: {from_inside}");
-        // How much is allocated in a second of CPU time differs from run to run.
+        // Percents are whole ones, and how much is allocated in a second of CPU time differs from run to run.
         let apart = from_inside / from_outside;
         assert!(
-            (0.6..1.6).contains(&apart),
+            (1.0 / apart_at_most..apart_at_most).contains(&apart),
             "{name}: {from_outside}, {from_inside}"
         );
     }

@@ -33,10 +33,12 @@ pub fn directory() -> u64 {
     (&raw const DIRECTORY).addr() as u64
 }
 
+/// Fills a buffer from an address of another process. False: some of it cannot be read.
+type Read<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> bool;
+
 /// Memory of another process.
 struct Remote<'a> {
-    /// Fills the buffer from an address. False: some of it cannot be read.
-    read: RefCell<&'a mut dyn FnMut(u64, &mut [u8]) -> bool>,
+    read: RefCell<Read<'a>>,
 }
 
 impl Remote<'_> {
