@@ -57,7 +57,7 @@ def measure_memory(version, folder):
             most = tuple(map(max, most, now))
         elif now and not most[0]:
             before = now[2]
-        time.sleep(0.02)
+        time.sleep(0.1)
     return (*most, before)
 
 

@@ -22,7 +22,12 @@ case "$1 $2" in
   "shell getprop ro.build.version.release") say 14 ;;
   "shell getprop ro.build.version.sdk") say 34 ;;
   "shell getprop ro.product.cpu.abi") say arm64-v8a ;;
-  "shell am force-stop $app") recorder=$(cat "$state/recorder" 2>/dev/null) && kill "$recorder" 2>/dev/null; true ;;
+  "shell am force-stop $app")
+    # The next start writes to the same file.
+    if recorder=$(cat "$state/recorder" 2>/dev/null) && kill "$recorder" 2>/dev/null; then
+      while kill -0 "$recorder" 2>/dev/null; do sleep 0.1; done
+    fi
+    ;;
   "shell monkey -p $app -c android.intent.category.LAUNCHER 1")
     has no_activity && fail "** No activities found to run, monkey aborted."
     nohup "$state/app" >/dev/null 2>&1 &
