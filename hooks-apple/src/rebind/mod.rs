@@ -28,7 +28,7 @@ mod signing;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use stackbeat_core::native::image_list;
@@ -135,7 +135,7 @@ impl Rebinder {
 
     /// Functions that are called through a hook by now, and those that no image calls.
     pub fn called(&self) -> (Vec<&'static str>, Vec<&'static str>) {
-        let changed: HashSet<_> = self.changed().iter().map(|entry| entry.name).collect();
+        let changed: BTreeSet<_> = self.changed().iter().map(|entry| entry.name).collect();
         let names = self.replacements.iter().map(|replacement| replacement.name);
         names.partition(|name| changed.contains(name))
     }

@@ -227,7 +227,7 @@ fn functions_have_the_names_of_the_build() {
     assert!(strip.expect("strip runs").success());
     let names = |trace: &str| -> Vec<String> {
         let trace = Trace::open(mac.at(trace)).expect("a trace");
-        let stacks = (0..trace.stack_count()).map(|n| StackIndex(n as u32));
+        let stacks = (0..trace.stack_count()).map(StackIndex);
         let frames = stacks.flat_map(|stack| trace.stack_frames(stack).to_vec());
         let name = |frame| trace.function(trace.frame(frame).function).name.to_string();
         frames.map(name).collect()
