@@ -510,8 +510,9 @@ own output. Every answer is computed.
 
 Versions: {'; '.join(versions)}.
 
-`perf` has DWARF stacks and `sched` events where the program waits, as hotspot records, and frame pointers with perf maps for Java and node. Its waits are computed as hotspot does. hotspot itself has no output but
-its window. py-spy runs with `--idle` where the program waits. Java and node run with perf maps for perf and
+`perf` has DWARF stacks and `sched` events where the program waits, as hotspot records, and frame pointers with
+perf maps for Java and node. Its waits are computed as hotspot does. hotspot itself has no output but its window.
+py-spy runs with `--idle` where the program waits. Java and node run with perf maps for perf and
 samply, Java for stackbeat, too.""")
     # Of other programs for each tool it would compare nothing.
     if not left:
