@@ -20,8 +20,8 @@ PART = re.compile(r"^[0-9a-f]+-[0-9a-f]+ .*?(/\S.*)?$")
 
 
 def memory(pid, folder):
-    """KiB of the mapping (mapped, resident) and of the whole process (resident); None where it has ended."""
-    size = resident = total = 0
+    """KiB of the mapping: mapped, and in memory. None where the process has ended."""
+    size = resident = 0
     is_mapping = False
     try:
         text = (Path("/proc") / str(pid) / "smaps").read_text()
@@ -31,34 +31,27 @@ def memory(pid, folder):
         name, _, value = line.partition(":")
         if PART.match(line):
             is_mapping = str(folder) in line
-        elif name == "Size" and is_mapping:
-            size += int(value.split()[0])
-        elif name == "Rss":
-            total += int(value.split()[0])
-            resident += int(value.split()[0]) * is_mapping
-    return size, resident, total
+        elif is_mapping and name in ("Size", "Rss"):
+            kib = int(value.split()[0])
+            size, resident = (size + kib, resident) if name == "Size" else (size, resident + kib)
+    return size, resident
 
 
 def measure_memory(version, folder):
-    """The same at its largest, while the app of the tests allocates in a thread and two wait for each other; and the process'
-    before."""
+    """The same at its largest, while the app of the tests allocates in a thread and two wait for each other."""
     app = Path(folder) / "app.jar"
     sources = ["tests/tests/art/app/App.java", "hooks-android/aar/stackbeat/src/main/java/dev/stackbeat/Native.java"]
     subprocess.run([ROOT / "target/art/dex-it", app, *sources], cwd=ROOT, check=True)
     traces = Path(folder) / f"traces{version}"
     traces.mkdir()
     process = subprocess.Popen(
-        [ROOT / f"target/art/{version}/run-art", app, "dev.stackbeat.App", "again", LIBRARY, traces],
+        [ROOT / f"target/art/{version}/run-art", app, "dev.stackbeat.App", "records", LIBRARY, traces],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    before, most = 0, (0, 0, 0)
+    most = (0, 0)
     while process.poll() is None:
-        now = memory(process.pid, traces)
-        if now and now[0]:
-            most = tuple(map(max, most, now))
-        elif now and not most[0]:
-            before = now[2]
+        most = tuple(map(max, most, memory(process.pid, traces) or most))
         time.sleep(0.1)
-    return (*most, before)
+    return most
 
 
 def measure_stalls(seconds, folder):
@@ -78,13 +71,13 @@ def main():
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     folder = sys.argv[2] if len(sys.argv) > 2 else "."
     subprocess.run(["cargo", "build", "--quiet", "-p", "stackbeat-android-app"], cwd=ROOT, check=True)
-    print("| MiB | mapped for records | of that in memory | the process before | with a recording |")
-    print("|---|--:|--:|--:|--:|")
+    print("| MiB | mapped for records | of that in memory |")
+    print("|---|--:|--:|")
     with tempfile.TemporaryDirectory() as scratch:
         for version in (11, 14):
             if (ROOT / f"target/art/{version}/run-art").is_file():
-                size, resident, total, before = (kib / 1024 for kib in measure_memory(version, scratch))
-                print(f"| ART {version} | {size:.0f} | {resident:.1f} | {before:.0f} | {total:.0f} |", flush=True)
+                size, resident = (kib / 1024 for kib in measure_memory(version, scratch))
+                print(f"| ART {version} | {size:.0f} | {resident:.1f} |", flush=True)
     print("\n| the file is written out | mapping | writes | > 100 µs | > 1 ms | > 10 ms | longest, ms |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for line in measure_stalls(seconds, folder):
