@@ -35,10 +35,9 @@ pub(crate) fn name(cause: Cause) -> &'static str {
 }
 
 /// What is lost, as descriptions begin: many, and one.
-const NOUNS: [(&str, &str); 10] = [
+const NOUNS: [(&str, &str); 9] = [
     ("records", "record"),
     ("stacks", "stack"),
-    ("explicit captures", "explicit capture"),
     ("captures", "capture"),
     ("threads", "thread"),
     ("processes", "process"),
@@ -73,7 +72,9 @@ pub(crate) fn describe(cause: Cause) -> &'static str {
         Cause::TruncatedUnwind => {
             "stacks that could not be walked to the root (code without unwind tables)"
         }
-        Cause::ForcedOverBudget => "explicit captures refused because there were too many",
+        Cause::ForcedOverBudget => {
+            "captures at the ends of long waits, and of who ended them, refused because there were too many"
+        }
         Cause::Reentrant => "captures refused because one was under way on the thread",
         Cause::ThreadTableFull => "threads not seen: too many at once",
         Cause::ProcessTableFull => "processes not seen: too many at once",

@@ -229,6 +229,8 @@ impl Keeper {
             word.store(ns, Ordering::Relaxed);
         }
         shared.leisure.store(self.pace.leisure(), Ordering::Relaxed);
+        let ticks_ns = self.tick_interval_ns(shortest(asked_ns));
+        shared.ticks_apart_ns.store(ticks_ns, Ordering::Relaxed);
         for thread in &cost.threads {
             if let Some(entry) = shared.mapping.thread(thread.entry)
                 && entry.utid() == thread.utid

@@ -157,6 +157,8 @@ pub(crate) struct Shared {
     /// Polls that nobody waits for may come so many times later than usual, because the recorder is to save
     /// processor time. At least 1.
     pub leisure: AtomicU32,
+    /// What the nearest ticks are apart, as last settled, ns; 0: not yet.
+    pub ticks_apart_ns: AtomicU64,
     /// An interval was asked for while recording: ticks keep it where timers cannot.
     pub keeps_interval: AtomicBool,
     /// Where runtimes may have left what goes with the recording.
@@ -176,6 +178,7 @@ impl Shared {
             mapping,
             figures: Figures::default(),
             leisure: AtomicU32::new(1),
+            ticks_apart_ns: AtomicU64::new(0),
             keeps_interval: AtomicBool::new(false),
             folders: Folders::default(),
             meter: Bell::default(),

@@ -232,3 +232,30 @@ fn an_interval_that_is_asked_for_before_the_start_is_kept() {
     recording.end();
     assert_eq!(timers(&recording), [0; 0]);
 }
+
+/// Of a program that has computed for a second, samples are as far apart as the kernel's timers go off.
+#[test]
+fn status_says_what_samples_are_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let go_on = folder.path().join("go-on");
+    fs::write(&go_on, "").expect("writes");
+    let code = "import os, sys\nwhile os.path.exists(sys.argv[1]): sum(range(10000))";
+    let program = [&python(), "-c", code, go_on.to_str().expect("UTF-8")];
+    let mut recording = Recording::of(folder, &["--budget", "0"], &program);
+    let mut resolution = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills in a local structure.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    let timers_ns = (resolution.tv_nsec as u64).max(1_000_000);
+    wait_until("they are", || {
+        recording.status().sampled_each_ns == timers_ns
+    });
+    assert_eq!(recording.status().interval_ns, 1_000_000);
+    let said = text(&stackbeat(&["status", &recording.pid()]).stdout);
+    let every = said.lines().find(|line| line.starts_with("samples every"));
+    let wanted = format!("{}.00 ms", timers_ns / 1_000_000);
+    assert!(every.is_some_and(|line| line.ends_with(&wanted)), "{said}");
+    assert_eq!(recording.end(), "");
+}

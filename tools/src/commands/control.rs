@@ -152,7 +152,7 @@ fn table(sessions: &[SessionStatus], others: usize, width: Option<usize>, style:
             s.program_pid.to_string(),
             state(s).to_owned(),
             duration(s.elapsed_ns),
-            duration(s.interval_ns.max(s.kept_interval_ns)),
+            duration(sampled_each(s)),
             s.live_threads.to_string(),
             count(s.samples),
             match s.lost {
@@ -173,6 +173,14 @@ fn table(sessions: &[SessionStatus], others: usize, width: Option<usize>, style:
         ));
     }
     out
+}
+
+/// What samples of a thread that computes are apart; the interval where that is not known yet.
+fn sampled_each(s: &SessionStatus) -> u64 {
+    match s.sampled_each_ns {
+        0 => s.interval_ns.max(s.kept_interval_ns),
+        ns => ns,
+    }
 }
 
 /// The interval asked for, and what the budget makes of it.
@@ -214,6 +222,7 @@ fn details(sessions: &[SessionStatus]) -> String {
                 "main interval",
                 in_force(s.main_interval_ns, s.kept_main_interval_ns),
             ),
+            ("samples every", duration(sampled_each(s))),
             ("probes", probes),
             ("mode", s.mode.clone()),
             (
@@ -446,6 +455,7 @@ mod tests {
             capturing: true,
             interval_ns: 1_000_000,
             main_interval_ns: 500_000,
+            sampled_each_ns: 4_000_000,
             probes: vec!["lock".into(), "io".into()],
             mode: "ring".into(),
             pids: vec![4711, 4713],

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::probe::Category;
-use stackbeat_core::shm::layout::{ClockSource, Mode, ThreadClass, entry_state};
+use stackbeat_core::shm::layout::{
+    ClockSource, Mode, ProcessEntry, ThreadClass, entry_state, on_ticks,
+};
 use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::{Event, event, packet};
 
@@ -280,10 +282,20 @@ impl Session {
             u64::from(control.interval_ns[class as usize].load(Ordering::Relaxed))
         };
         let kept = |class: ThreadClass| u64::from(control.interval_in_force_ns(class as usize));
+        let ticks_ns = self.shared.ticks_apart_ns.load(Ordering::Relaxed);
+        let timers_ns = ticks_ns.max(control.timer_ns.load(Ordering::Relaxed).into());
+        let sampled_each = |process: &ProcessEntry| {
+            let has_timers =
+                control.has_timers() && process.on_ticks.load(Ordering::Relaxed) == on_ticks::NO;
+            if has_timers { timers_ns } else { ticks_ns }
+        };
         let mask = control.probe_mask.load(Ordering::Relaxed);
         let status = self.shared.state().status;
-        let live = registry::processes(mapping)
-            .filter(|(_, p)| p.state.load(Ordering::Relaxed) == entry_state::LIVE);
+        let live = || {
+            registry::processes(mapping)
+                .filter(|(_, p)| p.state.load(Ordering::Relaxed) == entry_state::LIVE)
+        };
+        let sampled_each_ns = live().map(|(_, p)| sampled_each(p)).max();
         SessionStatus {
             session: self.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -297,9 +309,10 @@ impl Session {
             main_interval_ns: interval(ThreadClass::Main),
             kept_interval_ns: kept(ThreadClass::Other),
             kept_main_interval_ns: kept(ThreadClass::Main),
+            sampled_each_ns: sampled_each_ns.unwrap_or(0),
             probes: names_of(mask),
             mode: mode_name(control.mode.load(Ordering::Relaxed)).to_owned(),
-            pids: live.map(|(_, p)| p.pid().0).take(MAX_PIDS).collect(),
+            pids: live().map(|(_, p)| p.pid().0).take(MAX_PIDS).collect(),
             live_threads: status.live_threads,
             processes: status.processes,
             threads: status.threads,
