@@ -265,7 +265,11 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
     // What frees, connects and makes processes.
     let call = |name| -> c_int {
         // SAFETY: the library's function, without arguments and with such a result.
-        unsafe { std::mem::transmute::<_, unsafe extern "C" fn() -> c_int>(first.address(name))() }
+        unsafe {
+            let function: unsafe extern "C" fn() -> c_int =
+                std::mem::transmute(first.address(name));
+            function()
+        }
     };
     let of_thread = || {
         let entry = own_entry(mapping);

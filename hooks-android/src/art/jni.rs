@@ -189,7 +189,7 @@ impl Class {
     pub(crate) fn object(self, name: &CStr, signature: &CStr, arguments: &[u64]) -> Pointer {
         let place = place::CALL_STATIC_OBJECT_METHOD_A;
         let object = self.call(place, name, signature, arguments);
-        object.unwrap_or(ptr::null_mut())
+        object.unwrap_or_default()
     }
 
     pub(crate) fn int(self, name: &CStr, signature: &CStr, arguments: &[u64]) -> Option<i32> {

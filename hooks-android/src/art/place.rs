@@ -10,6 +10,8 @@ use crate::doctor::State;
 /// The backends in the order in which they are tried: ShadowHook where the app carries it and it is made for the processor, then
 /// Dobby.
 fn backends() -> Vec<&'static dyn HookBackend> {
+    // Where there is none.
+    #[allow(unused_mut)]
     let mut all: Vec<&'static dyn HookBackend> = Vec::new();
     #[cfg(all(
         target_os = "android",
