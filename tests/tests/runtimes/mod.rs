@@ -45,7 +45,7 @@ fn record(folder: &Path, options: &[&str], mode: &str, preload: Option<&Path>) -
     let program = program.to_str().expect("UTF-8");
     let mut arguments = vec!["record", "-q", "-f", "-o", "t.beat"];
     arguments.extend(options);
-    arguments.extend(["--", program, mode, "700"]);
+    arguments.extend(["--", program, mode, "1400"]);
     let mut command = command_in(folder, &arguments);
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);
@@ -188,7 +188,7 @@ fn a_monitor_says_who_held_it() {
 fn an_attached_agent_is_told_too() {
     let folder = scratch();
     let mut child = Command::new(program(folder.path()))
-        .args(["late", "1500"])
+        .args(["late", "3000"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
