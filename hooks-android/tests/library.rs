@@ -46,6 +46,7 @@ pub(crate) fn build(folder: &Path, name: &str, source: &str, options: &[&str]) -
 }
 
 /// The bytes of code at an address.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn code(address: *mut c_void) -> [u8; 64] {
     // SAFETY: the functions of the tests are followed by others.
     unsafe { address.cast::<[u8; 64]>().read() }

@@ -129,10 +129,11 @@ if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
     step scripts/cross/imports.sh "$target" "$CARGO_TARGET_DIR/$target/debug" "$SYSROOT"
   done
 fi
-# Tests of system calls that user-mode emulation does not have: mremap that maps again, seccomp filters.
+# Tests of system calls that user-mode emulation does not have: mremap that maps again, seccomp filters, process_vm_readv.
 NOT_EMULATED="mapping::pieces::tests::pieces_are_mapped_from_those_before sandbox::tests::the_kernel_says_the_same
   mapping::share::tests::a_process_maps_what_has_storage_and_more_when_threads_begin
-  mapping::methods::tests::a_process_maps_the_table_when_it_needs_it methods::tests::processes_get_the_same_numbers"
+  mapping::methods::tests::a_process_maps_the_table_when_it_needs_it methods::tests::processes_get_the_same_numbers
+  generated_code::elsewhere::tests::from_outside_it_is_what_it_is_inside"
 # Tests that become part of a session: emulation cannot start them again, so each has a process from the start.
 ALONE="agent::a_session_in_this_process attach_detach::sessions_come_and_go
   posix::a_table_of_functions_tells_what_is_called"
