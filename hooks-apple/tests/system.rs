@@ -331,12 +331,18 @@ fn use_queues(image: &Mapped) {
     });
     until_worked(111);
     let group = Counter::new(0);
+    static JOINS: AtomicU32 = AtomicU32::new(0);
+    JOINS.store(0, Ordering::SeqCst);
     thread("joins", || {
-        extern "C" fn work_for_long(number: c_int) {
-            std::thread::sleep(WORK);
+        extern "C" fn work_while_it_sleeps(number: c_int) {
+            while JOINS.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            while_it_sleeps(JOINS.load(Ordering::SeqCst));
             work(number);
         }
-        of_group(group.address(), queue.address(), work_for_long, 1);
+        of_group(group.address(), queue.address(), work_while_it_sleeps, 1);
+        JOINS.store(platform::thread_id(), Ordering::SeqCst);
         assert_eq!(group_wait(group.address(), FOREVER), 0);
     });
     until_worked(112);
