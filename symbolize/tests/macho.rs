@@ -90,6 +90,11 @@ fn expected(path: &Path, addresses: &[u64]) -> BTreeMap<u64, Vec<Frame>> {
     addresses.iter().map(of).collect()
 }
 
+/// What the file itself says.
+fn names_in(path: &Path, id: Vec<u8>, addresses: &[u64]) -> Found {
+    look_up(path, id, addresses, NodeKind::LeafPc, Options::default())
+}
+
 #[test]
 fn names_of_a_dsym_are_those_that_llvm_finds() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,25 +106,13 @@ fn names_of_a_dsym_are_those_that_llvm_finds() {
         assert!(addresses.len() > 30, "{}", addresses.len());
         let expected = expected(&debug, &addresses);
         assert!(expected.values().any(|frames| frames.len() == 2));
-        let found = look_up(
-            &debug,
-            id.clone(),
-            &addresses,
-            NodeKind::LeafPc,
-            Options::default(),
-        );
+        let found = names_in(&debug, id.clone(), &addresses);
         assert_eq!(found.report.failures, []);
         let share = agreement(&found.frames, &expected);
         assert!(share > 0.97, "{architecture}: {share}");
 
         // The symbol table of the library itself, without Mach-O's underscores.
-        let found = look_up(
-            &library,
-            id,
-            &addresses,
-            NodeKind::LeafPc,
-            Options::default(),
-        );
+        let found = names_in(&library, id, &addresses);
         let names: HashSet<&str> = (found.frames.values())
             .map(|frames| frames[0].0.as_str())
             .collect();
@@ -129,13 +122,7 @@ fn names_of_a_dsym_are_those_that_llvm_finds() {
                 "{name}: {names:?}"
             );
         }
-        let other = look_up(
-            &debug,
-            vec![7; 16],
-            &addresses,
-            NodeKind::LeafPc,
-            Options::default(),
-        );
+        let other = names_in(&debug, vec![7; 16], &addresses);
         assert!(matches!(
             &other.report.failures[..],
             [ModuleError::Changed { .. }]
@@ -155,30 +142,12 @@ fn of_a_file_for_several_processors_the_part_with_the_uuid_counts() {
     );
     for one in [&arm, &x86] {
         let addresses = addresses(one);
-        let alone = look_up(
-            one,
-            uuid(one),
-            &addresses,
-            NodeKind::LeafPc,
-            Options::default(),
-        );
-        let of_both = look_up(
-            &both,
-            uuid(one),
-            &addresses,
-            NodeKind::LeafPc,
-            Options::default(),
-        );
+        let alone = names_in(one, uuid(one), &addresses);
+        let of_both = names_in(&both, uuid(one), &addresses);
         assert!(!alone.frames.is_empty());
         assert_eq!(alone.frames, of_both.frames);
     }
-    let neither = look_up(
-        &both,
-        vec![7; 16],
-        &[0x1000],
-        NodeKind::LeafPc,
-        Options::default(),
-    );
+    let neither = names_in(&both, vec![7; 16], &[0x1000]);
     assert!(matches!(
         &neither.report.failures[..],
         [ModuleError::Changed { .. }]
@@ -208,13 +177,7 @@ fn dsyms_below_a_folder_are_found_by_uuid() {
     for one in [&arm, &x86] {
         assert_eq!(files.get(&uuid(one)), Some(&*both));
         let addresses = addresses(one);
-        let alone = look_up(
-            one,
-            uuid(one),
-            &addresses,
-            NodeKind::LeafPc,
-            Options::default(),
-        );
+        let alone = names_in(one, uuid(one), &addresses);
         let on_phone = Path::new("/private/var/containers/Bundle/Application/A/App.app/App");
         let options = Options {
             files_of_builds: Arc::clone(&files),
