@@ -180,6 +180,11 @@ pub(crate) enum State {
 pub(crate) trait Followed: fmt::Debug + Send {
     /// Whether it runs.
     fn state(&mut self) -> State;
+
+    /// CPU time that it has used, ns, up to now if it is off its processor, else up to some moment of late; `None`: not known.
+    fn run_ns(&mut self) -> Option<u64> {
+        None
+    }
 }
 
 /// How running threads are interrupted.

@@ -23,6 +23,8 @@ pub(super) struct Task {
     pid: Pid,
     tid: Tid,
     file: Option<File>,
+    /// `schedstat`, kept as well when it is asked for.
+    schedstat: Option<File>,
     kept: KeptFiles,
 }
 
@@ -32,25 +34,27 @@ impl Task {
             pid,
             tid,
             file: None,
+            schedstat: None,
             kept: kept.clone(),
         }
     }
 
-    fn keep(&mut self, file: File) {
+    /// The file, if there is room for one more.
+    fn kept(&self, file: File) -> Option<File> {
         let kept = &self.kept.0;
         // Others add and take away meanwhile: it may be one more than that.
-        if kept.load(Ordering::Relaxed) < MAX_KEPT_FILES {
+        let has_room = kept.load(Ordering::Relaxed) < MAX_KEPT_FILES;
+        has_room.then(|| {
             kept.fetch_add(1, Ordering::Relaxed);
-            self.file = Some(file);
-        }
+            file
+        })
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if self.file.is_some() {
-            self.kept.0.fetch_sub(1, Ordering::Relaxed);
-        }
+        let count = [&self.file, &self.schedstat].into_iter().flatten().count();
+        self.kept.0.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
@@ -59,7 +63,7 @@ impl Followed for Task {
         let Some(file) = &self.file else {
             return match open_state(self.pid, self.tid) {
                 Ok((file, state)) => {
-                    self.keep(file);
+                    self.file = self.kept(file);
                     state
                 }
                 // Only a file that was open before can tell that its thread has ended: the number
@@ -82,6 +86,27 @@ impl Followed for Task {
             Ok(state) => state,
         }
     }
+
+    fn run_ns(&mut self) -> Option<u64> {
+        if self.schedstat.is_none() {
+            let (pid, tid) = (self.pid, self.tid);
+            let file = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+            let run_ns = read_run_ns(&file);
+            self.schedstat = self.kept(file);
+            return run_ns;
+        }
+        read_run_ns(self.schedstat.as_ref()?)
+    }
+}
+
+/// The first number of `schedstat`: what the scheduler has noted, which it does when the thread leaves its processor and with the
+/// kernel's tick (Documentation/scheduler/sched-stats.rst). 0 where the kernel keeps no such count.
+fn read_run_ns(file: &File) -> Option<u64> {
+    let mut text = [0u8; 64];
+    let length = file.read_at(&mut text, 0).ok()?;
+    let first = text[..length].split(|b| *b == b' ').next()?;
+    let run_ns = std::str::from_utf8(first).ok()?.parse().ok()?;
+    (run_ns != 0).then_some(run_ns)
 }
 
 /// Whether a thread runs, asked once. Nobody is certainly gone whom no file was opened of before.

@@ -119,6 +119,8 @@ struct Running {
     entry: u32,
     pid: Pid,
     tid: Tid,
+    /// `Followed::run_ns` when it was found; 0: not known.
+    run_ns: u64,
     signals: Handled,
 }
 
@@ -387,6 +389,7 @@ impl Sampler {
                 continue;
             };
             let now = clock::now(shared.clock_source());
+            entry.sent_run_ns.store(thread.run_ns, Ordering::Relaxed);
             entry.sent_cycles.store(now, Ordering::Relaxed);
             match signals.send(thread.pid, thread.tid, signal) {
                 Ok(()) => {
@@ -579,6 +582,7 @@ impl Sampler {
                         entry: thread.entry,
                         pid: thread.pid,
                         tid: thread.tid,
+                        run_ns: followed.run_ns().unwrap_or(0),
                         signals,
                     });
                 }

@@ -135,6 +135,7 @@ mod tests {
             entry: 0,
             pid: Pid(1),
             tid: Tid(1),
+            run_ns: 0,
             signals: Handled { first, second },
         };
         let bit = platform::signal_bit;

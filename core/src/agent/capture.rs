@@ -74,6 +74,7 @@ pub(super) fn make(request: &Request, registers: &Registers) -> u32 {
         tick,
         scratch,
         request,
+        delivery_cycles: 0,
     }
     .run(request.interrupted.unwrap_or(registers))
 }
@@ -105,6 +106,8 @@ struct Capture<'a> {
     tick: &'static Tick,
     scratch: &'a mut Scratch,
     request: &'a Request<'a>,
+    /// How long the sampler's signal took to arrive; 0: none has.
+    delivery_cycles: u64,
 }
 
 impl Capture<'_> {
@@ -130,7 +133,7 @@ impl Capture<'_> {
         }
         let now = session::now();
         if request.is_of_sampler() {
-            capture_cost::add_delivery(self.control, self.entry, now);
+            self.delivery_cycles = capture_cost::add_delivery(self.control, self.entry, now);
         }
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let is_plain = request.is_plain();
@@ -314,19 +317,29 @@ impl Capture<'_> {
         None
     }
 
+    /// The interval of the thread's class, ns and cycles.
+    fn interval(&self) -> (u32, u64) {
+        let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
+        (
+            self.control.interval_ns[class].load(Ordering::Relaxed),
+            self.control.interval_cycles[class].load(Ordering::Relaxed),
+        )
+    }
+
+    fn in_ns(&self, cycles: u64) -> u64 {
+        let (interval_ns, interval_cycles) = self.interval();
+        cycles.saturating_mul(interval_ns.into()) / interval_cycles.max(1)
+    }
+
     /// CPU time of the thread at the moment of the sample: no more since the last one than has passed. What goes beyond that the
     /// capture has used, and belongs to what follows: woken tickers, first uses of pages and interrupts take up to 100 µs between
     /// the two clocks, and a hypervisor more.
     fn cpu_ns_at(&self, now: u64) -> u64 {
         const AT_ONCE_NS: u64 = 20_000;
-        let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-        let interval_ns = u64::from(self.control.interval_ns[class].load(Ordering::Relaxed));
-        let interval_cycles = self.control.interval_cycles[class].load(Ordering::Relaxed);
+        let interval_cycles = self.interval().1;
         let last = self.entry.last_capture_cycles.load(Ordering::Relaxed);
         let last_ns = self.entry.cpu_ns.load(Ordering::Relaxed);
-        let since = |from: u64, to: u64| {
-            to.saturating_sub(from).saturating_mul(interval_ns) / interval_cycles.max(1)
-        };
+        let since = |from: u64, to: u64| self.in_ns(to.saturating_sub(from));
         let read = || (session::now(), platform::thread_cpu_ns());
         let mut found = read();
         if since(found.0, session::now()) > AT_ONCE_NS {
@@ -342,6 +355,19 @@ impl Capture<'_> {
                 ns.min(most_ns.max(ns.saturating_sub(used_ns)))
             }
         }
+    }
+
+    /// Whether the sampler's signal found the thread waiting for a processor: from when it was sent until now the thread has hardly
+    /// run. Then the scheduler chose this moment and no tick, and each such wait would have a sample at the same place of the
+    /// program's work where that decides when its processor is taken away.
+    fn was_without_processor(&self, cpu_ns: u64) -> bool {
+        let sent_run_ns = self.entry.sent_run_ns.load(Ordering::Relaxed);
+        let is_known = self.delivery_cycles != 0 && sent_run_ns != 0;
+        is_known
+            && capture_cost::was_without_processor(
+                self.in_ns(self.delivery_cycles),
+                cpu_ns.saturating_sub(sent_run_ns),
+            )
     }
 
     fn record(&mut self, registers: &Registers, now: u64, generation: u32) -> u32 {
@@ -388,11 +414,7 @@ impl Capture<'_> {
         } else if is_sampled_event {
             None
         } else {
-            let class = self.entry.class.load(Ordering::Relaxed) as usize % CLASSES;
-            let interval = (
-                self.control.interval_ns[class].load(Ordering::Relaxed),
-                self.control.interval_cycles[class].load(Ordering::Relaxed),
-            );
+            let interval = self.interval();
             let waited = request.begin != 0;
             let was_switched = rseq::was_switched();
             let usage = self.scratch.usage.read(waited, now, cpu_ns, interval);
@@ -403,7 +425,7 @@ impl Capture<'_> {
             usage
         };
         let mut bits = 0;
-        if request.forced || request.overdue {
+        if request.forced || request.overdue || self.was_without_processor(cpu_ns) {
             bits |= flags::FORCED;
         }
         if request.begin != 0 {

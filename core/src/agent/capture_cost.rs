@@ -28,11 +28,11 @@ pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: u64, o
     }
 }
 
-/// Adds the way of the signal whose handler runs; nothing when it is none of the sampler's.
-pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: u64) {
+/// Adds the way of the signal whose handler runs, and gives it in cycles; 0 when it is none of the sampler's.
+pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: u64) -> u64 {
     let sent = entry.sent_cycles.swap(0, Ordering::Relaxed);
     if sent == 0 {
-        return;
+        return 0;
     }
     let took = now.saturating_sub(sent);
     let cycles = match took <= in_cycles(control, entry, LONGEST_DELIVERY_NS) {
@@ -40,6 +40,15 @@ pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: u64) {
         false => in_cycles(control, entry, USUAL_DELIVERY_NS),
     };
     add_own(&entry.spent_cycles, cycles);
+    took
+}
+
+/// Whether a thread waited for a processor when it was sent a signal that took so long, ns. `ran_ns`: CPU time since then, or a
+/// little more: of a thread that runs the scheduler's count is older than the signal.
+pub(super) fn was_without_processor(delivery_ns: u64, ran_ns: u64) -> bool {
+    // The sampler takes a processor away for that long itself.
+    const OF_SAMPLER_NS: u64 = 50_000;
+    delivery_ns > OF_SAMPLER_NS && ran_ns < delivery_ns / 2
 }
 
 fn in_cycles(control: &Control, entry: &ThreadEntry, ns: u64) -> u64 {
@@ -48,4 +57,21 @@ fn in_cycles(control: &Control, entry: &ThreadEntry, ns: u64) -> u64 {
     let interval_ns = u64::from(control.interval_ns[class].load(Ordering::Relaxed));
     let cycles = of_interval.saturating_mul(ns).checked_div(interval_ns);
     cycles.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::was_without_processor;
+
+    #[test]
+    fn a_signal_that_comes_late_without_cpu_time_met_a_wait_for_a_processor() {
+        // At work on another processor, when the signal came, and after a long way through the kernel.
+        assert!(!was_without_processor(20_000, 20_000));
+        assert!(!was_without_processor(3_000_000, 3_100_000));
+        // The scheduler's count was brought up to date at just that moment.
+        assert!(!was_without_processor(20_000, 0));
+        // The thread had run until others got its processor, and went on when they were done.
+        assert!(was_without_processor(3_000_000, 4_000));
+        assert!(was_without_processor(200_000, 10_000));
+    }
 }

@@ -815,6 +815,7 @@ mod tests {
             offset_of!(ThreadEntry, in_flight),
             offset_of!(ThreadEntry, asymmetric_barrier),
             offset_of!(ThreadEntry, sent_cycles),
+            offset_of!(ThreadEntry, sent_run_ns),
             offset_of!(ThreadEntry, every),
             offset_of!(ThreadEntry, signalled_by),
             offset_of!(ThreadEntry, woken_by),

@@ -307,6 +307,7 @@ fn clear_thread(e: &ThreadEntry) {
         &e.loop_iteration,
         &e.slow_iteration,
         &e.sent_cycles,
+        &e.sent_run_ns,
         &e.spent_cycles,
         &e.signalled_by,
         &e.signalled_cycles,

@@ -33,10 +33,6 @@ pub mod drops {
     pub const COUNT: usize = 24;
 }
 
-/// Room for kinds of system calls that do not exist yet.
-const SYSTEM_CALL_PLACES: usize = 22;
-const _: () = assert!(SYSTEM_CALLS <= SYSTEM_CALL_PLACES);
-
 /// System calls of one kind, or bytes that they moved, beside each other because a hook that counts one looks at both.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -131,6 +127,8 @@ pub struct ThreadEntry {
     pub loop_iterations: AtomicU32,
     /// Collector: when it sent the last signal, in cycles; the owner's handler takes it away.
     pub sent_cycles: AtomicU64,
+    /// Collector: CPU time that the thread had used by then, ns, as far as the scheduler had noted it; 0: not known.
+    pub sent_run_ns: AtomicU64,
     /// Collector: the thread takes notice of one in so many ticks, because its captures are far more costly than
     /// those of others; 0 and 1: of each.
     pub every: AtomicU32,
@@ -143,11 +141,6 @@ pub struct ThreadEntry {
     pub signalled_by: AtomicU64,
     /// When that was, in cycles.
     pub signalled_cycles: AtomicU64,
-    /// Owner: calls that have changed, or were about to change, which signals it blocks.
-    pub mask_calls: AtomicU32,
-    /// Owner: bytes of the alternate signal stack that the program has given it, 0: none; and [`OUT_OF_REACH`] while that has no
-    /// room for a signal of ours.
-    pub alternate: AtomicU32,
 
     // Line 7: what it waits for, and who ends that. See `crate::shm::waiters` for the protocol.
     /// Address, or what stands for a descriptor.
@@ -175,7 +168,7 @@ pub struct ThreadEntry {
 
     // Lines 8 to 13.
     /// System calls and what they moved by `crate::system_call::SystemCall as usize`.
-    pub system_calls: [CallCount; SYSTEM_CALL_PLACES],
+    pub system_calls: [CallCount; SYSTEM_CALLS],
     /// Collector: CPU time of a thread that it found (`crate::shm::registry::adopted`), before that.
     pub cpu_before_ns: AtomicU64,
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
@@ -190,6 +183,11 @@ pub struct ThreadEntry {
     pub clock_strikes: AtomicU32,
     /// Owner: what its timer is set to, ns.
     pub clock_period_ns: AtomicU32,
+    /// Owner: calls that have changed, or were about to change, which signals it blocks.
+    pub mask_calls: AtomicU32,
+    /// Owner: bytes of the alternate signal stack that the program has given it, 0: none; and [`OUT_OF_REACH`] while that has no
+    /// room for a signal of ours.
+    pub alternate: AtomicU32,
 }
 
 /// Bit of [`ThreadEntry::clock_descriptor`].
