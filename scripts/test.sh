@@ -123,7 +123,7 @@ run "programs that tests need" await "$preparing" "$prepared"
 if [[ $mode == all ]]; then
   # Compilers for the other platforms take what the tests leave of the processors.
   set -m
-  chrt --idle 0 scripts/cross/cross-check.sh build >"$crossed" 2>&1 &
+  chrt --idle 0 scripts/cross/cross-check.sh build arm64 >"$crossed" 2>&1 &
   crossing=$!
   set +m
 fi
@@ -135,7 +135,7 @@ fi
 if [[ $mode == all ]]; then
   run "models of the shared protocols, every interleaving" scripts/loom.sh
   run "Android, Apple and arm64 Linux: build" await "$crossing" "$crossed"
-  run "Android, Apple and arm64 Linux: run" scripts/cross/cross-check.sh run
+  run "Android, Apple and arm64 Linux: run" scripts/cross/cross-check.sh run arm64
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
 for name in "${unsteady[@]}"; do echo "failed at first, passed alone: $name"; done

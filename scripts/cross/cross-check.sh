@@ -2,26 +2,36 @@
 # Lints what runs inside programs and apps for Android, iOS, macOS and arm64 Linux, links it, and runs
 # core's tests under arm64 emulation. Nothing but Debian's packages is needed (run as root to install them).
 #
-#   scripts/cross/cross-check.sh [check|link|build|run|all]     default: all
+#   scripts/cross/cross-check.sh [check|link|build|run|all] [arm64|every]     default: all every
 #
 # check   lints of the portable packages for each target, and of the tool for a Mac
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
 #         ask of the platform, and what that library offers, with the lists in imports/; links the tool for a Mac
 # build   both, and builds what `run` runs
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
+# arm64   phones and Macs with that processor only, as the test command does; every: Intel's and the iOS simulator, too
 #
 # The toolchain is Debian's, because its std comes as source that can be built for any target. Whoever has
 # the NDK or Xcode builds with the ordinary toolchain:
 #   cargo ndk -t arm64-v8a build -p stackbeat-core     cargo build -p stackbeat-core --target aarch64-apple-ios
 set -euo pipefail
-MODE=${1:-all}
+MODE=${1:-all} TARGETS=${2:-every}
 HERE=$(cd "$(dirname "$0")" && pwd)
 cd "$HERE/../.."
 S=${CROSS_DIR:-$PWD/target/cross}
 mkdir -p "$S"
-APPLE="aarch64-apple-ios aarch64-apple-ios-sim aarch64-apple-darwin x86_64-apple-darwin"
-CROSS="aarch64-linux-android x86_64-linux-android $APPLE"
 PHONE=aarch64-linux-android
+case $TARGETS in
+  arm64) ANDROID=$PHONE APPLE="aarch64-apple-ios aarch64-apple-darwin" MACS=aarch64-apple-darwin ;;
+  every)
+    ANDROID="$PHONE x86_64-linux-android"
+    APPLE="aarch64-apple-ios aarch64-apple-ios-sim aarch64-apple-darwin x86_64-apple-darwin"
+    # Where somebody records and looks at an app: the tool, without what records programs of its own machine.
+    MACS="aarch64-apple-darwin x86_64-apple-darwin"
+    ;;
+  *) echo "cross-check.sh: arm64 or every, not $TARGETS" >&2; exit 2 ;;
+esac
+CROSS="$ANDROID $APPLE"
 ARM64_LINUX=aarch64-unknown-linux-gnu
 # What an app carries: all of a session, its start inside the app so far on Android only.
 PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbeat-model -p stackbeat-collector -p stackbeat-api
@@ -30,16 +40,12 @@ PORTABLE="-p stackbeat-core -p stackbeat-proto -p stackbeat-symbolize -p stackbe
 # Android's hooks, and the library that an app loads.
 ANDROID_HOOKS="-p stackbeat-hooks-android -p shadowhook-sys"
 ANDROID_APP="-p stackbeat-android-app"
-ANDROID="aarch64-linux-android x86_64-linux-android"
 
 # What of that runs on the program's own threads: what it may ask the platform for is on a list.
 ON_THREADS="-p stackbeat-core -p stackbeat-api"
 
 # An app's hooks on Apple's systems, and the library with them.
 ON_APPLE="-p stackbeat-hooks-apple -p stackbeat-apple $(printf -- '--target %s ' $APPLE)"
-
-# Where somebody records and looks at an app: the tool, without what records programs of its own machine.
-MACS="aarch64-apple-darwin x86_64-apple-darwin"
 
 step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
 
@@ -61,8 +67,12 @@ export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=non
 # this build only.
 VERSION=$(dpkg-query -W -f '${Version}' rust-web-src)
 SYSROOT=$S/sysroot-$VERSION
+missing_std() {
+  local target
+  for target in $CROSS; do [[ -e $SYSROOT/lib/rustlib/$target/lib/ok ]] || printf '%s ' "$target"; done
+}
 build_std() {
-  local targets; targets=$(printf -- '--target %s ' $CROSS)
+  local targets; targets=$(printf -- '--target %s ' "$@")
   # A program that takes the place of the linker: libstd.so is not wanted.
   printf '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; : > "$2"\n' > "$S/null-cc"
   chmod +x "$S/null-cc"
@@ -70,15 +80,16 @@ build_std() {
     CARGO_TARGET_DIR=$S/std cargo build -q --locked --features panic-unwind,backtrace $targets \
     --manifest-path /usr/lib/rustlib/src/rust/library/sysroot/Cargo.toml
   local target directory
-  for target in $CROSS; do
+  for target in "$@"; do
     directory=$SYSROOT/lib/rustlib/$target/lib
     mkdir -p "$directory"
     cp "$S/std/$target"/debug/deps/*.rlib "$directory"
+    touch "$directory/ok"
   done
-  touch "$SYSROOT/ok"
   rm -rf "$S/std"
 }
-[[ -e $SYSROOT/ok ]] || step build_std
+MISSING=$(missing_std)
+[[ -z $MISSING ]] || step build_std $MISSING
 for target in $CROSS; do
   name=${target^^}
   # What the lints find here no other target shows.
