@@ -66,6 +66,7 @@ struct pair {
     atomic_int word, inside;
     char name[64];
     struct sockaddr_un address;
+    struct aiocb request;
 };
 
 static __thread struct pair *mine;
@@ -320,14 +321,13 @@ WAITS(open_fifo) { CALL(p->file = open(p->name, O_RDONLY)); close(p->file); }
 END(open_fifo) { p->other = open(p->name, O_WRONLY); close(p->other); }
 static void remove_name(struct pair *p) { unlink(p->name); }
 SET_UP(aio) { return pipe(p->a); }
-WAITS(aio_suspend) {
-    static __thread char c;
-    struct aiocb request = {.aio_fildes = p->a[0], .aio_buf = &c, .aio_nbytes = 1};
-    const struct aiocb *list[] = {&request};
-    aio_read(&request);
-    CALL(aio_suspend(list, 1, NULL));
-    aio_return(&request);
+// Begun in the other thread: on the way into the library it may wait for the other pairs.
+BEGIN(aio) {
+    p->request = (struct aiocb){.aio_fildes = p->a[0], .aio_buf = p->name, .aio_nbytes = 1};
+    aio_read(&p->request);
 }
+WAITS(aio_suspend) { const struct aiocb *list[] = {&p->request}; CALL(aio_suspend(list, 1, NULL)); }
+FINISH(aio) { aio_return(&p->request); }
 
 // Files' locks.
 SET_UP(two_files) {
@@ -487,7 +487,7 @@ static const struct kind kinds[] = {
     WOKEN(s_in_stream, nothing, fgets_behind_calls, e_line, nothing),
     WOKEN(s_out_stream, nothing, fwrite, e_drain, nothing), WOKEN(s_out_stream, nothing, fprintf, e_drain, nothing),
     WOKEN(s_full_pipe, nothing, fputs_fclose, e_drain, nothing), WOKEN(s_full_pipe, nothing, dprintf, e_drain, nothing),
-    WOKEN(s_aio, nothing, aio_suspend, e_write, nothing),
+    WOKEN(s_aio, b_aio, aio_suspend, e_write, f_aio),
     WOKEN(s_two_files, b_flock, flock, e_flock, f_flock), WOKEN(s_two_files, b_ofd, fcntl, e_ofd, f_posix),
     WOKEN(s_two_files, b_ofd, fcntl_ofd, e_ofd, f_ofd), WOKEN(s_two_files, b_ofd, lockf, e_ofd, f_posix),
     {"msgrcv", s_messages, nothing, w_msgrcv, e_msgrcv, nothing, remove_messages},
