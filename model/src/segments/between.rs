@@ -59,6 +59,8 @@ impl Between {
         };
         let a_part = match (self.a_speaks, self.b_speaks) {
             (None, _) | (Some(false), true) => 0,
+            // It ran up to there, and waited there.
+            (Some(true), false) if self.waited_at_b && !gap => running,
             (Some(true), false) => evident,
             _ if self.waited_at_b && !gap => running / 2,
             _ => evident / 2,

@@ -275,6 +275,35 @@ fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
     );
 }
 
+/// The scheduler has chosen where that is, so it has no part of the CPU time around it.
+#[test]
+fn where_a_signal_met_a_wait_for_the_cpu_there_was_the_wait_and_nothing_else() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        t.run(ab, 0, Probe::Running).rusage = Some(Rusage::default());
+        t.vanish(50 * MS);
+        t.totals.involuntary_switches = 1;
+        let met = t.run(ac, MS, Probe::Running);
+        met.flags = flags::FORCED;
+        met.rusage = Some(Rusage {
+            involuntary_switches: 1,
+            ..Rusage::default()
+        });
+        t.run(ab, MS, Probe::Running);
+    });
+    let expected = [
+        s(0, "a", 0, 52_000),
+        s(1, "b", 0, 1_000),
+        s(1, "c", 1_000, 50_000),
+        s(1, "b", 51_000, 1_000),
+    ];
+    assert_eq!(picture(&trace, &all), expected);
+    assert_eq!(all.totals[0].1.metrics.runnable_ns, 50 * MS);
+    let of_c = all.segments.iter().find(|s| s.begin_ns % (100 * MS) == MS);
+    assert_eq!(of_c.map(|s| s.metrics.cpu_ns), Some(0));
+}
+
 #[test]
 fn a_thread_that_waited_for_the_cpu_at_its_end_was_where_it_was_seen_last() {
     let end = |voluntary_switches: u64| {
