@@ -80,7 +80,9 @@ fn redis_and_its_clients() {
         "{}",
         recorded.run.stderr()
     );
-    wants_wakers(&recorded.trace, 20, 85);
+    // Each client is a new connection, whose other end the recorder asks the kernel for at its next tick: on a busy machine
+    // a client may have its answer before that.
+    wants_wakers(&recorded.trace, 20, 70);
 }
 
 /// Two workers behind a Unix socket, and a client that makes them wait between its requests.
