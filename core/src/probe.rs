@@ -244,6 +244,8 @@ probes! {
     Mremap = 22, "mremap", Memory, None;
     Mprotect = 23, "mprotect", Memory, None;
     Madvise = 24, "madvise", Memory, None;
+    VmAllocate = 25, "vm_allocate", Memory, None;
+    VmDeallocate = 26, "vm_deallocate", Memory, None;
 
     MutexLock = 30, "pthread_mutex_lock", Lock, Lock;
     MutexUnlock = 31, "pthread_mutex_unlock", Lock, None;

@@ -446,15 +446,27 @@ pub(crate) static MALLOC_LOGGER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// `malloc_logger_t`.
 type Logger = unsafe extern "C" fn(u32, usize, usize, usize, usize, u32);
 
-fn log(kind: u32, a: usize, b: usize, result: *mut c_void) {
-    let logger = MALLOC_LOGGER.load(Ordering::Acquire);
+fn tell(
+    logger: &AtomicPtr<c_void>,
+    kind: u32,
+    whose: usize,
+    a: usize,
+    b: usize,
+    result: *mut c_void,
+) {
+    let logger = logger.load(Ordering::Acquire);
     if !logger.is_null() {
-        // SAFETY: only loggers are put there. The zone comes first, as `stack_logging_flag_zone` says.
+        // SAFETY: only loggers are put there.
         unsafe {
             let logger = std::mem::transmute::<*mut c_void, Logger>(logger);
-            logger(kind | 8, 0x1000, a, b, result.expose_provenance(), 0);
+            logger(kind, whose, a, b, result.expose_provenance(), 0);
         }
     }
+}
+
+/// The zone comes first, as `stack_logging_flag_zone` says.
+fn log(kind: u32, a: usize, b: usize, result: *mut c_void) {
+    tell(&MALLOC_LOGGER, kind | 8, 0x1000, a, b, result);
 }
 
 unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
@@ -483,6 +495,42 @@ unsafe extern "C" fn free(block: *mut c_void) {
     log(4, block.expose_provenance(), 0, null_mut());
     // SAFETY: as the call.
     unsafe { libc::free(block) };
+}
+
+/// libsystem_kernel's variables.
+pub(crate) static SYSCALL_LOGGER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub(crate) static TASK_SELF: u32 = 0x103;
+
+/// As its callers in the shared cache do: no slot is passed.
+pub(crate) fn mach_vm_allocate(task: u32, bytes: usize) -> *mut c_void {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory.
+    let memory = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
+    // With a tag, `VM_MAKE_TAG(VM_MEMORY_MALLOC)`.
+    tell(
+        &SYSCALL_LOGGER,
+        16 | 1 << 24,
+        task as usize,
+        bytes,
+        0,
+        memory,
+    );
+    memory
+}
+
+pub(crate) fn mach_vm_deallocate(task: u32, memory: *mut c_void, bytes: usize) {
+    let address = memory.expose_provenance();
+    tell(
+        &SYSCALL_LOGGER,
+        32,
+        task as usize,
+        address,
+        bytes,
+        null_mut(),
+    );
+    // SAFETY: what `mach_vm_allocate` gave.
+    unsafe { libc::munmap(memory, bytes) };
 }
 
 unsafe extern "C" fn dlclose(_: *mut c_void) -> c_int {
@@ -661,6 +709,8 @@ pub(crate) fn functions() -> Functions {
         "realloc" = realloc;
         "free" = free;
         "malloc_logger" = &raw const MALLOC_LOGGER;
+        "__syscall_logger" = &raw const SYSCALL_LOGGER;
+        "mach_task_self_" = &raw const TASK_SELF;
         "dlclose" = dlclose;
         "CFRunLoopGetMain" = run_loop_main;
         "CFRunLoopCopyCurrentMode" = run_loop_mode;

@@ -6,6 +6,7 @@ mod darwin;
 mod formats;
 mod headers;
 mod linkers;
+mod loggers;
 mod posix;
 mod rebinding;
 mod system;

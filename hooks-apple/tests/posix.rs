@@ -65,7 +65,7 @@ impl Resolver for Libc {
 }
 
 /// A session in which every hook captures and every wait is long.
-fn session() -> Mapping {
+pub(crate) fn session() -> Mapping {
     let path = format!("/dev/shm/stackbeat-test-apple.{}", std::process::id());
     let path = CString::new(path).expect("no NUL");
     let mapping = Mapping::create(&path, Capacity::default()).expect("created");
@@ -85,7 +85,7 @@ fn session() -> Mapping {
 }
 
 /// Samples of a probe since the last call; those of others are dropped.
-fn samples(mapping: &Mapping, probe: Probe) -> Vec<Sample> {
+pub(crate) fn samples(mapping: &Mapping, probe: Probe) -> Vec<Sample> {
     let mut seen = Vec::new();
     for number in 0..mapping.count() {
         let mut words = Vec::new();

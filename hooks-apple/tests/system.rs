@@ -206,7 +206,9 @@ fn record(output: &Path, linker: Linker) {
     }
     own_session::stop().expect("it ends");
     assert_eq!(image.slots(), before);
-    assert!(darwin::MALLOC_LOGGER.load(Ordering::SeqCst).is_null());
+    for logger in [&darwin::MALLOC_LOGGER, &darwin::SYSCALL_LOGGER] {
+        assert!(logger.load(Ordering::SeqCst).is_null());
+    }
     assert_eq!((darwin::observers(), darwin::retained()), (0, 0));
     let began = Instant::now();
     while darwin::COPIES.load(Ordering::SeqCst) != 1 {
@@ -458,6 +460,7 @@ fn check_hooks(said: &[String]) {
     assert!(one(read).contains("preadv"), "{said:?}");
     assert!(!by_slots.contains("preadv"), "{said:?}");
     one("apple, by malloc_logger: all allocations");
+    one("apple, by __syscall_logger: memory that is mapped");
     one("apple, by observers: turns of the main run loop");
     one("apple, not seen: calls inside the dyld shared cache");
 }

@@ -287,6 +287,14 @@ pub fn hit(probe: Probe, arg: u64) {
     }
 }
 
+/// Like [`hit`], for a call that the agent makes itself, too: on a thread that is not registered nothing happens, so
+/// registering one does not come here again.
+pub fn hit_of_registered(probe: Probe, arg: u64) {
+    if let Some((entry, tick)) = tls::known_block().and_then(registered) {
+        hit_of(entry, tick, probe, arg);
+    }
+}
+
 #[inline(always)]
 fn hit_of(entry: &ThreadEntry, tick: &Tick, probe: Probe, arg: u64) {
     if !throttle::is_quiet(tick, entry) && is_enabled(probe) {

@@ -258,6 +258,10 @@ mod imp {
         thread_pointer() != 0
     }
 
+    pub(super) fn known_address() -> Option<*const Block> {
+        Some(address())
+    }
+
     #[cold]
     fn foreign() -> *const Block {
         &raw const super::FOREIGN
@@ -374,6 +378,10 @@ mod imp {
         unsafe { (*address()).entry.load(super::Ordering::Relaxed) }.addr()
     }
 
+    pub(super) fn known_address() -> Option<*const Block> {
+        by_key::known_address()
+    }
+
     /// Not needed here.
     pub(super) fn thread_pointer() -> usize {
         0
@@ -413,6 +421,10 @@ mod imp {
         unsafe { (*address()).entry.load(super::Ordering::Relaxed) }.addr()
     }
 
+    pub fn known_address() -> Option<*const Block> {
+        Some(address())
+    }
+
     pub fn thread_pointer() -> usize {
         0
     }
@@ -438,6 +450,12 @@ pub fn block() -> &'static Block {
     // SAFETY: the address is that of this thread's zeroed (so valid) variable, which lives as long
     // as code can run in the thread, or that of a static.
     unsafe { &*imp::address() }
+}
+
+/// The calling thread's block, if it has one: nothing is made, and no memory is mapped.
+pub fn known_block() -> Option<&'static Block> {
+    // SAFETY: as in `block`.
+    imp::known_address().map(|block| unsafe { &*block })
 }
 
 /// The calling thread's entry ([`Block::entry`]), for what libc itself does not do without its own thread-locals: `malloc` and

@@ -11,7 +11,7 @@
 
 use stackbeat_core::agent;
 
-use super::{malloc_logger, run_loop};
+use super::{malloc_logger, run_loop, syscall_logger};
 use crate::rebind::Rebinder;
 
 /// Lines for [`agent::say`], after hooks were placed. `incomplete`: images whose slots could not all be found.
@@ -39,9 +39,14 @@ pub fn lines(rebinder: &Rebinder, incomplete: usize) -> Vec<String> {
     }
     let of_others = [
         (
-            malloc_logger::is_placed(),
+            malloc_logger::LOGGER.is_placed(),
             "by malloc_logger: all allocations",
             "not available: malloc_logger, which another tool has; allocations are seen by slots",
+        ),
+        (
+            syscall_logger::LOGGER.is_placed(),
+            "by __syscall_logger: memory that is mapped and unmapped",
+            "not available: __syscall_logger, which another tool has; mmap is seen by slots",
         ),
         (
             run_loop::is_placed(),

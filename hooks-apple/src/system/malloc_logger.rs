@@ -5,13 +5,10 @@
 //! allocation and before a block is given back, with no lock of a zone held. One function at a time can be
 //! the logger: where another tool has put its own there, it stays, and hooks count allocations.
 
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, Ordering};
-use std::ptr::null_mut;
-
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
+use super::logger::Logger;
 use super::symbols::MALLOC_LOGGER;
 
 /// stack_logging.h: `stack_logging_type_alloc`, `…_dealloc`, `stack_logging_flag_zone`, `…_cleared`.
@@ -20,44 +17,10 @@ const DEALLOC: u32 = 4;
 const ZONE: u32 = 8;
 const CLEARED: u32 = 64;
 
-fn place_of_logger() -> Option<&'static AtomicPtr<c_void>> {
-    // SAFETY: a variable of libmalloc's with the address of a function, which it reads as a whole.
-    unsafe { MALLOC_LOGGER.get::<&'static AtomicPtr<c_void>>() }
-}
-
-fn own() -> *mut c_void {
-    logger as *const () as *mut c_void
-}
-
-/// Whether there is a logger's place, and nobody else's logger in it.
-pub(super) fn is_free() -> bool {
-    place_of_logger().is_some_and(|place| {
-        let there = place.load(Ordering::Acquire);
-        there.is_null() || there == own()
-    })
-}
-
-/// Whether it is told of allocations.
-pub(super) fn is_placed() -> bool {
-    place_of_logger().is_some_and(|place| place.load(Ordering::Acquire) == own())
-}
-
-/// # Safety
-/// The library stays.
-pub(super) unsafe fn place() {
-    if let Some(place) = place_of_logger() {
-        // Another tool may have come meanwhile.
-        let _ = place.compare_exchange(null_mut(), own(), Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
-
-/// # Safety
-/// That of [`place`]: a thread may be about to call it.
-pub(super) unsafe fn take_away() {
-    if let Some(place) = place_of_logger() {
-        let _ = place.compare_exchange(own(), null_mut(), Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
+pub(super) static LOGGER: Logger = Logger {
+    variable: &MALLOC_LOGGER,
+    function: logger,
+};
 
 /// `malloc_logger_t`. The zone comes first where the kind says so, then a block, or bytes of one, or both.
 unsafe extern "C" fn logger(

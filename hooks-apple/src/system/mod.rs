@@ -3,7 +3,8 @@
 //! - `unfair`, `addresses`, `objc`: locks and waits on words
 //! - `dispatch`: queues, groups and semaphores; `blocks`: closures that are handed to them
 //! - `run_loop`: turns of the main thread's run loop, by observers
-//! - `malloc_logger`: allocations, also those inside the dyld shared cache
+//! - `malloc_logger`: allocations, `syscall_logger`: mapped memory, also inside the dyld shared cache; `logger`: their
+//!   variables
 //! - `library`: code that comes and goes
 //! - `symbols`: what hooks call besides their originals
 //! - `doctor`: what became of each hook
@@ -27,10 +28,12 @@ mod blocks;
 mod dispatch;
 mod doctor;
 mod library;
+mod logger;
 mod malloc_logger;
 mod objc;
 mod run_loop;
 mod symbols;
+mod syscall_logger;
 mod unfair;
 
 use core::ffi::c_void;
@@ -71,7 +74,7 @@ pub fn functions() -> Vec<Replacement> {
 pub fn prepare(find: &dyn Fn(&str) -> Option<u64>) -> Vec<Replacement> {
     symbols::prepare(find);
     blocks::prepare();
-    let mut all = match malloc_logger::is_free() {
+    let mut all = match malloc_logger::LOGGER.is_free() {
         true => posix::functions_but_allocation(),
         false => posix::functions(),
     };
@@ -87,7 +90,8 @@ pub unsafe fn place() {
     dispatch::begin();
     // SAFETY: by contract.
     unsafe {
-        malloc_logger::place();
+        malloc_logger::LOGGER.place();
+        syscall_logger::LOGGER.place();
         run_loop::place();
     }
 }
@@ -100,7 +104,8 @@ pub unsafe fn take_away() {
     dispatch::end();
     // SAFETY: by contract.
     unsafe {
-        malloc_logger::take_away();
+        malloc_logger::LOGGER.take_away();
+        syscall_logger::LOGGER.take_away();
         run_loop::take_away();
     }
 }

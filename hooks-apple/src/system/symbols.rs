@@ -59,6 +59,9 @@ symbols! {
     BLOCK_CREATE = "dispatch_block_create";
     // libmalloc's stack_logging.h.
     MALLOC_LOGGER = "malloc_logger";
+    // libsyscall's stack_logging_internal.h, and mach_init.h.
+    SYSCALL_LOGGER = "__syscall_logger";
+    TASK_SELF = "mach_task_self_";
     // objc4's objc-sync.mm.
     SYNC_TRY_ENTER = "objc_sync_try_enter";
     // CoreFoundation's CFRunLoop.h, CFString.h and CFBase.h.

@@ -49,15 +49,22 @@ static KEY: AtomicUsize = AtomicUsize::new(0);
 /// The calling thread's block.
 #[inline(always)]
 pub(super) fn address() -> *const Block {
-    let key = KEY.load(Ordering::Acquire);
-    if key != 0 {
-        // SAFETY: the key is never deleted.
-        let block = unsafe { libc::pthread_getspecific((key - 1) as libc::pthread_key_t) };
-        if !block.is_null() {
-            return block.cast();
-        }
+    match known_address() {
+        Some(block) => block,
+        None => first_address(),
     }
-    first_address()
+}
+
+/// The same, if it has one.
+#[inline(always)]
+pub(super) fn known_address() -> Option<*const Block> {
+    let key = KEY.load(Ordering::Acquire);
+    if key == 0 {
+        return None;
+    }
+    // SAFETY: the key is never deleted.
+    let block = unsafe { libc::pthread_getspecific((key - 1) as libc::pthread_key_t) };
+    (!block.is_null()).then_some(block.cast_const().cast())
 }
 
 #[cold]
