@@ -347,6 +347,10 @@ probes! {
     DispatchGroupLeave = 177, "dispatch_group_leave", Wait, None;
     /// A run loop sleeps until something comes.
     RunLoopWait = 178, "run loop", Poll, Poll;
+    ObjectLock = 179, "NSLock lock", Lock, Lock;
+    ObjectUnlock = 180, "NSLock unlock", Lock, None;
+    ObjectWait = 181, "NSCondition wait", Wait, Wait;
+    ObjectSignal = 182, "NSCondition signal", Wait, None;
 }
 
 #[cfg(test)]

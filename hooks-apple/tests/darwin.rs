@@ -673,7 +673,7 @@ pub(crate) fn functions() -> Functions {
             [$(($name, ($function as *const c_void).expose_provenance() as u64)),*]
         };
     }
-    BTreeMap::from(all! {
+    let mut all = BTreeMap::from(all! {
         "thread_info" = thread_info;
         "os_unfair_lock_lock" = os_unfair_lock_lock;
         "os_unfair_lock_trylock" = os_unfair_lock_trylock;
@@ -720,5 +720,9 @@ pub(crate) fn functions() -> Functions {
         "CFRunLoopRemoveObserver" = observer_remove;
         "CFStringGetCString" = string_get;
         "CFRelease" = release;
-    })
+    });
+    for (name, function) in crate::objc::functions() {
+        all.insert(name, function.expose_provenance() as u64);
+    }
+    all
 }

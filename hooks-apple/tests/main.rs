@@ -7,6 +7,7 @@ mod formats;
 mod headers;
 mod linkers;
 mod loggers;
+mod objc;
 mod posix;
 mod rebinding;
 mod system;

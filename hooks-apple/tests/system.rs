@@ -21,6 +21,7 @@ use stackbeat_proto::v1::{Event, event::Kind};
 
 use crate::darwin::{self, Counter, Queue};
 use crate::linkers::{LINKERS, Linker, OWN, image_of};
+use crate::objc::{self, Object};
 use crate::posix::{function, is_alone, while_it_sleeps};
 use crate::truth::truth;
 use crate::world::{Libraries, Mapped, map, read};
@@ -162,7 +163,7 @@ fn record(output: &Path, linker: Linker) {
     let rebinder = Rebinder::new(&replacements, &libraries);
     let path = image_of("system", linker, OWN);
     let image = &map(&read(&path), &truth(&path), &functions, false);
-    let before = image.slots();
+    let before = (image.slots(), objc::implementations());
     // SAFETY: a mapped image; the hooks have the signatures of their functions.
     let report = unsafe { rebinder.add_image(image.loaded, || File::open(&path).ok(), &libraries) };
     let report = report.expect("an image");
@@ -181,6 +182,7 @@ fn record(output: &Path, linker: Linker) {
 
     use_locks_and_words(image);
     use_semaphores_and_groups(image);
+    use_locks_of_foundation();
     use_queues(image);
     // SAFETY: functions of `system.c`; the stand-in does not look at the handle.
     let (allocate, close) = unsafe {
@@ -205,7 +207,7 @@ fn record(output: &Path, linker: Linker) {
         assert_eq!(rebinder.restore(), 0);
     }
     own_session::stop().expect("it ends");
-    assert_eq!(image.slots(), before);
+    assert_eq!((image.slots(), objc::implementations()), before);
     for logger in [&darwin::MALLOC_LOGGER, &darwin::SYSCALL_LOGGER] {
         assert!(logger.load(Ordering::SeqCst).is_null());
     }
@@ -262,6 +264,102 @@ fn use_locks_and_words(image: &Mapped) {
             second.store(1, Ordering::SeqCst);
             assert_eq!(wake(of(second)), 0);
         },
+    );
+}
+
+/// One thread has a lock until another one waits for it.
+fn contend_for(
+    name: &str,
+    take: impl Fn() + Sync,
+    wait: impl FnOnce() + Send,
+    let_go: impl Fn() + Sync,
+) {
+    let (has_it, tid) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let owns = || {
+            take();
+            has_it.store(1, Ordering::SeqCst);
+            while tid.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            while_it_sleeps(tid.load(Ordering::SeqCst));
+            let_go();
+        };
+        let (has_it, tid) = (&has_it, &tid);
+        let waits = move || {
+            while has_it.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            tid.store(platform::thread_id(), Ordering::SeqCst);
+            wait();
+        };
+        let named = |name: String| std::thread::Builder::new().name(name);
+        named(format!("{name} ends"))
+            .spawn_scoped(scope, owns)
+            .expect("a thread");
+        named(format!("{name} waits"))
+            .spawn_scoped(scope, waits)
+            .expect("a thread");
+    });
+}
+
+/// Calls of methods, which pass no slot.
+fn use_locks_of_foundation() {
+    // Two of Foundation's locks, taken as often as it is let go of.
+    for (name, class, times) in [("lock", "NSLock", 1), ("again", "NSRecursiveLock", 2)] {
+        let lock = Object::new(class);
+        contend_for(
+            name,
+            || (0..times).for_each(|_| objc::send(lock, c"lock")),
+            || {
+                objc::send(lock, c"lock");
+                objc::send(lock, c"unlock");
+            },
+            || (0..times).for_each(|_| objc::send(lock, c"unlock")),
+        );
+        // It is free.
+        assert_eq!(objc::send_with(lock, c"tryLock", 0), 1);
+        thread(&format!("{name} in time"), || {
+            let date = 5_000_000_u64;
+            let date = (&raw const date).expose_provenance();
+            assert_eq!(objc::send_with(lock, c"lockBeforeDate:", date), 0);
+        });
+        objc::send(lock, c"unlock");
+    }
+    let condition = Object::new("NSCondition");
+    wait_and_wake(
+        "condition",
+        || {
+            objc::send(condition, c"lock");
+            objc::send(condition, c"wait");
+            objc::send(condition, c"unlock");
+        },
+        || {
+            objc::send(condition, c"lock");
+            objc::send(condition, c"signal");
+            objc::send(condition, c"unlock");
+        },
+    );
+    let conditional = Object::new("NSConditionLock");
+    wait_and_wake(
+        "when",
+        || {
+            objc::send_with(conditional, c"lockWhenCondition:", 3);
+            objc::send(conditional, c"unlock");
+        },
+        || {
+            objc::send(conditional, c"lock");
+            objc::send_with(conditional, c"unlockWithCondition:", 3);
+        },
+    );
+    contend_for(
+        "made of",
+        || objc::send(conditional, c"lock"),
+        || {
+            objc::send_with(conditional, c"lockWhenCondition:", 7);
+            objc::send(conditional, c"unlock");
+        },
+        || _ = objc::send_with(conditional, c"unlockWithCondition:", 7),
     );
 }
 
@@ -461,6 +559,13 @@ fn check_hooks(said: &[String]) {
     assert!(!by_slots.contains("preadv"), "{said:?}");
     one("apple, by malloc_logger: all allocations");
     one("apple, by __syscall_logger: memory that is mapped");
+    let methods = one("apple, by methods: ");
+    assert!(methods.contains("-[NSLock lock], "), "{methods}");
+    let missing = one("apple, not available: -[");
+    assert!(
+        missing.contains("-[NSRecursiveLock lockBeforeDate:], "),
+        "{missing}"
+    );
     one("apple, by observers: turns of the main run loop");
     one("apple, not seen: calls inside the dyld shared cache");
 }
@@ -493,6 +598,17 @@ fn check_waits(trace: &Trace, seen: &Seen) {
             "semaphore ends",
         ),
         ("group waits", Probe::DispatchGroupWait, "", "group ends"),
+        ("lock waits", Probe::ObjectLock, "lock ends", "lock ends"),
+        ("again waits", Probe::ObjectLock, "again ends", "again ends"),
+        ("condition waits", Probe::ObjectWait, "", "condition ends"),
+        // Not what it is made of, too.
+        ("when waits", Probe::ObjectLock, "", "when ends"),
+        (
+            "made of waits",
+            Probe::ObjectLock,
+            "made of ends",
+            "made of ends",
+        ),
         ("joins", Probe::DispatchGroupWait, "", "queue"),
         ("lets run", Probe::DispatchSync, "", "main queue"),
     ];
@@ -518,6 +634,14 @@ fn check_waits(trace: &Trace, seen: &Seen) {
         timed_out[0].waker.is_none() && !timed_out[0].succeeded(),
         "{timed_out:?}"
     );
+    let timed_out = of("lock in time", Probe::ObjectLock);
+    assert!(
+        timed_out[0].waker.is_none() && !timed_out[0].succeeded(),
+        "{timed_out:?}"
+    );
+    // A method of a superclass is nobody's to replace.
+    assert!(of("again in time", Probe::ObjectLock).is_empty());
+    assert!(of("when waits", Probe::ObjectWait).is_empty());
     // Until the work begins, and not while it runs.
     let itself = of("runs itself", Probe::DispatchSync);
     assert_eq!(itself.len(), 1, "{itself:?}");

@@ -11,7 +11,7 @@
 
 use stackbeat_core::agent;
 
-use super::{malloc_logger, run_loop, syscall_logger};
+use super::{foundation, malloc_logger, run_loop, syscall_logger};
 use crate::rebind::Rebinder;
 
 /// Lines for [`agent::say`], after hooks were placed. `incomplete`: images whose slots could not all be found.
@@ -56,6 +56,14 @@ pub fn lines(rebinder: &Rebinder, incomplete: usize) -> Vec<String> {
     ];
     for (is_placed, how, why_not) in of_others {
         lines.push(format!("apple, {}", if is_placed { how } else { why_not }));
+    }
+    let methods = foundation::METHODS.iter();
+    let (placed, missing): (Vec<_>, Vec<_>) = methods.partition(|method| method.is_placed());
+    for (head, methods) in [("by methods: ", placed), ("not available: ", missing)] {
+        if !methods.is_empty() {
+            let names: Vec<_> = methods.iter().map(|method| method.name).collect();
+            lines.push(agent::list(&format!("apple, {head}"), &names));
+        }
     }
     lines
         .push("apple, not seen: calls inside the dyld shared cache, which pass no slot".to_owned());

@@ -1,6 +1,7 @@
 //! Hooks of what only Apple's systems have.
 //!
 //! - `unfair`, `addresses`, `objc`: locks and waits on words
+//! - `foundation`: Foundation's locks, by `methods` that are replaced; `owners`: who has one
 //! - `dispatch`: queues, groups and semaphores; `blocks`: closures that are handed to them
 //! - `run_loop`: turns of the main thread's run loop, by observers
 //! - `malloc_logger`: allocations, `syscall_logger`: mapped memory, also inside the dyld shared cache; `logger`: their
@@ -14,8 +15,9 @@
 //!
 //! # Not seen
 //!
-//! Calls inside the dyld shared cache pass no slot: a lock that Foundation takes, work that UIKit hands to a
-//! queue. Allocations and run loops are seen there too, because the logger and the observers need no slot.
+//! Calls inside the dyld shared cache pass no slot: a mutex that Foundation takes, work that UIKit hands to a
+//! queue. Allocations, run loops and Foundation's own locks are seen there too, because loggers, observers and methods
+//! need no slot.
 //! `dlopen` is no hook, because it looks at who calls it to find `@rpath` and `@loader_path`: dyld's
 //! announcements of images stand for it.
 //!
@@ -27,10 +29,13 @@ mod addresses;
 mod blocks;
 mod dispatch;
 mod doctor;
+mod foundation;
 mod library;
 mod logger;
 mod malloc_logger;
+mod methods;
 mod objc;
+mod owners;
 mod run_loop;
 mod symbols;
 mod syscall_logger;
@@ -92,6 +97,7 @@ pub unsafe fn place() {
     unsafe {
         malloc_logger::LOGGER.place();
         syscall_logger::LOGGER.place();
+        foundation::place();
         run_loop::place();
     }
 }
@@ -106,6 +112,7 @@ pub unsafe fn take_away() {
     unsafe {
         malloc_logger::LOGGER.take_away();
         syscall_logger::LOGGER.take_away();
+        foundation::take_away();
         run_loop::take_away();
     }
 }

@@ -64,6 +64,13 @@ symbols! {
     TASK_SELF = "mach_task_self_";
     // objc4's objc-sync.mm.
     SYNC_TRY_ENTER = "objc_sync_try_enter";
+    // objc4's runtime.h.
+    CLASS_LOOK_UP = "objc_lookUpClass";
+    CLASS_SUPER = "class_getSuperclass";
+    CLASS_METHOD = "class_getInstanceMethod";
+    SELECTOR_REGISTER = "sel_registerName";
+    METHOD_GET = "method_getImplementation";
+    METHOD_SET = "method_setImplementation";
     // CoreFoundation's CFRunLoop.h, CFString.h and CFBase.h.
     RUN_LOOP_MAIN = "CFRunLoopGetMain";
     RUN_LOOP_MODE = "CFRunLoopCopyCurrentMode";
