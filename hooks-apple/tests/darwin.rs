@@ -2,7 +2,8 @@
 //! same signatures, by the same rules of waiting and waking. What it shows: that hooks call their originals
 //! as these expect it, and what they record. What not: how Apple's libraries behave beyond their headers.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -539,30 +540,103 @@ unsafe extern "C" fn dlclose(_: *mut c_void) -> c_int {
 
 type Callback = unsafe extern "C" fn(*const c_void, usize, *mut c_void);
 
+/// `CFRunLoopObserverContext`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Context {
+    version: isize,
+    info: *mut c_void,
+    retain: Option<unsafe extern "C" fn(*const c_void) -> *const c_void>,
+    release: Option<unsafe extern "C" fn(*const c_void)>,
+    description: *const c_void,
+}
+
 #[derive(Clone, Copy)]
 struct Observer {
     activities: usize,
     order: isize,
     callback: Callback,
-    is_added: bool,
+    context: Context,
+    /// Who has it: whoever made it, and a loop.
+    references: usize,
+    /// The loop that it is added to, and to which modes.
+    added_to: usize,
+    is_common: bool,
+    /// A text with a NUL, of one more mode.
+    mode: usize,
 }
 
+// SAFETY: addresses of the hooks' statics.
+unsafe impl Send for Observer {}
+
 static OBSERVERS: Mutex<Vec<Observer>> = Mutex::new(Vec::new());
-/// The main loop's mode: a text with a NUL.
-static MODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// What was retained and not released.
+/// What was retained and not released, but for observers.
 static RETAINED: AtomicUsize = AtomicUsize::new(0);
 static COMMON_MODES: usize = 0xc0;
 const MAIN_LOOP: usize = 0xa0;
+
+/// A thread's loop. It goes with its thread, and gives back its observers.
+struct Loop {
+    number: Cell<usize>,
+    /// A text with a NUL.
+    mode: Cell<&'static CStr>,
+    /// How often it sleeps when it runs next, and how long.
+    sleeps: Cell<&'static [Duration]>,
+}
+
+thread_local! {
+    static LOOP: Loop = {
+        static LOOPS: AtomicUsize = AtomicUsize::new(0x1000);
+        Loop {
+            number: Cell::new(LOOPS.fetch_add(16, Ordering::Relaxed)),
+            mode: Cell::new(c""),
+            sleeps: Cell::new(&[]),
+        }
+    };
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let added_to = self.number.get();
+        let observers = OBSERVERS.lock().expect("not poisoned").clone();
+        for (i, observer) in observers.iter().enumerate() {
+            if observer.added_to == added_to && added_to != MAIN_LOOP {
+                OBSERVERS.lock().expect("not poisoned")[i].added_to = 0;
+                release_observer(i);
+            }
+        }
+    }
+}
+
+fn release_observer(i: usize) {
+    let mut observers = OBSERVERS.lock().expect("not poisoned");
+    observers[i].references -= 1;
+    let Observer {
+        references,
+        context,
+        ..
+    } = observers[i];
+    drop(observers);
+    if let (0, Some(release)) = (references, context.release) {
+        // SAFETY: what was given with it.
+        unsafe { release(context.info) };
+    }
+}
 
 unsafe extern "C" fn run_loop_main() -> *const c_void {
     std::ptr::without_provenance(MAIN_LOOP)
 }
 
+unsafe extern "C" fn run_loop_current() -> *const c_void {
+    std::ptr::without_provenance(LOOP.with(|own| own.number.get()))
+}
+
 unsafe extern "C" fn run_loop_mode(of: *const c_void) -> *const c_void {
-    assert_eq!(of.addr(), MAIN_LOOP);
-    RETAINED.fetch_add(1, Ordering::Relaxed);
-    MODE.load(Ordering::Acquire)
+    LOOP.with(|own| {
+        assert_eq!(of.addr(), own.number.get());
+        RETAINED.fetch_add(1, Ordering::Relaxed);
+        own.mode.get().as_ptr().cast()
+    })
 }
 
 unsafe extern "C" fn observer_create(
@@ -571,27 +645,37 @@ unsafe extern "C" fn observer_create(
     repeats: u8,
     order: isize,
     callback: Callback,
-    _: *mut c_void,
+    context: *const Context,
 ) -> *const c_void {
-    assert_eq!(repeats, 1);
+    // SAFETY: by contract of the call.
+    let context = unsafe { *context };
+    assert_eq!((repeats, context.version, context.retain), (1, 0, None));
     let mut observers = OBSERVERS.lock().expect("not poisoned");
     observers.push(Observer {
         activities,
         order,
         callback,
-        is_added: false,
+        context,
+        references: 1,
+        added_to: 0,
+        is_common: false,
+        mode: 0,
     });
-    RETAINED.fetch_add(1, Ordering::Relaxed);
     std::ptr::without_provenance(observers.len())
 }
 
-fn set_added(observer: *const c_void, is_added: bool) {
-    OBSERVERS.lock().expect("not poisoned")[observer.addr() - 1].is_added = is_added;
-}
-
 unsafe extern "C" fn observer_add(of: *const c_void, observer: *const c_void, mode: *const c_void) {
-    assert_eq!((of.addr(), mode.addr()), (MAIN_LOOP, COMMON_MODES));
-    set_added(observer, true);
+    let observer = &mut OBSERVERS.lock().expect("not poisoned")[observer.addr() - 1];
+    assert!(
+        [0, of.addr()].contains(&observer.added_to),
+        "one loop has it"
+    );
+    observer.references += usize::from(observer.added_to == 0);
+    observer.added_to = of.addr();
+    match mode.addr() {
+        mode if mode == COMMON_MODES => observer.is_common = true,
+        _ => observer.mode = mode.expose_provenance(),
+    }
 }
 
 unsafe extern "C" fn observer_remove(
@@ -600,7 +684,8 @@ unsafe extern "C" fn observer_remove(
     mode: *const c_void,
 ) {
     assert_eq!(mode.addr(), COMMON_MODES);
-    set_added(observer, false);
+    OBSERVERS.lock().expect("not poisoned")[observer.addr() - 1].added_to = 0;
+    release_observer(observer.addr() - 1);
 }
 
 unsafe extern "C" fn string_get(
@@ -612,7 +697,7 @@ unsafe extern "C" fn string_get(
     assert_eq!(encoding, 0x0800_0100);
     // SAFETY: a text with a NUL, and room as it says.
     unsafe {
-        let text = std::ffi::CStr::from_ptr(text.cast()).to_bytes_with_nul();
+        let text = CStr::from_ptr(text.cast()).to_bytes_with_nul();
         if text.len() > room as usize {
             return 0;
         }
@@ -621,13 +706,19 @@ unsafe extern "C" fn string_get(
     1
 }
 
-unsafe extern "C" fn release(_: *const c_void) {
-    RETAINED.fetch_sub(1, Ordering::Relaxed);
+unsafe extern "C" fn release(what: *const c_void) {
+    let observers = OBSERVERS.lock().expect("not poisoned").len();
+    match what.addr() {
+        observer @ 1.. if observer <= observers => release_observer(observer - 1),
+        _ => _ = RETAINED.fetch_sub(1, Ordering::Relaxed),
+    }
 }
 
 /// What nobody has given back.
 pub(crate) fn retained() -> usize {
-    RETAINED.load(Ordering::Relaxed)
+    let observers = OBSERVERS.lock().expect("not poisoned");
+    let living = observers.iter().filter(|observer| observer.references > 0);
+    RETAINED.load(Ordering::Relaxed) + living.count()
 }
 
 /// How many observers are added.
@@ -635,27 +726,31 @@ pub(crate) fn observers() -> usize {
     let observers = OBSERVERS.lock().expect("not poisoned");
     observers
         .iter()
-        .filter(|observer| observer.is_added)
+        .filter(|observer| observer.added_to != 0)
         .count()
 }
 
+/// A mode that is none of the common ones.
+pub(crate) const OWN_MODE: &CStr = c"example.own";
+
 fn announce(activity: usize) {
+    let (own, mode) = LOOP.with(|own| (own.number.get(), own.mode.get()));
     let mut observers = OBSERVERS.lock().expect("not poisoned").clone();
-    observers.retain(|observer| observer.is_added && observer.activities & activity != 0);
+    observers.retain(|observer| {
+        let is_of_mode = match mode == OWN_MODE {
+            true => observer.mode == mode.as_ptr().addr(),
+            false => observer.is_common,
+        };
+        observer.added_to == own && is_of_mode && observer.activities & activity != 0
+    });
     observers.sort_by_key(|observer| observer.order);
     for observer in observers {
         // SAFETY: what was added, with its type.
-        unsafe { (observer.callback)(null(), activity, null_mut()) };
+        unsafe { (observer.callback)(null(), activity, observer.context.info) };
     }
 }
 
-/// Runs the main loop in a mode, on the calling thread: as often as there are sleeps, sleeps and then works.
-pub(crate) fn run_main_loop(
-    mode: &'static std::ffi::CStr,
-    sleeps: &[Duration],
-    mut work: impl FnMut(),
-) {
-    MODE.store(mode.as_ptr().cast_mut().cast(), Ordering::Release);
+fn run_loop(sleeps: &[Duration], mut work: impl FnMut()) {
     announce(1 << 0);
     for sleep in sleeps {
         announce(1 << 5);
@@ -664,6 +759,46 @@ pub(crate) fn run_main_loop(
         work();
     }
     announce(1 << 7);
+}
+
+/// Runs the main loop in a mode, on the calling thread: as often as there are sleeps, sleeps and then works.
+pub(crate) fn run_main_loop(mode: &'static CStr, sleeps: &[Duration], work: impl FnMut()) {
+    LOOP.with(|own| {
+        own.number.set(MAIN_LOOP);
+        own.mode.set(mode);
+    });
+    run_loop(sleeps, work);
+}
+
+/// What the calling thread's loop does when it runs next.
+pub(crate) fn will_sleep(sleeps: &'static [Duration]) {
+    LOOP.with(|own| own.sleeps.set(sleeps));
+}
+
+fn run_in(mode: &'static CStr) {
+    let sleeps = LOOP.with(|own| {
+        own.mode.set(mode);
+        own.sleeps.get()
+    });
+    run_loop(sleeps, || {});
+}
+
+const DEFAULT_MODE: &CStr = c"kCFRunLoopDefaultMode";
+
+pub(crate) unsafe extern "C" fn run_loop_run() {
+    run_in(DEFAULT_MODE);
+}
+
+unsafe extern "C" fn run_loop_run_in_mode(
+    mode: *const c_void,
+    time_s: f64,
+    returns_early: u8,
+) -> c_int {
+    assert_eq!((time_s, returns_early), (2.5, 1));
+    // SAFETY: a text with a NUL, which stays.
+    run_in(unsafe { CStr::from_ptr(mode.cast()) });
+    // `kCFRunLoopRunTimedOut`.
+    3
 }
 
 /// All of it by the names in C.
@@ -713,6 +848,9 @@ pub(crate) fn functions() -> Functions {
         "mach_task_self_" = &raw const TASK_SELF;
         "dlclose" = dlclose;
         "CFRunLoopGetMain" = run_loop_main;
+        "CFRunLoopGetCurrent" = run_loop_current;
+        "CFRunLoopRun" = run_loop_run;
+        "CFRunLoopRunInMode" = run_loop_run_in_mode;
         "CFRunLoopCopyCurrentMode" = run_loop_mode;
         "kCFRunLoopCommonModes" = &raw const COMMON_MODES;
         "CFRunLoopObserverCreate" = observer_create;

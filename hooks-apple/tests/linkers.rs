@@ -114,9 +114,9 @@ fn link(image: &Path, program: &str, linker: Linker, (arch, clang_arch): (&str, 
     let target = format!("{clang_arch}-macos.11.0");
     let library = programs().join("libSystem.tbd");
     // Only a program that calls it has it among its libraries.
-    let objc = programs().join("libobjc.tbd");
+    let other = |name: &str| programs().join(format!("{name}.tbd"));
     let others = match program {
-        "system" => &[objc][..],
+        "system" => &[other("libobjc"), other("CoreFoundation")][..],
         _ => &[],
     };
     run(zig()

@@ -216,6 +216,7 @@ static CLASSES: LazyLock<Vec<&'static Class>> = LazyLock::new(|| {
             methods!["lock" conditional_lock, "unlock" conditional_unlock,
                 "lockWhenCondition:" lock_when, "unlockWithCondition:" unlock_with],
         ),
+        class("NSRunLoop", Some(root), methods!["run" run]),
     ]
 });
 
@@ -300,6 +301,11 @@ unsafe extern "C-unwind" fn unlock_with(object: Pointer, _: Pointer, condition: 
         .condition = condition;
     send(inner(object), c"broadcast");
     send(inner(object), c"unlock");
+}
+
+unsafe extern "C-unwind" fn run(_: Pointer, _: Pointer) {
+    // SAFETY: the calling thread's loop.
+    unsafe { crate::darwin::run_loop_run() };
 }
 
 /// A selector is a name here.

@@ -1,7 +1,7 @@
 //! Hooks of what only Apple's systems have, from calls of a mapped image to a trace: the image's slots are
 //! rebound, a session of the library for apps records, and the trace is read.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_void};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
@@ -145,6 +145,36 @@ fn contend(
     });
 }
 
+/// Loops of other threads than the main one.
+fn run_other_loops(image: &Mapped) {
+    // SAFETY: functions of `system.c`, with their signatures.
+    let (run, run_in_mode) = unsafe {
+        (
+            function::<extern "C" fn()>(image, "call_run"),
+            function::<extern "C" fn(*const c_char) -> c_int>(image, "call_run_in_mode"),
+        )
+    };
+    // By a slot; twice, with one pair of observers.
+    thread("other loop", || {
+        let before = darwin::observers();
+        for _ in 0..2 {
+            darwin::will_sleep(&[SLEEP; 1]);
+            run();
+        }
+        assert_eq!(darwin::observers(), before + 2);
+    });
+    // In a mode that is none of the common ones.
+    thread("own mode", || {
+        darwin::will_sleep(&[SLEEP; 2]);
+        assert_eq!(run_in_mode(darwin::OWN_MODE.as_ptr()), 3);
+    });
+    // By a method, which passes no slot.
+    thread("by a method", || {
+        darwin::will_sleep(&[SLEEP; 1]);
+        objc::send(Object::new("NSRunLoop"), c"run");
+    });
+}
+
 /// What the recorded process does.
 fn record(output: &Path, linker: Linker) {
     let functions = darwin::functions();
@@ -167,7 +197,7 @@ fn record(output: &Path, linker: Linker) {
     // SAFETY: a mapped image; the hooks have the signatures of their functions.
     let report = unsafe { rebinder.add_image(image.loaded, || File::open(&path).ok(), &libraries) };
     let report = report.expect("an image");
-    assert!(report.rebound == 19 && report.elsewhere == 0, "{report:?}");
+    assert!(report.rebound == 21 && report.elsewhere == 0, "{report:?}");
 
     let text = format!(r#"{{"output":{output:?},"overwrite":true,"symbolize":true}}"#);
     let wanted = stackbeat_collector::embedded::Wanted::from_text(&text).expect("in order");
@@ -200,6 +230,8 @@ fn record(output: &Path, linker: Linker) {
         });
         darwin::run_main_loop(c"UITrackingRunLoopMode", &turns[..1], || {});
     });
+
+    run_other_loops(image);
 
     // SAFETY: as above.
     unsafe {
@@ -566,7 +598,7 @@ fn check_hooks(said: &[String]) {
         missing.contains("-[NSRecursiveLock lockBeforeDate:], "),
         "{missing}"
     );
-    one("apple, by observers: turns of the main run loop");
+    one("apple, by observers: turns of run loops");
     one("apple, not seen: calls inside the dyld shared cache");
 }
 
@@ -688,37 +720,51 @@ fn check_flows(seen: &Seen) {
 fn check_turns(seen: &Seen) {
     let of = |kind: Kind| {
         let events = seen.events.iter().filter(move |event| event.1 == kind);
-        events.map(|(thread, _, name, turn, time)| {
-            assert_eq!(thread, "loop");
-            (*turn, (name.as_str(), *time))
-        })
+        events.map(|(thread, _, name, turn, time)| (*turn, (thread.as_str(), name.as_str(), *time)))
     };
     let begins: BTreeMap<i64, _> = of(Kind::AsyncBegin).collect();
     let ends: BTreeMap<i64, _> = of(Kind::AsyncEnd).collect();
-    let turns: Vec<_> = begins.values().map(|(name, _)| *name).collect();
+    // Numbers are those of one turn: all threads count together.
+    assert_eq!(begins.len(), of(Kind::AsyncBegin).count());
+    let mut turns: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (turn, (thread, name, began)) in &begins {
+        let (end_thread, end_name, ended) = ends[turn];
+        assert_eq!(
+            (*thread, *name, *began <= ended),
+            (end_thread, end_name, true)
+        );
+        turns.entry(thread).or_default().push(name);
+    }
     // One before the first sleep, and one after each.
-    let [default, tracking] = [
+    let [default, tracking, own] = [
         "run loop kCFRunLoopDefaultMode",
         "run loop UITrackingRunLoopMode",
+        "run loop example.own",
     ];
-    assert_eq!(
-        turns,
-        [default, default, default, default, tracking, tracking]
-    );
-    for (turn, (name, began)) in &begins {
-        let (end_name, ended) = ends[turn];
-        assert_eq!((*name, *began <= ended), (end_name, true));
+    let expected = [
+        (
+            "loop",
+            vec![default, default, default, default, tracking, tracking],
+        ),
+        ("other loop", vec![default; 4]),
+        ("own mode", vec![own; 3]),
+        ("by a method", vec![default; 2]),
+    ];
+    assert_eq!(turns, BTreeMap::from(expected));
+    let mut slept: BTreeMap<&str, usize> = BTreeMap::new();
+    for (thread, probe, wall_ns) in &seen.blocked {
+        if *probe == Probe::RunLoopWait {
+            assert!(*wall_ns >= SLEEP.as_nanos() as u64, "{thread}: {wall_ns}");
+            *slept.entry(thread).or_default() += 1;
+        }
     }
-    let slept: Vec<_> = seen
-        .blocked
-        .iter()
-        .filter(|(_, probe, _)| *probe == Probe::RunLoopWait)
-        .collect();
-    assert_eq!(slept.len(), 4, "{slept:?}");
-    for (thread, _, wall_ns) in slept {
-        assert_eq!(thread, "loop");
-        assert!(*wall_ns >= SLEEP.as_nanos() as u64, "{wall_ns}");
-    }
+    let expected = [
+        ("loop", 4),
+        ("other loop", 2),
+        ("own mode", 2),
+        ("by a method", 1),
+    ];
+    assert_eq!(slept, BTreeMap::from(expected));
 }
 
 #[test]

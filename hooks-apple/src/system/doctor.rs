@@ -50,14 +50,14 @@ pub fn lines(rebinder: &Rebinder, incomplete: usize) -> Vec<String> {
         ),
         (
             run_loop::is_placed(),
-            "by observers: turns of the main run loop",
-            "not available: turns of the main run loop, because CoreFoundation is not loaded",
+            "by observers: turns of run loops, those of other threads once they enter theirs",
+            "not available: turns of run loops, because CoreFoundation is not loaded",
         ),
     ];
     for (is_placed, how, why_not) in of_others {
         lines.push(format!("apple, {}", if is_placed { how } else { why_not }));
     }
-    let methods = foundation::METHODS.iter();
+    let methods = foundation::METHODS.iter().chain(&run_loop::METHODS);
     let (placed, missing): (Vec<_>, Vec<_>) = methods.partition(|method| method.is_placed());
     for (head, methods) in [("by methods: ", placed), ("not available: ", missing)] {
         if !methods.is_empty() {

@@ -4,7 +4,7 @@
 //! were there before. A wait is tried first, as the header has it (`tryLock`). Where one of these methods calls another one
 //! inside its wait, the agent makes one wait of it.
 
-use super::methods::Method;
+use super::methods::{Method, method};
 use super::*;
 use stackbeat_core::function_of_table;
 
@@ -154,20 +154,8 @@ function_of_table! { @ condition_broadcast(object: Object, selector: Selector) -
 macro_rules! methods {
     ($($class:literal $selector:literal $hook:ident;)*) => {
         /// The methods that are replaced.
-        pub(super) static METHODS: [Method; [$($selector),*].len()] = [$(Method {
-            class: match core::ffi::CStr::from_bytes_with_nul(concat!($class, "\0").as_bytes()) {
-                Ok(class) => class,
-                Err(_) => panic!(),
-            },
-            selector: match core::ffi::CStr::from_bytes_with_nul(concat!($selector, "\0").as_bytes()) {
-                Ok(selector) => selector,
-                Err(_) => panic!(),
-            },
-            name: concat!("-[", $class, " ", $selector, "]"),
-            hook: $hook::hook as *const c_void,
-            original: &$hook::ORIGINAL,
-            replaced: AtomicPtr::new(core::ptr::null_mut()),
-        }),*];
+        pub(super) static METHODS: [Method; [$($selector),*].len()] =
+            [$(method!($class $selector $hook)),*];
     };
 }
 methods! {

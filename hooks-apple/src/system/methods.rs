@@ -29,6 +29,29 @@ pub(super) struct Method {
 // SAFETY: addresses of code and of statics.
 unsafe impl Sync for Method {}
 
+/// A method of these names with the module of its hook.
+macro_rules! method {
+    ($class:literal $selector:literal $hook:ident) => {
+        $crate::system::methods::Method {
+            class: match core::ffi::CStr::from_bytes_with_nul(concat!($class, "\0").as_bytes()) {
+                Ok(class) => class,
+                Err(_) => panic!(),
+            },
+            selector: match core::ffi::CStr::from_bytes_with_nul(
+                concat!($selector, "\0").as_bytes(),
+            ) {
+                Ok(selector) => selector,
+                Err(_) => panic!(),
+            },
+            name: concat!("-[", $class, " ", $selector, "]"),
+            hook: $hook::hook as *const core::ffi::c_void,
+            original: &$hook::ORIGINAL,
+            replaced: core::sync::atomic::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    };
+}
+pub(super) use method;
+
 type Pointer = *mut c_void;
 
 /// The runtime's functions.

@@ -73,6 +73,7 @@ symbols! {
     METHOD_SET = "method_setImplementation";
     // CoreFoundation's CFRunLoop.h, CFString.h and CFBase.h.
     RUN_LOOP_MAIN = "CFRunLoopGetMain";
+    RUN_LOOP_CURRENT = "CFRunLoopGetCurrent";
     RUN_LOOP_MODE = "CFRunLoopCopyCurrentMode";
     RUN_LOOP_COMMON_MODES = "kCFRunLoopCommonModes";
     OBSERVER_CREATE = "CFRunLoopObserverCreate";

@@ -26,6 +26,8 @@ extern void dispatch_async_f(void *, void *, void (*)(void *));
 extern void dispatch_after(u64, void *, block);
 extern void dispatch_group_async(void *, void *, block);
 extern void dispatch_sync(void *, block);
+extern void CFRunLoopRun(void);
+extern int CFRunLoopRunInMode(const void *, double, unsigned char);
 extern int dlclose(void *);
 
 void call_lock(void *lock) { os_unfair_lock_lock(lock); }
@@ -69,3 +71,5 @@ void call_allocations(void) {
   free(second);
 }
 int call_dlclose(void *library) { return dlclose(library); }
+void call_run(void) { CFRunLoopRun(); }
+int call_run_in_mode(const void *mode) { return CFRunLoopRunInMode(mode, 2.5, 1); }
