@@ -184,7 +184,7 @@ impl Names {
     /// The names that an address gets after its first one.
     fn later(&self, process: ProcessIndex, epoch: u32, address: u64, kind: u8) -> &[(u64, Run)] {
         let upid = self.modules.upid(process);
-        let later = self.later.get(&(upid, epoch, address, kind));
+        let later = self.later.get(&(upid, epoch, address, named_as(kind)));
         later.map_or(&[], Vec::as_slice)
     }
 
@@ -259,12 +259,13 @@ impl Names {
             return frames;
         }
         let upid = self.modules.upid(process);
-        let of_process = self.symbols.get(&(upid, epoch, address, kind)).copied();
+        let named_as = named_as(kind);
+        let of_process = self.symbols.get(&(upid, epoch, address, named_as)).copied();
         let symbol = of_process.or_else(|| {
-            let module = self.modules.find(process, epoch, address, kind)?;
+            let module = self.modules.find(process, epoch, address, named_as)?;
             let in_file = self.in_files.get(&*module.file)?;
             let own = address.wrapping_sub(module.bias);
-            in_file.get(&(own, kind)).copied()
+            in_file.get(&(own, named_as)).copied()
         });
         let frames = self.push_frames(process, epoch, address, kind, symbol);
         self.known.insert(key, (frames.start, frames.end));
@@ -317,7 +318,7 @@ impl Names {
                         ..Function::default()
                     }
                 } else {
-                    self.modules.name(process, epoch, address, kind)
+                    self.modules.name(process, epoch, address, named_as(kind))
                 };
                 let function = self.intern(function);
                 self.frames.push(Frame {
@@ -329,7 +330,19 @@ impl Names {
                 });
             }
         }
+        if kind == NodeKind::Awaiting as u8 {
+            self.mark_async(from as usize);
+        }
         from..self.frames.len() as u32
+    }
+
+    /// Frames from this one on are no callers. Swift's own backtraces say it so.
+    fn mark_async(&mut self, from: usize) {
+        for i in from..self.frames.len() {
+            let mut function = self.functions[self.frames[i].function.0 as usize].clone();
+            function.name.push_str(" [async]");
+            self.frames[i].function = self.intern(function);
+        }
     }
 
     /// How far a stack with these frames more is from the function of a lock.
@@ -466,6 +479,15 @@ impl ModuleMap {
 
 /// What code without a file and a name is called in a process: most of it was made by a run-time compiler. By address it
 /// would be a thousand functions with a sample each.
+/// The kind that a node's name is stored with.
+fn named_as(kind: u8) -> u8 {
+    // It is the begin of code, no return address.
+    match kind == NodeKind::Awaiting as u8 {
+        true => NodeKind::LeafPc as u8,
+        false => kind,
+    }
+}
+
 fn generated(processes: &[Process], index: usize) -> String {
     let mut process = &processes[index];
     for _ in 0..ANCESTOR_LIMIT {

@@ -82,7 +82,7 @@ impl Suspension for ByMach {
         let mut read = |address: u64| {
             let index = address.checked_sub(low).map(|offset| (offset / 8) as usize);
             let word = index.and_then(|index| taken.words.get(index).copied());
-            // Code, or what was not taken of the stack.
+            // Code, a context of an async function, or what was not taken of the stack.
             word.or_else(|| {
                 let mut word = [0; 1];
                 let is_stack = (low..high).contains(&address);
@@ -92,13 +92,20 @@ impl Suspension for ByMach {
         self.frames.clear(taken.depth);
         // What is kept of walks before is another thread's.
         *self.walker = FramePointerWalker::new();
+        self.walker.knows_swift();
         let mask = CodeMask::native();
         let end = self
             .walker
             .walk_stack::<Native>(&from, low, mask, &mut read, &mut self.frames);
-        let kinds = std::iter::once(node_kind::LEAF_PC).chain(std::iter::repeat(node_kind::NATIVE));
-        let leaf_first = self.frames.addresses().iter().copied().zip(kinds);
-        let mut frames: Vec<(u64, u32)> = leaf_first.collect();
+        let kind = |index| match index {
+            0 => node_kind::LEAF_PC,
+            index if self.frames.is_awaiting(index) => node_kind::AWAITING,
+            _ => node_kind::NATIVE,
+        };
+        let leaf_first = self.frames.addresses().iter().enumerate();
+        let mut frames: Vec<(u64, u32)> = leaf_first
+            .map(|(index, address)| (*address, kind(index)))
+            .collect();
         frames.reverse();
         Walked {
             stack: Stack {

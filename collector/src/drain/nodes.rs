@@ -70,7 +70,7 @@ impl Nodes {
     fn want_name(&mut self, root: u64, address: u64, kind: u32) {
         let kind = match kind {
             node_kind::NATIVE => NodeKind::Native,
-            node_kind::LEAF_PC => NodeKind::LeafPc,
+            node_kind::LEAF_PC | node_kind::AWAITING => NodeKind::LeafPc,
             _ => return,
         };
         // A program with more has written over the table, or makes code all the time.

@@ -239,11 +239,27 @@ fn walk(
     table: Option<&Table>,
     root: u64,
 ) -> (WalkEnd, Found) {
-    use crate::unwind::StackWalker;
+    use crate::unwind::walk::Start;
+    use crate::unwind::{CodeMask, Native};
     let bounds = scratch.bounds();
     let frames = &mut scratch.frames;
     frames.clear(limit);
-    let end = scratch.walker.walk(registers, &bounds, exact, frames);
+    let from = Start {
+        registers,
+        exact,
+        high: bounds.high,
+        skip: (0, 0),
+    };
+    let is_stack = bounds.low..bounds.high;
+    // A leaf's code, or a context of an async function, which may be gone: the kernel copies it.
+    let mut read = |address| match is_stack.contains(&address) {
+        true => bounds.read(address),
+        false => copied_word(address),
+    };
+    scratch.walker.knows_swift();
+    let mask = CodeMask::native();
+    let walker = &mut scratch.walker;
+    let end = walker.walk_stack::<Native>(&from, bounds.low, mask, &mut read, frames);
     let Some(table) = table else {
         return (end, Found::cut_at(0));
     };
@@ -260,6 +276,7 @@ fn walk(
     let Some(mut path) = begin else {
         return (end, Found::cut_at(0));
     };
+    let frames = &*frames;
     let addresses = frames.addresses().iter().rev();
     let leaf = frames.len().wrapping_sub(1);
     let places = scratch.frame_nodes.iter_mut().enumerate();
@@ -267,6 +284,8 @@ fn walk(
         // Own code at the leaf end is left out.
         let kind = if exact && i == leaf && *address == registers.pc {
             node_kind::LEAF_PC
+        } else if frames.is_awaiting(leaf - i) {
+            node_kind::AWAITING
         } else {
             node_kind::NATIVE
         };
@@ -280,4 +299,12 @@ fn walk(
         ..Found::default()
     };
     (end, found)
+}
+
+/// A word that may not be there.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn copied_word(address: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    let read = crate::platform::read_memory(crate::platform::process_id(), address, &mut word);
+    (read == Ok(word.len())).then(|| u64::from_ne_bytes(word))
 }

@@ -730,6 +730,8 @@ pub mod node_kind {
     pub const MANAGED_INTERPRETED: u32 = 5;
     /// The same, inlined into the frame above it.
     pub const MANAGED_INLINED: u32 = 6;
+    /// Where an async function goes on that waits for the frame above it. The address is the begin of that code.
+    pub const AWAITING: u32 = 7;
 
     /// Whether a node is a managed frame.
     pub const fn is_managed(kind: u32) -> bool {

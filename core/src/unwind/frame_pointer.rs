@@ -10,11 +10,14 @@
 //! The walker keeps the records of its last walk that came to the root. A walk that reaches one of them has the same
 //! rest if every word that was read from there on is unchanged, because a step depends on nothing else.
 //!
+//! Swift's async functions wait without a stack: `swift_async` finds who waits for one that runs.
+//!
 //! Pure: registers and a way to read words go in, addresses come out. No allocation, no lock. Both architectures are
 //! compiled on every host.
 
 mod leaf;
 mod link_register;
+mod swift_async;
 #[cfg(test)]
 mod tests;
 
@@ -116,6 +119,8 @@ pub struct FramePointerWalker {
     high: u64,
     /// Records kept of the last walk, the outermost first.
     len: usize,
+    /// Marked records are those of Swift's async functions.
+    knows_swift: bool,
     records: [Record; MAX_DEPTH],
     /// New ones of the walk under way, the innermost first.
     found: [Record; MAX_DEPTH],
@@ -138,9 +143,16 @@ impl FramePointerWalker {
         FramePointerWalker {
             high: 0,
             len: 0,
+            knows_swift: false,
             records: [NONE; MAX_DEPTH],
             found: [NONE; MAX_DEPTH],
         }
+    }
+
+    /// From here on marked records are taken for those of Swift's async functions, as on Apple's systems. Then `read` is asked for
+    /// words of the heap, too.
+    pub fn knows_swift(&mut self) {
+        self.knows_swift = true;
     }
 
     /// Walks the stack between `low` and `from.high`. `read` gives the word at an address that is a multiple of 8: on the
@@ -184,6 +196,8 @@ impl FramePointerWalker {
         // outward.
         let mut intact = None;
         let (mut reused, mut found) = (0, 0);
+        // Records up to the last one of an async function: who waits for that may be another one next time.
+        let mut not_kept = 0;
         let end = loop {
             if at == 0 {
                 break WalkEnd::Root;
@@ -215,6 +229,14 @@ impl FramePointerWalker {
                 return_address,
             };
             found += 1;
+            if self.knows_swift && swift_async::is_extended(fp) {
+                let is_first = not_kept == 0;
+                not_kept = found;
+                // Further out an executor has run inside of another one: its function waits for nobody here.
+                if is_first && !swift_async::push::<A>(at, mask, read, sink.out) {
+                    break WalkEnd::Depth;
+                }
+            }
             match mask.strip(return_address) {
                 0 => break WalkEnd::Root,
                 address if !A::is_code(address) => break WalkEnd::Unknown,
@@ -226,10 +248,10 @@ impl FramePointerWalker {
         };
         if end == WalkEnd::Root && reused + found <= MAX_DEPTH {
             let places = self.records[reused..].iter_mut();
-            for (place, record) in places.zip(self.found[..found].iter().rev()) {
+            for (place, record) in places.zip(self.found[not_kept..found].iter().rev()) {
                 *place = *record;
             }
-            self.len = reused + found;
+            self.len = reused + found - not_kept;
         }
         end
     }

@@ -223,6 +223,9 @@ pub struct Frames {
     /// The outermost so many frames are those of the same walker's last walk, which ended at the
     /// root and whose result capture still knows the nodes of. They need not be looked up again.
     pub same_outermost: usize,
+    /// Frames from here up to there, counted from the leaf, are no callers: they go on when the frame below them in this list is
+    /// done (Swift's async functions).
+    awaiting: (usize, usize),
     addresses: [u64; MAX_DEPTH],
 }
 
@@ -233,6 +236,7 @@ impl Frames {
             len: 0,
             limit: if limit > MAX_DEPTH { MAX_DEPTH } else { limit },
             same_outermost: 0,
+            awaiting: (0, 0),
             addresses: [0; MAX_DEPTH],
         }
     }
@@ -243,6 +247,7 @@ impl Frames {
         self.len = 0;
         self.limit = limit.min(MAX_DEPTH);
         self.same_outermost = 0;
+        self.awaiting = (0, 0);
     }
 
     /// Adds the next outer frame; false when the limit is reached.
@@ -257,6 +262,13 @@ impl Frames {
         *slot = address;
         self.len += 1;
         true
+    }
+
+    /// Whether a frame, counted from the leaf, is where an async function goes on that waits for the one before it. Its address
+    /// is the begin of that code, no return address.
+    #[inline]
+    pub fn is_awaiting(&self, index: usize) -> bool {
+        (self.awaiting.0..self.awaiting.1).contains(&index)
     }
 
     /// The addresses, leaf first.

@@ -2,7 +2,7 @@
 
 use stackbeat_core::probe::{Cause, Probe};
 
-use super::super::synthetic::{Builder, LEAF_PC, NATIVE, Name};
+use super::super::synthetic::{AWAITING, Builder, LEAF_PC, NATIVE, Name};
 use super::slice_rules::{A, B, MS, START, picture, play};
 use super::*;
 
@@ -30,6 +30,29 @@ fn rename(b: &mut Builder, address: u64, kind: u64, function: Option<&'static st
         line: 0,
     });
     b.symbol_from(1, address, kind, "", name.as_slice(), from_ns);
+}
+
+/// Its address is the begin of code: it has the name of that, not of what lies before.
+#[test]
+fn a_function_that_waits_without_a_stack_is_marked() {
+    let (trace, _) = play(|b, t| {
+        for (kind, function) in [(NATIVE, "before"), (LEAF_PC, "load")] {
+            let name = Name {
+                function,
+                file: "",
+                defined: 0,
+                line: 0,
+            };
+            b.symbol(1, 0x10_2000, kind, "/bin/program", &[name]);
+        }
+        let stack = b.mixed_stack(1, &[(A, NATIVE), (0x10_2000, AWAITING), (B, LEAF_PC)]);
+        t.run(stack, MS, Probe::Running);
+        t.run(stack, MS, Probe::Running);
+    });
+    let is_there = |name: &str| trace.functions().iter().any(|f| f.name == name);
+    let found = ["load [async]", "before", "before [async]"].map(is_there);
+    // Nothing else names what lies before.
+    assert_eq!(found, [true, true, false]);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn wanted(node: Node, root: u64) -> Option<Query> {
     let (upid, epoch) = process_of_root(root);
     let kind = match node.kind {
         node_kind::NATIVE => NodeKind::Native,
-        node_kind::LEAF_PC => NodeKind::LeafPc,
+        node_kind::LEAF_PC | node_kind::AWAITING => NodeKind::LeafPc,
         _ => return None,
     };
     Some(Query {

@@ -263,7 +263,10 @@ impl Content {
                 .push((address as i64).wrapping_sub(last_address));
             last_address = address as i64;
             columns.kind_runs.extend([1, kind]);
-            if matches!(kind, node_kind::NATIVE | node_kind::LEAF_PC) {
+            if matches!(
+                kind,
+                node_kind::NATIVE | node_kind::LEAF_PC | node_kind::AWAITING
+            ) {
                 let root = self.root(id);
                 queries.insert((process_of_root(root), address, kind));
             }
@@ -274,7 +277,7 @@ impl Content {
             epoch,
             address,
             kind: match kind {
-                node_kind::LEAF_PC => NodeKind::LeafPc,
+                node_kind::LEAF_PC | node_kind::AWAITING => NodeKind::LeafPc,
                 _ => NodeKind::Native,
             },
         };

@@ -84,9 +84,10 @@ impl Architecture for Aarch64 {
 }
 
 impl Architecture for X86_64 {
+    /// Swift marks records of async functions in it (LLVM, X86FrameLowering.cpp: bit 60).
     #[inline(always)]
     fn frame_address(fp: u64) -> u64 {
-        fp
+        fp & !super::swift_async::EXTENDED
     }
 
     /// The lower half (`TASK_SIZE_MAX` with five levels of tables: 56 bits).

@@ -6,6 +6,7 @@ use std::vec::Vec;
 
 mod machine_aarch64;
 mod machine_x86_64;
+mod swift;
 
 /// A generator of numbers (xorshift64).
 pub(super) struct Random(u64);
