@@ -7,6 +7,7 @@ use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 
 use super::mach::{Port, STATE_RUNNING, mach_absolute_time, mach_timebase_info, mach_wait_until};
+use super::resources::OfProcess;
 use super::suspension::ByMach;
 use super::threads::Threads;
 use super::window::{self, Refused};
@@ -88,8 +89,8 @@ impl Host for Inside {
         }
     }
 
-    fn resources(&self, _: Pid) -> Option<Box<dyn Resources>> {
-        None
+    fn resources(&self, pid: Pid) -> Option<Box<dyn Resources>> {
+        (pid == self.own_pid).then(|| Box::new(OfProcess(pid)) as Box<dyn Resources>)
     }
 
     fn limits(&self, _: Pid) -> Option<Box<dyn Limits>> {

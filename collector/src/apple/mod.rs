@@ -2,6 +2,7 @@
 //!
 //! - `mach`: what Mach is asked, as its headers have it;
 //! - `threads`: the threads of this process by tid;
+//! - `resources`: what the process uses;
 //! - `window`: what runs while a thread is suspended;
 //! - `suspension`: how running threads are interrupted; `host`: all that a session asks.
 //!
@@ -9,6 +10,7 @@
 
 pub(crate) mod host;
 mod mach;
+mod resources;
 mod suspension;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -132,7 +132,7 @@ pub(crate) struct Usage {
 }
 
 /// What a process uses at a moment, threads of the session left out; `None`: not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Use {
     /// Memory that it has now. Inside the program, that of the session is among it.
     pub resident_bytes: Option<u64>,
@@ -141,6 +141,19 @@ pub(crate) struct Use {
     pub faults: Option<[u64; 2]>,
     /// Open descriptors.
     pub descriptors: Option<u64>,
+    /// What only some systems say of a process.
+    pub others: Vec<Other>,
+}
+
+/// A number that a system gives of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Other {
+    pub name: &'static str,
+    /// Of the counter's values.
+    pub unit: &'static str,
+    pub value: u64,
+    /// Not 0: the number only grows. The counter says how much more of it there is each second, divided by this.
+    pub divided_by: u64,
 }
 
 /// A process whose resources are asked for again and again.

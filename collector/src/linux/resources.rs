@@ -37,6 +37,7 @@ impl Resources for OfProcess {
             threads: stat.map(|stat| stat.threads),
             faults: stat.map(|stat| stat.faults),
             descriptors: descriptors(self.pid),
+            others: Vec::new(),
         }
     }
 }

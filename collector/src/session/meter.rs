@@ -75,6 +75,8 @@ struct Process {
     cpu_ns: u64,
     at_ns: u64,
     faults: [u64; 2],
+    /// Numbers that grow, as they were at the last poll.
+    sums: HashMap<&'static str, u64>,
     said: HashMap<&'static str, i64>,
 }
 
@@ -217,6 +219,7 @@ impl Process {
             cpu_ns: host.process_cpu_ns(pid),
             at_ns: now,
             faults: [0; 2],
+            sums: HashMap::new(),
             said: HashMap::new(),
         }
     }
@@ -275,6 +278,28 @@ impl Process {
             if !is_first {
                 say("minor faults", "/s", per_second(new[0]));
                 say("major faults", "/s", per_second(new[1]));
+            }
+        }
+        for other in found.others {
+            let Some(before) = (other.divided_by != 0).then(|| {
+                self.sums
+                    .insert(other.name, other.value)
+                    .unwrap_or(other.value)
+            }) else {
+                say(
+                    other.name,
+                    other.unit,
+                    i64::try_from(other.value).unwrap_or(i64::MAX),
+                );
+                continue;
+            };
+            if !is_first {
+                let more = per_second(other.value.saturating_sub(before));
+                say(
+                    other.name,
+                    other.unit,
+                    more / other.divided_by.cast_signed().max(1),
+                );
             }
         }
         true

@@ -15,9 +15,20 @@
 #include <mach/vm_region.h>
 #include <os/lock.h>
 #include <stddef.h>
+#include <sys/resource.h>
 
 #define AT(type, field, offset) _Static_assert(offsetof(struct type, field) == offset, #type "." #field)
 
+// collector/src/apple/resources.rs
+_Static_assert(sizeof(struct rusage_info_v4) == 296 && RUSAGE_INFO_V4 == 4, "rusage_info_v4");
+AT(rusage_info_v4, ri_pkg_idle_wkups, 32);
+AT(rusage_info_v4, ri_interrupt_wkups, 40);
+AT(rusage_info_v4, ri_pageins, 48);
+AT(rusage_info_v4, ri_resident_size, 64);
+AT(rusage_info_v4, ri_phys_footprint, 72);
+AT(rusage_info_v4, ri_diskio_bytesread, 144);
+AT(rusage_info_v4, ri_diskio_byteswritten, 152);
+AT(rusage_info_v4, ri_billed_energy, 264);
 // image.rs
 AT(mach_header_64, cputype, 4);
 AT(mach_header_64, cpusubtype, 8);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use stackbeat_core::agent::{self, Creator};
 use stackbeat_core::probe::Probe;
-use stackbeat_model::{Segment, SegmentKind, Trace, Visitor};
+use stackbeat_model::{Counter, Segment, SegmentKind, Trace, Visitor};
 
 use super::stackbeat_outer;
 use crate::embedded::{self, Wanted};
@@ -109,12 +109,16 @@ struct Did {
 }
 
 #[derive(Default)]
-struct All(HashMap<String, Did>);
+struct All {
+    threads: HashMap<String, Did>,
+    /// Values of the process' counters by name, and their unit.
+    counters: HashMap<String, (String, Vec<(u64, i64)>)>,
+}
 
 impl Visitor for All {
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let did = self
-            .0
+            .threads
             .entry(trace.thread(segment.thread).name.clone())
             .or_default();
         match segment.kind {
@@ -135,6 +139,12 @@ impl Visitor for All {
             SegmentKind::Gap => {}
         }
     }
+
+    fn counter(&mut self, _: &Trace, counter: &Counter) {
+        let (unit, values) = self.counters.entry(counter.name.clone()).or_default();
+        unit.clone_from(&counter.unit);
+        values.extend(&counter.values);
+    }
 }
 
 fn check(path: &Path) {
@@ -154,7 +164,7 @@ fn check(path: &Path) {
     let mut all = All::default();
     trace.visit(&mut all).expect("it can be read");
     let did = |name: &str| {
-        all.0
+        all.threads
             .get(name)
             .unwrap_or_else(|| panic!("{name}: {names:?}"))
     };
@@ -180,7 +190,35 @@ fn check(path: &Path) {
 
     let both = did("both");
     assert!(both.samples >= 10, "{both:?}");
+    check_counters(&all);
     assert_eq!(trace.drops().len(), 0, "{:?}", trace.drops());
+}
+
+/// What the stand-in says of the process, by its CPU time.
+fn check_counters(all: &All) {
+    let of = |name: &str, unit: &str| {
+        let (found, values) = all.counters.get(name).expect(name);
+        assert_eq!(found, unit, "{name}");
+        values
+    };
+    let last = |values: &[(u64, i64)]| values.last().expect("a value").1;
+    assert_eq!(last(of("memory", "bytes")), 70 << 20);
+    assert_eq!(last(of("footprint", "bytes")), 50 << 20);
+    assert!(last(of("threads", "")) >= 1);
+    // They were read one after the other, so nearly the same CPU time lies in all of them.
+    let most = |values: &[(u64, i64)]| values.iter().map(|value| value.1).max().expect("a value");
+    let cpu = most(of("CPU", "%"));
+    let written = most(of("disk written", "bytes/s"));
+    let power = most(of("power", "uW"));
+    assert!(cpu >= 50, "{cpu}");
+    for (name, percent) in [("written", written / 10_000_000), ("power", power / 20_000)] {
+        assert!(percent.abs_diff(cpu) <= 20, "{name}: {percent}, {cpu}");
+    }
+    assert_eq!(most(of("disk read", "bytes/s")), 0);
+    // What Darwin does not say.
+    for name in ["minor faults", "major faults", "descriptors"] {
+        assert!(!all.counters.contains_key(name), "{name}");
+    }
 }
 
 #[test]
