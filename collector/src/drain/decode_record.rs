@@ -1,7 +1,7 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
-use stackbeat_core::shm::record_format::{self, RecordKind, Sample, Waited, Woke};
+use stackbeat_core::shm::record_format::{self, NAME_BYTES, RecordKind, Sample, Waited, Woke};
 
 /// One record, in the units in which it was written (cycles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub(crate) enum Record {
         start: u64,
         epoch: u32,
     },
-    Name(String),
+    /// Of the thread, and whether a runtime knows it: the system may have another one.
+    Name(String, bool),
     Text {
         kind: u32,
         offset: usize,
@@ -36,9 +37,6 @@ pub(crate) enum Record {
     /// Of a kind that this version does not know.
     Unknown,
 }
-
-/// The name of a thread (prctl(2), PR_SET_NAME).
-const NAME_BYTES: usize = 16;
 
 /// A record that contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +63,10 @@ pub(crate) fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
         },
         Some(RecordKind::Name) => {
             let length = (body.len() * 8).min(NAME_BYTES);
-            Record::Name(text(&bytes_of(body, length).ok_or(Damaged)?))
+            Record::Name(
+                text(&bytes_of(body, length).ok_or(Damaged)?),
+                header >> 32 != 0,
+            )
         }
         Some(RecordKind::Text) => {
             let length = usize::try_from(*body.first().ok_or(Damaged)?).map_err(|_| Damaged)?;

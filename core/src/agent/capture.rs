@@ -24,7 +24,7 @@ use crate::probe::Probe;
 use crate::shm::buffer::{self, Pool, Writer};
 use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
 use crate::shm::mapping::Mapping;
-use crate::shm::record_format::{self, RecordBuffer, Waited, Woke, flags};
+use crate::shm::record_format::{self, NAME_BYTES, RecordBuffer, Waited, Woke, flags};
 use crate::shm::signal_gate;
 use crate::shm::throttle::{self, Due};
 use crate::shm::wait_table;
@@ -405,7 +405,12 @@ impl Capture<'_> {
         );
         report_modules(&writer, &mut self.scratch.record, now);
         session::publish_epoch(self.mapping);
-        if request.last || !is_sampled_event && self.scratch.usage.is_time_for_rare_reads() {
+        let is_named_anew =
+            (self.scratch.managed.name()).is_some_and(|name| *name != self.scratch.name);
+        if is_named_anew
+            || request.last
+            || !is_sampled_event && self.scratch.usage.is_time_for_rare_reads()
+        {
             write_name(&writer, self.scratch, now);
         }
         let is_inside = self.is_inside_of_wait();
@@ -496,13 +501,21 @@ impl Capture<'_> {
     }
 }
 
-/// Writes the thread's name down if it has changed.
+/// Writes the thread's name down if it has changed: what the program calls it where that is known, else what the system
+/// does.
 fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: u64) {
-    if let Some(name) = platform::thread_name()
+    let of_runtime = scratch.managed.name().copied();
+    let name = of_runtime.or_else(|| {
+        let mut name = [0; NAME_BYTES];
+        let known = platform::thread_name()?;
+        name[..known.len()].copy_from_slice(&known);
+        Some(name)
+    });
+    if let Some(name) = name
         && name != scratch.name
     {
         scratch.name = name;
-        let words = record_format::write_name(&name, &mut scratch.record);
+        let words = record_format::write_name(&name, of_runtime.is_some(), &mut scratch.record);
         append(writer, &scratch.record, words, now);
     }
 }

@@ -8,6 +8,7 @@ use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::probe::Probe;
 use crate::shm::buffer::Pool;
+use crate::shm::record_format::NAME_BYTES;
 use crate::shm::registry::{self, NewThread};
 use crate::shm::signal_gate;
 use crate::shm::throttle;
@@ -76,7 +77,8 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     });
     (scratch.stack_low, scratch.stack_high) = stack;
     scratch.nodes_generation = 0;
-    scratch.name = [0; 16];
+    scratch.name = [0; NAME_BYTES];
+    scratch.managed.forget_name();
     scratch.usage.reset();
     scratch
         .event_sampling

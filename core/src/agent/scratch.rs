@@ -2,7 +2,7 @@
 
 use super::tls::Block;
 use crate::native::ThreadWalker;
-use crate::shm::record_format::RecordBuffer;
+use crate::shm::record_format::{NAME_BYTES, RecordBuffer};
 use crate::unwind::{Registers, StackBounds};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub(super) struct Scratch {
     pub stack_low: u64,
     pub stack_high: u64,
     /// The name last written down.
-    pub name: [u8; 16],
+    pub name: [u8; NAME_BYTES],
     /// For which generation + 1 and root the walker's frames have their nodes.
     pub nodes_generation: u64,
     pub nodes_root: u64,

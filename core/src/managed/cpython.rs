@@ -13,8 +13,10 @@
 //! and their memory is used again, and the same code is another object in each process.
 
 mod offsets;
+mod thread_name;
 
 use self::offsets::{Chain, Offsets, THREAD_INTERPRETER, THREAD_NEXT, V3_10, V3_11, V3_12};
+pub use self::thread_name::ThreadName;
 use super::lines::format;
 use super::memory::{Copied, Memory};
 use super::{Found, Frame, Frames};
@@ -182,11 +184,11 @@ impl Runtime {
             && let Some(state) = self.state_with(memory, offset, u64::from(tid))
         {
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            self.follow(state, memory, methods, text, frames);
+            self.follow(state, memory, methods, text, frames, None);
         }
     }
 
-    /// Follows the frames from a thread's state.
+    /// Follows the frames from a thread's state, and looks whether the thread's name has changed.
     fn follow(
         &self,
         state: u64,
@@ -194,20 +196,27 @@ impl Runtime {
         methods: &Methods,
         text: &mut TextBuffer,
         out: &mut Frames,
+        name: Option<&mut ThreadName>,
     ) -> Found {
         let mut reader = Reader {
             runtime: self,
             memory,
             methods,
             text,
+            outermost: 0,
             found: Found::default(),
         };
         // What cannot be read ends the search: what was found so far stands.
-        let _ = match self.offsets.chain {
+        let is_whole = match self.offsets.chain {
             Chain::Objects => reader.follow_objects(state, out),
             Chain::Shims if self.is_direct => reader.follow_shims(state, out),
             Chain::Entries | Chain::Shims => reader.follow_calls(state, out),
         };
+        if let (Some(()), Some(name)) = (is_whole, name)
+            && reader.outermost != 0
+        {
+            name.update(reader.outermost, &mut reader);
+        }
         reader.found
     }
 }
@@ -224,6 +233,8 @@ fn is_outermost(state: u64, cframe: u64) -> bool {
 pub struct Thread {
     state: u64,
     interpreter: u64,
+    /// What the program calls the thread.
+    pub(super) name: ThreadName,
     text: TextBuffer,
 }
 
@@ -266,7 +277,8 @@ impl Thread {
         let Some(state) = self.own_state(runtime, memory) else {
             return Found::default();
         };
-        runtime.follow(state, memory, methods, &mut self.text, out)
+        let name = Some(&mut self.name);
+        runtime.follow(state, memory, methods, &mut self.text, out, name)
     }
 }
 
@@ -276,6 +288,8 @@ struct Reader<'a, 'm, M> {
     memory: &'a mut M,
     methods: &'a Methods<'m>,
     text: &'a mut TextBuffer,
+    /// The outermost frame so far.
+    outermost: u64,
     found: Found,
 }
 
@@ -408,9 +422,10 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn push(&mut self, frame: u64, out: &mut Frames) -> Option<()> {
         let has_room = out.take_room();
         self.room(has_room)?;
-        if let Some(frame) = self.read(frame)? {
-            let has_room = out.push(frame);
+        if let Some(of_frame) = self.read(frame)? {
+            let has_room = out.push(of_frame);
             self.room(has_room)?;
+            self.outermost = frame;
         }
         Some(())
     }
@@ -666,8 +681,9 @@ mod tests {
             let mut memory = Garbage { seed, reads: 0 };
             let to = &mut *thread;
             to.frames.clear();
-            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            runtime.follow(BASE, &mut memory, &methods, text, frames);
+            let Thread { text, name, .. } = &mut to.cpython;
+            let frames = &mut to.frames;
+            runtime.follow(BASE, &mut memory, &methods, text, frames, Some(name));
             let frames = to.frames.len();
             assert!(frames <= super::super::MOST_FRAMES);
             most_reads = most_reads.max(memory.reads);
@@ -722,7 +738,7 @@ mod tests {
             let mut thread = super::super::Thread::boxed();
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(state, &mut words, &methods, text, frames);
+            let found = runtime.follow(state, &mut words, &methods, text, frames, None);
             assert!(found.is_truncated, "{:?} {is_direct}", offsets.chain);
             let method = methods.read(1).expect("the method was described");
             assert_eq!((&*method.name, &*method.file), ("abc", "abc"));

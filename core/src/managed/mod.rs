@@ -25,6 +25,7 @@ pub mod own_methods;
 use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
 use crate::shm::methods::{Methods, managed_address};
+use crate::shm::record_format::NAME_BYTES;
 use frame_sources::NativeFrames;
 
 /// Most managed frames of one stack; outer ones beyond that are left out.
@@ -257,6 +258,16 @@ impl Thread {
         }
         let found = self.find_in(&wanted, mapping, native, blocked, sp);
         ((!self.frames.is_empty()).then_some(&self.frames), found)
+    }
+
+    /// What the program calls the calling thread, where a runtime knows it: NUL padded.
+    pub fn name(&self) -> Option<&[u8; NAME_BYTES]> {
+        self.cpython.name.get()
+    }
+
+    /// Forgets the name: the memory is another thread's from now on.
+    pub fn forget_name(&mut self) {
+        self.cpython.name.forget();
     }
 
     #[cold]

@@ -18,7 +18,8 @@
 //!   MODULE   word 1 start | word 2 end | word 3 bias | word 4 epoch | word 5 path bytes | build id bytes << 32
 //!            then the path and the build id, each padded to whole words
 //!   MODULE_GONE  word 1 start | word 2 first epoch without it
-//!   NAME     word 1..3 the thread's name, 16 bytes, NUL padded
+//!   NAME     node field: 1, it is the program's own name, which a runtime knows; 0, it is the system's
+//!            then the thread's name, NUL padded
 //!   TEXT     node field: TextKind | word 1 bytes | word 2 offset of this part | the bytes, padded to whole words
 //!   MARK     word 1 cycles | word 2 value (i64) | word 3 bytes of the name | the name, padded; probe field:
 //!            a number of `proto::v1::event::Kind`, or `event_kind::COUNTER`
@@ -260,12 +261,15 @@ pub fn read_sample(header: u64, body: &[u64]) -> Option<Sample> {
     })
 }
 
-/// Writes a NAME.
-pub fn write_name(name: &[u8; 16], to: &mut RecordBuffer) -> usize {
+/// Most bytes of a thread's name.
+pub const NAME_BYTES: usize = 48;
+
+/// Writes a NAME; longer ones are cut. `of_runtime`: not the system's.
+pub fn write_name(name: &[u8], of_runtime: bool, to: &mut RecordBuffer) -> usize {
     let mut w = words(to);
-    w.push_bytes(name);
+    w.push_bytes(name.get(..NAME_BYTES).unwrap_or(name));
     w.push(0);
-    w.finish(RecordKind::Name, 0, 0, 0)
+    w.finish(RecordKind::Name, 0, 0, u32::from(of_runtime))
 }
 
 /// Most bytes of text that one TEXT record holds.

@@ -235,3 +235,31 @@ fn waits_that_never_end_have_python_stacks() {
         );
     }
 }
+
+/// Threads are called what the program calls them: names that the system has no room for, attributes of an object that has
+/// many, in an object that was given a dictionary, and names that change.
+#[test]
+fn threads_have_the_names_that_the_program_gave_them() {
+    for (python, version) in interpreters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/named_threads.py");
+        let python = python.to_str().expect("UTF-8");
+        let arguments = ["record", "-q", "-o", "t.beat", "--", python, script];
+        let output = stackbeat(folder.path(), &arguments);
+        assert!(
+            output.status.success(),
+            "{version:?}: {}",
+            text(&output.stderr)
+        );
+        let said: BTreeMap<u32, String> =
+            serde_json::from_slice(&output.stdout).expect("JSON of the script");
+        let trace = Trace::read(&folder.path().join("t.beat"));
+        let names: BTreeMap<u32, &str> = (trace.threads.values())
+            .map(|thread| (thread.tid, &*thread.name))
+            .collect();
+        assert_eq!(said.len(), 7, "{version:?}");
+        for (tid, name) in &said {
+            assert_eq!(names.get(tid), Some(&&**name), "{version:?}: {names:?}");
+        }
+    }
+}

@@ -397,7 +397,8 @@ impl Lifecycle {
                 return;
             }
             self.names.pop();
-            let Some(thread) = self.threads.get_mut(&utid).filter(|t| !t.ended) else {
+            let is_asked = |thread: &&mut Thread| !thread.ended && !thread.has_own_name;
+            let Some(thread) = self.threads.get_mut(&utid).filter(is_asked) else {
                 continue;
             };
             let records = thread.now.0;

@@ -105,6 +105,8 @@ pub(crate) struct Thread {
     seeded: u64,
     /// Counted among the live threads of its process.
     is_counted: bool,
+    /// Its runtime told its name, whatever the system calls it.
+    has_own_name: bool,
     /// Polls from one reading of its name in /proc to the next.
     name_distance: u64,
     /// Records that it had written then.

@@ -115,13 +115,14 @@ impl Lifecycle {
                     self.say(packet::Body::Module(gone));
                 }
             }
-            Record::Name(name) => {
-                if let Some(thread) = self.threads.get_mut(&drained.utid)
-                    && thread.packet.name != name
-                {
-                    thread.packet.name = name;
-                    thread.dirty = true;
-                    self.dirty.push(drained.utid);
+            Record::Name(name, of_runtime) => {
+                if let Some(thread) = self.threads.get_mut(&drained.utid) {
+                    thread.has_own_name = of_runtime;
+                    if thread.packet.name != name {
+                        thread.packet.name = name;
+                        thread.dirty = true;
+                        self.dirty.push(drained.utid);
+                    }
                 }
             }
             Record::Text {

@@ -18,6 +18,20 @@ pub(super) enum Chain {
     Shims,
 }
 
+/// Where objects of classes have their attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attributes {
+    /// In a dictionary, `tp_dictoffset` behind the object (3.10).
+    Dict,
+    /// In values that a pointer of their own leads to, or in a dictionary (3.11). `keys`: `PyHeapTypeObject::ht_cached_keys`,
+    /// here and below.
+    Apart { keys: u64 },
+    /// In values or a dictionary, as the lowest bit of the pointer says (3.12).
+    Tagged { keys: u64 },
+    /// In values behind the object, as long as it has no dictionary (3.13 and later).
+    Inline { keys: u64 },
+}
+
 /// Offsets of the fields of one version.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offsets {
@@ -44,6 +58,9 @@ pub(super) struct Offsets {
     pub(super) position: u64,
     pub(super) owner: u64,
     pub(super) is_entry: u64,
+    /// Where a frame's local variables begin.
+    pub(super) locals: u64,
+    pub(super) attributes: Attributes,
     /// `PyCodeObject`.
     pub(super) name: u64,
     pub(super) file: u64,
@@ -81,6 +98,8 @@ pub(super) const V3_10: Offsets = Offsets {
     position: 96,
     owner: 0,
     is_entry: 0,
+    locals: 352,
+    attributes: Attributes::Dict,
     name: 112,
     file: 104,
     first_line: 40,
@@ -113,6 +132,8 @@ pub(super) const V3_11: Offsets = Offsets {
     position: 56,
     owner: 69,
     is_entry: 68,
+    locals: 72,
+    attributes: Attributes::Apart { keys: 872 },
     name: 128,
     file: 112,
     first_line: 72,
@@ -145,6 +166,8 @@ pub(super) const V3_12: Offsets = Offsets {
     position: 56,
     owner: 70,
     is_entry: 0,
+    locals: 72,
+    attributes: Attributes::Tagged { keys: 880 },
     name: 128,
     file: 112,
     first_line: 68,
@@ -176,6 +199,8 @@ struct Published {
     base_frame: u64,
     /// `co_code_adaptive`.
     instructions: u64,
+    /// Not published: `PyHeapTypeObject::ht_cached_keys` itself.
+    class_keys: u64,
 }
 
 const PUBLISHED_3_13: Published = Published {
@@ -188,6 +213,7 @@ const PUBLISHED_3_13: Published = Published {
     thread_id: 24,
     base_frame: 0,
     instructions: 43,
+    class_keys: 880,
 };
 
 const PUBLISHED_3_14: Published = Published {
@@ -200,6 +226,7 @@ const PUBLISHED_3_14: Published = Published {
     thread_id: 27,
     base_frame: 0,
     instructions: 48,
+    class_keys: 880,
 };
 
 const PUBLISHED_3_15: Published = Published {
@@ -212,6 +239,7 @@ const PUBLISHED_3_15: Published = Published {
     thread_id: 30,
     base_frame: 27,
     instructions: 56,
+    class_keys: 888,
 };
 
 impl Offsets {
@@ -264,6 +292,8 @@ impl Offsets {
             position: at(p.frame + 3)?,
             owner: at(p.frame + 5)?,
             is_entry: 0,
+            locals: at(p.frame + 4)?,
+            attributes: Attributes::Inline { keys: p.class_keys },
             name: at(p.code + 3)?,
             file: at(p.code + 1)?,
             first_line: at(p.code + 5)?,
