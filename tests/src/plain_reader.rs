@@ -248,7 +248,7 @@ impl Trace {
                         None => add("?", 0),
                     }
                 }
-                NodeKind::Native | NodeKind::LeafPc | NodeKind::Root => {
+                NodeKind::Native | NodeKind::LeafPc | NodeKind::Awaiting | NodeKind::Root => {
                     match self.name(process, epoch, node) {
                         Some(found) => found.iter().for_each(|name| add(name, 0)),
                         None => add("?", 0),
@@ -260,10 +260,15 @@ impl Trace {
     }
 
     fn name(&self, process: u32, epoch: u32, node: &Node) -> Option<&Vec<String>> {
-        let kind = node.kind as i32;
+        // Where an async function goes on is no return address either.
+        let is_exact = matches!(node.kind, NodeKind::LeafPc | NodeKind::Awaiting);
+        let kind = match is_exact {
+            true => NodeKind::LeafPc,
+            false => node.kind,
+        } as i32;
         let of_process = self.names.get(&(process, epoch, node.address, kind));
         of_process.or_else(|| {
-            let inside = node.address - u64::from(node.kind != NodeKind::LeafPc);
+            let inside = node.address - u64::from(!is_exact);
             let loaded = self.modules.iter().filter(|module| {
                 module.upid == process
                     && (module.start..module.end).contains(&inside)
