@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use stackbeat_collector::recover::{RecoverError, RecoverOptions, leftovers, orphans, recover};
 use stackbeat_core::clock;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::layout::{Capacity, ClockSource, Mode};
@@ -58,7 +59,7 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         .clock_source
         .store(ClockSource::Monotonic as u32, Ordering::Relaxed);
     control.interval_ns[0].store(1_000_000, Ordering::Relaxed);
-    control.interval_cycles[0].store(1_000_000, Ordering::Relaxed);
+    control.interval_cycles[0].store(Cycles(1_000_000), Ordering::Relaxed);
     let begin = clock::now(ClockSource::Monotonic);
     let new = NewProcess {
         pid: Pid(gone()),
@@ -82,9 +83,9 @@ fn abandoned(folder: &Path, name: &str) -> PathBuf {
         generation: 0,
     };
     for n in 0..RECORDS {
-        let at = begin + n * 1000;
+        let at = begin + Cycles(n * 1000);
         writer.append(
-            &[header(RecordKind::Sample, 7, 10, 0, 0), at, 0, 0, n, 0, 0],
+            &[header(RecordKind::Sample, 7, 10, 0, 0), at.0, 0, 0, n, 0, 0],
             at,
         );
     }

@@ -6,6 +6,7 @@
 use divan::{Bencher, black_box};
 use stackbeat_core::agent;
 use stackbeat_core::clock;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Upid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
@@ -174,7 +175,7 @@ fn capture(bencher: Bencher, depth: usize) {
 }
 
 #[divan::bench(name = "c2_part_cycle_counter")]
-fn cycle_counter() -> u64 {
+fn cycle_counter() -> Cycles {
     clock::cycles()
 }
 
@@ -246,7 +247,7 @@ fn append(bencher: Bencher) {
     };
     bencher.bench_local(|| {
         for i in 0..1000 {
-            writer.append(black_box(&[i; 7]), i);
+            writer.append(black_box(&[i; 7]), Cycles(i));
         }
     });
 }
@@ -270,7 +271,7 @@ fn drain(bencher: Bencher) {
     };
     let mut words = Vec::new();
     bencher
-        .with_inputs(|| while writer.append(&[7; 7], 1) {})
+        .with_inputs(|| while writer.append(&[7; 7], Cycles(1)) {})
         .bench_local_refs(|()| {
             let mut all = 0;
             for i in 0..mapping.count() {

@@ -1,35 +1,36 @@
 //! Clocks: what dates records, and how its readings become nanoseconds.
 
+use crate::cycles::Cycles;
 use crate::platform;
 use crate::shm::layout::ClockSource;
 
 /// The cycle counter.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub fn cycles() -> u64 {
+pub fn cycles() -> Cycles {
     // SAFETY: rdtsc is part of x86-64; a process may be forbidden it (PR_SET_TSC), which no program
     // that wants to be traced does.
-    unsafe { core::arch::x86_64::_rdtsc() }
+    Cycles(unsafe { core::arch::x86_64::_rdtsc() })
 }
 
 /// The cycle counter.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-pub fn cycles() -> u64 {
+pub fn cycles() -> Cycles {
     let value: u64;
     // SAFETY: the virtual counter is readable from user space on every supported system.
     unsafe {
         core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack, preserves_flags));
     }
-    value
+    Cycles(value)
 }
 
-/// The moment, by the session's source.
+/// The moment, by the session's source: with [`ClockSource::Monotonic`] a cycle is a nanosecond.
 #[inline(always)]
-pub fn now(source: ClockSource) -> u64 {
+pub fn now(source: ClockSource) -> Cycles {
     match source {
         ClockSource::Cycles => cycles(),
-        ClockSource::Monotonic => platform::clock_ns(libc::CLOCK_MONOTONIC),
+        ClockSource::Monotonic => Cycles(platform::clock_ns(libc::CLOCK_MONOTONIC)),
     }
 }
 
@@ -85,7 +86,7 @@ fn counter_is_invariant() -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The session's clock, see [`ClockSource`].
-    pub cycles: u64,
+    pub cycles: Cycles,
     /// CLOCK_MONOTONIC, ns.
     pub monotonic_ns: u64,
     /// Time since boot, sleep included, ns.
@@ -103,7 +104,7 @@ const BOOTTIME: libc::clockid_t = libc::CLOCK_MONOTONIC;
 impl Snapshot {
     /// Reads all clocks, close together: of several attempts the tightest.
     pub fn take(source: ClockSource) -> Snapshot {
-        let mut best: Option<(u64, Snapshot)> = None;
+        let mut best: Option<(Cycles, Snapshot)> = None;
         for _ in 0..8 {
             let before = now(source);
             let monotonic_ns = platform::clock_ns(libc::CLOCK_MONOTONIC);
@@ -121,7 +122,7 @@ impl Snapshot {
         }
         let snapshot = best.map_or(
             Snapshot {
-                cycles: 0,
+                cycles: Cycles(0),
                 monotonic_ns: 0,
                 boottime_ns: 0,
                 realtime_ns: 0,
@@ -131,7 +132,7 @@ impl Snapshot {
         match source {
             ClockSource::Cycles => snapshot,
             ClockSource::Monotonic => Snapshot {
-                cycles: snapshot.monotonic_ns,
+                cycles: Cycles(snapshot.monotonic_ns),
                 ..snapshot
             },
         }
@@ -145,7 +146,7 @@ impl Snapshot {
 #[derive(Clone, Debug, Default)]
 pub struct Converter {
     /// (cycles, ns), rising in both.
-    points: std::vec::Vec<(u64, u64)>,
+    points: std::vec::Vec<(Cycles, u64)>,
 }
 
 impl Converter {
@@ -155,7 +156,7 @@ impl Converter {
     }
 
     /// Adds a snapshot. Those that do not rise in both clocks are left out.
-    pub fn add(&mut self, cycles: u64, monotonic_ns: u64) {
+    pub fn add(&mut self, cycles: Cycles, monotonic_ns: u64) {
         let rises = self
             .points
             .last()
@@ -176,15 +177,15 @@ impl Converter {
     }
 
     /// The moment in ns.
-    pub fn to_ns(&self, cycles: u64) -> u64 {
+    pub fn to_ns(&self, cycles: Cycles) -> u64 {
         let (Some(&first), Some(&last)) = (self.points.first(), self.points.last()) else {
-            return cycles;
+            return cycles.0;
         };
         if self.points.len() == 1 {
             return if cycles >= first.0 {
-                first.1.saturating_add(cycles - first.0)
+                first.1.saturating_add((cycles - first.0).0)
             } else {
-                first.1.saturating_sub(first.0 - cycles)
+                first.1.saturating_sub((first.0 - cycles).0)
             };
         }
         if cycles <= first.0 {
@@ -204,27 +205,28 @@ impl Converter {
     }
 
     /// A duration in ns, by the overall rate.
-    pub fn duration_ns(&self, cycles: u64) -> u64 {
+    pub fn duration_ns(&self, cycles: Cycles) -> u64 {
         match (self.points.first(), self.points.last()) {
             (Some(&first), Some(&last)) if first.0 < last.0 => scale(cycles, first, last),
-            _ => cycles,
+            _ => cycles.0,
         }
     }
 
     /// Nanoseconds as cycles, by the overall rate.
-    pub fn to_cycles(&self, ns: u64) -> u64 {
-        match (self.points.first(), self.points.last()) {
+    pub fn to_cycles(&self, ns: u64) -> Cycles {
+        let cycles = match (self.points.first(), self.points.last()) {
             (Some(&(c0, n0)), Some(&(c1, n1))) if n0 < n1 => {
-                (ns as u128 * (c1 - c0) as u128 / (n1 - n0) as u128).min(u64::MAX as u128) as u64
+                (ns as u128 * (c1 - c0).0 as u128 / (n1 - n0) as u128).min(u64::MAX as u128) as u64
             }
             _ => ns,
-        }
+        };
+        Cycles(cycles)
     }
 }
 
 /// `cycles` at the rate between two points that differ in cycles.
-fn scale(cycles: u64, a: (u64, u64), b: (u64, u64)) -> u64 {
-    let wide = cycles as u128 * (b.1 - a.1) as u128 / (b.0 - a.0) as u128;
+fn scale(cycles: Cycles, a: (Cycles, u64), b: (Cycles, u64)) -> u64 {
+    let wide = cycles.0 as u128 * (b.1 - a.1) as u128 / (b.0 - a.0).0 as u128;
     wide.min(u64::MAX as u128) as u64
 }
 
@@ -236,37 +238,37 @@ mod tests {
     fn conversion_goes_through_every_snapshot_and_never_back() {
         let mut c = Converter::new();
         // A counter of 2 GHz whose rate changes a little, far from 0.
-        let base = u64::MAX / 2;
-        c.add(base, 1_000_000_000_000);
-        c.add(base + 2_000_000_000, 1_001_000_000_100);
-        c.add(base + 4_000_000_000, 1_002_000_000_000);
-        c.add(base + 3_000_000_000, 1_003_000_000_000);
+        let at = |later: i64| Cycles((u64::MAX / 2).saturating_add_signed(later));
+        c.add(at(0), 1_000_000_000_000);
+        c.add(at(2_000_000_000), 1_001_000_000_100);
+        c.add(at(4_000_000_000), 1_002_000_000_000);
+        c.add(at(3_000_000_000), 1_003_000_000_000);
         assert_eq!(c.len(), 3);
-        assert_eq!(c.to_ns(base), 1_000_000_000_000);
-        assert_eq!(c.to_ns(base + 2_000_000_000), 1_001_000_000_100);
-        assert_eq!(c.to_ns(base + 1_000_000_000), 1_000_500_000_050);
-        assert_eq!(c.to_ns(base - 2_000_000_000), 999_000_000_000);
-        assert_eq!(c.to_ns(base + 6_000_000_000), 1_003_000_000_000);
+        assert_eq!(c.to_ns(at(0)), 1_000_000_000_000);
+        assert_eq!(c.to_ns(at(2_000_000_000)), 1_001_000_000_100);
+        assert_eq!(c.to_ns(at(1_000_000_000)), 1_000_500_000_050);
+        assert_eq!(c.to_ns(at(-2_000_000_000)), 999_000_000_000);
+        assert_eq!(c.to_ns(at(6_000_000_000)), 1_003_000_000_000);
         let mut last = 0;
-        for step in 0..6000u64 {
-            let ns = c.to_ns(base - 1_000_000_000 + step * 1_000_003);
+        for step in 0..6000 {
+            let ns = c.to_ns(at(-1_000_000_000 + step * 1_000_003));
             assert!(ns >= last);
             last = ns;
         }
-        assert_eq!(c.duration_ns(2_000), 1_000);
-        assert_eq!(c.to_cycles(1_000), 2_000);
+        assert_eq!(c.duration_ns(Cycles(2_000)), 1_000);
+        assert_eq!(c.to_cycles(1_000), Cycles(2_000));
     }
 
     #[test]
     fn extremes_do_not_overflow() {
         let mut c = Converter::new();
-        assert_eq!(c.to_ns(5), 5);
-        c.add(10, 10);
-        assert_eq!(c.to_ns(u64::MAX), u64::MAX);
-        assert_eq!(c.to_ns(0), 0);
-        c.add(11, u64::MAX);
-        assert_eq!(c.to_ns(u64::MAX), u64::MAX);
-        assert_eq!(c.to_ns(0), 0);
+        assert_eq!(c.to_ns(Cycles(5)), 5);
+        c.add(Cycles(10), 10);
+        assert_eq!(c.to_ns(Cycles::MAX), u64::MAX);
+        assert_eq!(c.to_ns(Cycles(0)), 0);
+        c.add(Cycles(11), u64::MAX);
+        assert_eq!(c.to_ns(Cycles::MAX), u64::MAX);
+        assert_eq!(c.to_ns(Cycles(0)), 0);
     }
 
     #[cfg(not(miri))]

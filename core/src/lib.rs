@@ -8,7 +8,7 @@
 //! - `unwind`: from registers to return addresses; asks nobody for anything
 //! - `clock`: what dates records
 //! - `platform`: what differs between operating systems
-//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `embedded`, `ids`, `sync`
+//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `embedded`, `ids`, `cycles`, `sync`
 //!
 //! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of
 //! real ones.
@@ -20,6 +20,7 @@ pub mod agent;
 pub mod attach_status;
 pub mod clock;
 pub mod crash_signals;
+pub mod cycles;
 pub mod embedded;
 pub mod ids;
 #[cfg(not(loom))]

@@ -4,6 +4,7 @@
 
 use stackbeat_core::agent;
 use stackbeat_core::clock;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool};
 use stackbeat_core::shm::callstack::Table;
@@ -295,7 +296,7 @@ fn a_session_in_this_process() {
     let (seen, _) = samples(&mapping);
     assert_eq!(seen.len(), 1);
     assert_ne!(seen[0].flags & flags::BLOCKED, 0);
-    assert!(seen[0].words[2] >= asleep);
+    assert!(Cycles(seen[0].words[2]) >= asleep);
     assert_eq!(seen[0].words[8] as i64, -4);
 
     // A poll that is not captured is still an event loop's iteration, told once by the next sample.

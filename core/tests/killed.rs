@@ -4,6 +4,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use stackbeat_core::agent;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool};
@@ -194,7 +195,7 @@ fn what_the_killed_wrote_is_read_or_counted() {
     control.forced_per_second.store(10_000, Ordering::Relaxed);
     for class in 0..CLASSES {
         control.interval_ns[class].store(100_000, Ordering::Relaxed);
-        control.interval_cycles[class].store(200_000, Ordering::Relaxed);
+        control.interval_cycles[class].store(Cycles(200_000), Ordering::Relaxed);
     }
     let mut ticker = Ticker::default();
     ticker.advance_all(control);
@@ -254,12 +255,12 @@ fn what_the_killed_wrote_is_read_or_counted() {
             );
             total += written;
             total_lost += lost;
-            registry::end_thread(entry, 0);
+            registry::end_thread(entry, Cycles(0));
             registry::free_thread(&mapping, i);
         }
         assert!(threads.is_empty(), "records of threads that never were");
         for (_, process) in registry::processes(&mapping) {
-            registry::end_process(process, 0, false);
+            registry::end_process(process, Cycles(0), false);
             registry::free_process(process);
         }
         assert_eq!(control.agents_disabled.load(Ordering::Relaxed), 0);

@@ -6,6 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Tid, Upid, Utid};
 use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
@@ -258,7 +259,7 @@ fn a_hook_after_parking_wakes_the_ticker() {
                 let tick = throttle::tick_of(&control, 1);
                 let saw_parked = tick.0.load(Ordering::Relaxed) == TICK_PARKED;
                 if !throttle::is_quiet(tick, &entry) {
-                    let due = throttle::due(&control, tick, &entry, 0, || 0);
+                    let due = throttle::due(&control, tick, &entry, 0, || Cycles(0));
                     let Due::Capture { tick, .. } = due else {
                         panic!("ticks are not by cycles here");
                     };
@@ -289,7 +290,7 @@ fn one_of_two_hooks_wakes() {
             let entry = ThreadEntry::default();
             let tick = throttle::tick_of(control, index);
             matches!(
-                throttle::due(control, tick, &entry, 0, || 0),
+                throttle::due(control, tick, &entry, 0, || Cycles(0)),
                 Due::Capture { wake: true, .. }
             )
         };
@@ -340,7 +341,7 @@ fn writer<'a>(pool: &'a Two, entry: &'a ThreadEntry, mode: Mode) -> Writer<'a, T
 
 fn write(pool: &Two, entry: &ThreadEntry, mode: Mode, record: &[u64]) {
     buffer::begin_capture(entry, 0);
-    writer(pool, entry, mode).append(record, record[0]);
+    writer(pool, entry, mode).append(record, Cycles(record[0]));
     buffer::end_capture(entry);
 }
 

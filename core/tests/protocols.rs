@@ -2,6 +2,7 @@
 //! undefined behaviour and data races.
 #![cfg(not(loom))]
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
 use stackbeat_core::shm::callstack::{NodeValue, Table};
@@ -55,7 +56,7 @@ fn two_writers_and_a_drain() {
                             mode: Mode::Endless,
                             generation: 0,
                         }
-                        .append(&[n; 5], n);
+                        .append(&[n; 5], Cycles(n));
                         buffer::end_capture(entry);
                     }
                 })
@@ -195,7 +196,7 @@ fn a_parked_ticker_is_woken() {
         ticker.park(&control);
         let tick = throttle::tick_of(&control, 5);
         assert!(!throttle::is_quiet(tick, &entry));
-        let due = throttle::due(&control, tick, &entry, 0, || 0);
+        let due = throttle::due(&control, tick, &entry, 0, || Cycles(0));
         let Due::Capture { tick: last, wake } = due else {
             panic!("ticks are not by cycles here");
         };

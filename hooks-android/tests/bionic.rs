@@ -8,6 +8,7 @@ use stackbeat_android::backend::slots::Slots;
 use stackbeat_android::backend::{HookBackend, Refusal};
 use stackbeat_android::bionic;
 use stackbeat_core::agent;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{CLASSES, Capacity, ThreadEntry};
 use stackbeat_core::shm::mapping::Mapping;
@@ -123,7 +124,7 @@ fn session() -> Mapping {
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
     for class in 0..CLASSES {
         control.interval_ns[class].store(1_000_000, Ordering::Relaxed);
-        control.interval_cycles[class].store(1_000_000, Ordering::Relaxed);
+        control.interval_cycles[class].store(Cycles(1_000_000), Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);
     }
     assert!(agent::init(path));
@@ -251,7 +252,7 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
     // Threads take part from their begin to their end.
     let ended = || {
         let all = registry::threads(mapping).map(|(_, entry)| entry);
-        all.filter(|e| e.end_cycles.load(Ordering::Relaxed) != 0)
+        all.filter(|e| e.end_cycles.load(Ordering::Relaxed) != Cycles(0))
             .count()
     };
     let before = ended();

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use stackbeat_apple::posix::functions;
 use stackbeat_apple::rebind::{Rebinder, Resolver};
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::buffer::{self, Pool as _};
@@ -73,10 +74,10 @@ pub(crate) fn session() -> Mapping {
     control.switch.store(1, Ordering::Relaxed);
     control.depth_limit.store(128, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
-    control.long_wait_cycles.store(1, Ordering::Relaxed);
+    control.long_wait_cycles.store(Cycles(1), Ordering::Relaxed);
     for class in 0..control.interval_ns.len() {
         control.interval_ns[class].store(1_000, Ordering::Relaxed);
-        control.interval_cycles[class].store(1, Ordering::Relaxed);
+        control.interval_cycles[class].store(Cycles(1), Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);
     }
     assert!(agent::init(&path));
@@ -109,7 +110,7 @@ pub(crate) fn samples(mapping: &Mapping, probe: Probe) -> Vec<Sample> {
 /// Waits until a thread sleeps in the kernel for a while without a break. Gives the cycles of the while.
 ///
 /// One look at its state is not enough: under emulation it also sleeps for the emulator's own locks, on its way.
-pub(crate) fn while_it_sleeps(tid: u32) -> u64 {
+pub(crate) fn while_it_sleeps(tid: u32) -> Cycles {
     let path = format!("/proc/self/task/{tid}/status");
     // How often it has gone to sleep, where it sleeps.
     let asleep = || {
@@ -251,7 +252,10 @@ fn calls_of_an_image_are_recorded() {
             },
         );
         let locks = samples(mapping, Probe::MutexLock);
-        let long: Vec<_> = locks.iter().filter(|s| s.duration_cycles > 0).collect();
+        let long: Vec<_> = locks
+            .iter()
+            .filter(|s| s.duration_cycles > Cycles(0))
+            .collect();
         assert_eq!(long.len(), 1, "{linker:?}: {locks:?}");
         assert!(long[0].duration_cycles >= waited, "{locks:?}");
         assert_eq!(long[0].waker_tid, Some(Tid(platform::thread_id())));
@@ -264,7 +268,7 @@ fn calls_of_an_image_are_recorded() {
 }
 
 /// Runs a function in a thread of the session's, and another one with that thread's tid.
-fn beside(f: impl FnOnce() + Send, then: impl FnOnce(u32) -> u64) -> u64 {
+fn beside(f: impl FnOnce() + Send, then: impl FnOnce(u32) -> Cycles) -> Cycles {
     std::thread::scope(|scope| {
         let (say, tid) = std::sync::mpsc::channel();
         scope.spawn(move || {

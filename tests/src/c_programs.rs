@@ -3,6 +3,7 @@
 //! The harness stands in for the collector: it makes the mapping, publishes ticks, interrupts threads,
 //! and reads what they wrote.
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::{Category, Probe};
@@ -138,10 +139,10 @@ impl Session {
         control.forced_per_second.store(10_000, Ordering::Relaxed);
         control.follow_children.store(1, Ordering::Relaxed);
         // Any wait is long: who ends it is looked for, and captured.
-        control.long_wait_cycles.store(1, Ordering::Relaxed);
+        control.long_wait_cycles.store(Cycles(1), Ordering::Relaxed);
         control.signal.store(libc::SIGURG as u32, Ordering::Relaxed);
         for class in &control.interval_cycles {
-            class.store(1, Ordering::Relaxed);
+            class.store(Cycles(1), Ordering::Relaxed);
         }
         for class in &control.interval_ns {
             class.store(1_000, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use stackbeat_core::crash_signals;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::shm::layout::ProcessEntry;
 use stackbeat_core::shm::mapping::Mapping;
@@ -25,7 +26,7 @@ pub(crate) struct CrashedThread {
     tid: Tid,
     name: String,
     pub node: u32,
-    pub cycles: u64,
+    pub cycles: Cycles,
 }
 
 impl Crash {

@@ -1,9 +1,10 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::record_format::{self, NAME_BYTES, RecordKind, Sample, Waited, Woke};
 
-/// One record, in the units in which it was written (cycles).
+/// One record, as it was written: dated by the session's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Sample(Sample),
@@ -28,7 +29,7 @@ pub(crate) enum Record {
     },
     Mark {
         kind: u8,
-        cycles: u64,
+        cycles: Cycles,
         value: i64,
         name: String,
     },
@@ -81,7 +82,7 @@ pub(crate) fn next(words: &mut &[u64]) -> Result<Option<Record>, Damaged> {
             let length = usize::try_from(*body.get(2).ok_or(Damaged)?).map_err(|_| Damaged)?;
             Record::Mark {
                 kind: (header >> 16) as u8,
-                cycles: body[0],
+                cycles: Cycles(body[0]),
                 value: body[1] as i64,
                 name: text(&bytes_of(&body[3..], length).ok_or(Damaged)?),
             }
@@ -179,7 +180,7 @@ mod tests {
         };
         assert_eq!(full.usage, Some(usage));
         assert_eq!(full.waker_tid, Some(Tid(4242)));
-        assert_eq!(full.duration_cycles, 40);
+        assert_eq!(full.duration_cycles, Cycles(40));
         assert_eq!(next(&mut rest), Ok(None));
     }
 

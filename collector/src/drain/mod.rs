@@ -26,6 +26,7 @@ use std::io;
 use std::sync::Arc;
 
 use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Drained};
 use stackbeat_core::shm::layout::{ClockSource, buffer_state};
@@ -123,7 +124,7 @@ pub(crate) struct Drainer {
     host: Arc<dyn Host>,
     source: ClockSource,
     pub converter: Converter,
-    newest_cycles: u64,
+    newest_cycles: Cycles,
     last_clock_packet_ns: u64,
     pub lifecycle: Lifecycle,
     pub nodes: Nodes,
@@ -159,7 +160,7 @@ impl Drainer {
             host,
             source,
             converter: Converter::new(),
-            newest_cycles: 0,
+            newest_cycles: Cycles(0),
             last_clock_packet_ns: first.monotonic_ns,
             lifecycle: Lifecycle::default(),
             nodes: Nodes::default(),
@@ -192,7 +193,7 @@ impl Drainer {
             source,
             converter,
             // There is no later reading of the clocks to wait for.
-            newest_cycles: u64::MAX,
+            newest_cycles: Cycles::MAX,
             last_clock_packet_ns: 0,
             lifecycle: Lifecycle::of_the_dead(seed),
             nodes: Nodes::default(),

@@ -1,6 +1,7 @@
 //! One record of a thread as what stands in the trace.
 
 use stackbeat_core::clock::{self, Snapshot};
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Utid;
 use stackbeat_core::shm::record_format::{Sample, Waited, Woke};
 use stackbeat_proto::columns::{Rusage, SampleRow};
@@ -13,7 +14,7 @@ impl Drainer {
         &mut self,
         utid: Utid,
         kind: u8,
-        cycles: u64,
+        cycles: Cycles,
         value: i64,
         name: String,
     ) -> Event {
@@ -62,7 +63,7 @@ impl Drainer {
             record,
             time_ns,
             duration_ns: match sample.duration_cycles {
-                0 => 0,
+                Cycles(0) => 0,
                 _ => time_ns - self.converter.to_ns(begin).min(time_ns),
             },
             cpu_ns: sample.cpu_ns,
@@ -86,7 +87,7 @@ impl Drainer {
     /// Dates a record. Between two readings of the clocks there is one answer for good, so a record
     /// that is newer than the last reading asks for another one first. One from the future is not to be
     /// believed, and asks for none.
-    pub(super) fn date(&mut self, cycles: u64) -> u64 {
+    pub(super) fn date(&mut self, cycles: Cycles) -> u64 {
         if cycles > self.newest_cycles && cycles <= clock::now(self.source) {
             self.take_snapshot();
         }
@@ -97,7 +98,7 @@ impl Drainer {
 /// A reading of the clocks as a packet.
 pub(crate) fn clock_packet(s: &Snapshot) -> ClockSnapshot {
     ClockSnapshot {
-        cycles: s.cycles,
+        cycles: s.cycles.0,
         monotonic_ns: s.monotonic_ns,
         boottime_ns: s.boottime_ns,
         realtime_ns: s.realtime_ns,

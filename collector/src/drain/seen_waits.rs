@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
 use stackbeat_core::shm::layout::{node_id, node_kind};
@@ -17,7 +18,7 @@ use crate::host::Stack;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// As its hook wrote it down.
-    Cycles(u64),
+    Cycles(Cycles),
     Ns(u64),
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::mapping::Mapping;
@@ -23,7 +24,7 @@ pub(crate) struct SuspendedSample {
     pub epoch: u32,
     /// Number of the last record that the thread had written; 0 also when there was none.
     pub record: u64,
-    pub cycles: u64,
+    pub cycles: Cycles,
     pub cpu_ns: u64,
     pub allocations: u64,
     pub allocated_bytes: u64,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
@@ -81,7 +82,7 @@ impl World {
         let mapping = Mapping::create(&path, capacity).expect("a small mapping");
         let new = NewProcess {
             pid: Pid(std::process::id()),
-            cycles: 1,
+            cycles: Cycles(1),
             ..Default::default()
         };
         let (process, _) = add_process(&mapping, &new).expect("an entry");
@@ -103,7 +104,7 @@ impl World {
             // Nobody's: it has left already when its entry says that it ends.
             tid: Tid(1 << 22),
             process: self.process,
-            cycles: 1,
+            cycles: Cycles(1),
             ..Default::default()
         };
         let (index, entry) = add_thread(&self.mapping, &new).expect("an entry");
@@ -129,7 +130,7 @@ impl Thread<'_> {
     fn append(&self, record: &[u64]) -> bool {
         let control = self.world.mapping.control();
         self.writer(control.generation.load(Ordering::Relaxed))
-            .append(record, 1)
+            .append(record, Cycles(1))
     }
 
     fn writer(&self, generation: u32) -> Writer<'_, Mapping> {
@@ -158,7 +159,7 @@ impl Thread<'_> {
 
     fn end(&self) {
         self.writer(0).complete();
-        end_thread(self.entry, 5);
+        end_thread(self.entry, Cycles(5));
     }
 }
 
@@ -282,7 +283,7 @@ fn samples_by_suspension_stand_among_the_threads_own() {
             upid: Upid(1),
             epoch: 0,
             record,
-            cycles: stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC),
+            cycles: Cycles(stackbeat_core::platform::clock_ns(libc::CLOCK_MONOTONIC)),
             cpu_ns,
             allocations: 0,
             allocated_bytes: 0,
@@ -578,7 +579,7 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
     let entry = world.mapping.process(world.process).expect("its entry");
     // Nobody's.
     entry.pid.store(1 << 22, Ordering::Relaxed);
-    registry::end_process(entry, 9, false);
+    registry::end_process(entry, Cycles(9), false);
     drainer
         .pass(&world.mapping, &mut memory, Keep::Nothing)
         .expect("stored");
@@ -678,7 +679,7 @@ fn a_killed_thread_ends_after_its_last_capture() {
     thread
         .entry
         .last_capture_cycles
-        .store(last_ns, Ordering::Relaxed);
+        .store(Cycles(last_ns), Ordering::Relaxed);
     let entry = world.mapping.process(world.process).expect("its entry");
     // Nobody's.
     entry.pid.store(1 << 22, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use stackbeat_core::clock;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state, node_kind};
@@ -47,7 +48,7 @@ pub(super) struct LockWait {
     /// Index of its entry, and which wait of it this is.
     pub entry: u32,
     blocking_section: u32,
-    begin: u64,
+    begin: Cycles,
     pub utid: Utid,
     pub tid: Tid,
     /// Index of its process' entry.
@@ -88,7 +89,7 @@ pub(crate) struct LockWaits {
     /// By upid; `None`: not ours to read.
     memories: HashMap<Upid, Option<File>>,
     /// Threads of deadlocks that are in the trace, with their waits.
-    recorded: Vec<Vec<(Utid, u64)>>,
+    recorded: Vec<Vec<(Utid, Cycles)>>,
 }
 
 impl LockWaits {
@@ -341,7 +342,7 @@ mod tests {
         LockWait {
             entry: tid.0,
             blocking_section: 1,
-            begin: 5,
+            begin: Cycles(5),
             utid: Utid(tid.0),
             tid,
             process: 0,

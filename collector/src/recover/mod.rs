@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use stackbeat_core::clock::{Converter, Snapshot};
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::layout::{ClockSource, MAGIC, drops, entry_state};
 use stackbeat_core::shm::mapping::{Mapping, MappingError};
 use stackbeat_core::shm::registry;
@@ -515,18 +516,18 @@ fn clocks(partial: &Partial, copy: Option<&PrivateCopy>) -> (ClockSource, Conver
             let offset = |real: u64, mono: u64| real.wrapping_sub(mono) as i64;
             let then = offset(last.realtime_ns, last.monotonic_ns);
             let drift = offset(now.realtime_ns, now.monotonic_ns).abs_diff(then);
-            if drift < SAME_BOOT_NS && now.cycles > last.cycles {
+            if drift < SAME_BOOT_NS && now.cycles > Cycles(last.cycles) {
                 converter.add(now.cycles, now.monotonic_ns);
             }
         }
         None => {
             // The intervals in both units tell the rate.
-            let cycles = control.interval_cycles[0].load(Ordering::Relaxed);
+            let Cycles(cycles) = control.interval_cycles[0].load(Ordering::Relaxed);
             let ns = u64::from(control.interval_ns[0].load(Ordering::Relaxed));
             let back_ns = now.monotonic_ns / 2;
             if let (1.., 1..) = (cycles, ns) {
                 let back = u128::from(back_ns) * u128::from(cycles) / u128::from(ns);
-                let back = u64::try_from(back).unwrap_or(u64::MAX).min(now.cycles);
+                let back = Cycles(u64::try_from(back).unwrap_or(u64::MAX)).min(now.cycles);
                 converter.add(now.cycles - back, now.monotonic_ns - back_ns);
             }
             converter.add(now.cycles, now.monotonic_ns);

@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use stackbeat_core::clock::Converter;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
@@ -163,7 +164,7 @@ impl Partial {
     /// Adds this trace's readings of the clocks.
     pub(super) fn add_clocks(&self, converter: &mut Converter) {
         for clock in &self.clocks {
-            converter.add(clock.cycles, clock.monotonic_ns);
+            converter.add(Cycles(clock.cycles), clock.monotonic_ns);
         }
     }
 

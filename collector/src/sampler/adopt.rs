@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Tid, Upid};
 use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::layout::ProcessEntry;
@@ -26,9 +27,14 @@ pub(super) struct Wanted {
     pub cpu_ns: u64,
 }
 
-/// Since when threads of a process may have waited that are seen for the first time, in cycles. `was_there`: it is the
+/// Since when threads of a process may have waited that are seen for the first time. `was_there`: it is the
 /// first search there. What a process that was started with the agent has then may be as new as the search.
-pub(super) fn earliest(shared: &Shared, process: &ProcessEntry, was_there: bool, now: u64) -> u64 {
+pub(super) fn earliest(
+    shared: &Shared,
+    process: &ProcessEntry,
+    was_there: bool,
+    now: Cycles,
+) -> Cycles {
     let start = process.start_cycles.load(Ordering::Relaxed);
     let is_new = shared.cycles_to_ns(now.saturating_sub(start)) < SINCE_BEGIN_NS;
     let is_attached = process.origin.load(Ordering::Relaxed) == Origin::Attached as u32;

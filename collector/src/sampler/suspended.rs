@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 
 use stackbeat_core::clock;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{
@@ -51,7 +52,7 @@ pub(super) struct Suspender {
     by: Box<dyn Suspension>,
     words: Box<[u64]>,
     /// What suspensions took that their threads' entries do not say yet, cycles.
-    owed: HashMap<Utid, u64>,
+    owed: HashMap<Utid, Cycles>,
     /// Threads that are found waiting outside of hooks.
     still: HashMap<Utid, Still>,
 }
@@ -88,7 +89,7 @@ impl Still {
 pub(super) struct Taken {
     pub registers: Registers,
     pub cpu_ns: u64,
-    cycles: u64,
+    cycles: Cycles,
     /// Words of the stack.
     pub words: usize,
     high: u64,
@@ -116,8 +117,8 @@ pub(super) struct Whom<'a> {
     pub tid: Tid,
     /// The tick that it is to have noticed by this.
     pub tick: Option<u32>,
-    /// What is to be added to what captures took of its time, cycles.
-    pub owed: u64,
+    /// What is to be added to what captures took of its time.
+    pub owed: Cycles,
     pub source: ClockSource,
 }
 
@@ -168,9 +169,7 @@ fn take_from(
     if let Some(tick) = whom.tick {
         entry.last_tick.store(tick, Ordering::Relaxed);
     }
-    let spent = entry.spent_cycles.load(Ordering::Relaxed);
-    let spent = spent.wrapping_add(whom.owed);
-    entry.spent_cycles.store(spent, Ordering::Relaxed);
+    entry.spent_cycles.add_own(whom.owed);
     let cpu_before_ns = entry.cpu_ns.load(Ordering::Relaxed);
     entry
         .cpu_ns
@@ -225,7 +224,7 @@ impl Suspender {
             pid: thread.pid,
             tid: thread.tid,
             tick,
-            owed: self.owed.get(&thread.utid).copied().unwrap_or(0),
+            owed: self.owed.get(&thread.utid).copied().unwrap_or_default(),
             source,
         };
         let attempt = take(&mut *self.by, &whom, &mut self.words);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{ClockSource, ThreadEntry, entry_state};
@@ -181,7 +182,7 @@ fn suspend(mut by: Box<dyn Suspension>, tids: &[AtomicU32], done: &Done, is_over
             pid: Pid(std::process::id()),
             tid: Tid(tid.load(Ordering::Relaxed)),
             tick: None,
-            owed: 0,
+            owed: Cycles(0),
             source: ClockSource::Monotonic,
         };
         match take(&mut *by, &whom, &mut words) {

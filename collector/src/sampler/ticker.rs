@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::layout::{CLASSES, PHASES, buffer_state};
 use stackbeat_core::shm::throttle::{self, Ticker};
 use stackbeat_core::{clock, platform};
@@ -80,7 +81,7 @@ pub(crate) fn run(
     if shared.mapping.layout().capacity.call_rows > 0 {
         return keep_counting(shared);
     }
-    let mut random = Random(clock::cycles() | 1);
+    let mut random = Random(clock::cycles().0 | 1);
     let mut upkeep = Upkeep::new(host.peers());
     let mut schedules = begin(shared, now_ns());
     ticker.advance_all(control);
@@ -268,7 +269,7 @@ pub(crate) fn run(
 pub(crate) fn count_all_calls(shared: &Shared) {
     let control = shared.mapping.control();
     for (class, interval) in control.interval_cycles.iter().enumerate() {
-        interval.store(u64::MAX, stackbeat_core::sync::Ordering::Relaxed);
+        interval.store(Cycles::MAX, stackbeat_core::sync::Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);
     }
 }
@@ -317,7 +318,7 @@ impl Upkeep {
     fn new(peers: Option<Box<dyn Peers>>) -> Upkeep {
         Upkeep {
             pool_polls: 0,
-            random: Random(clock::cycles() | 1),
+            random: Random(clock::cycles().0 | 1),
             peers,
             jit_maps: JitMaps::default(),
         }

@@ -1,5 +1,6 @@
 //! What is known of a thread that no hook has registered, and whether it waits.
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::registry::adopted;
@@ -30,8 +31,8 @@ pub(super) struct Unregistered {
 /// A wait of an unregistered thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    /// Since when it has waited, cycles.
-    pub since: u64,
+    /// Since when it has waited.
+    pub since: Cycles,
     /// CPU time that it had used by then, ns.
     pub cpu_ns: u64,
 }
@@ -41,8 +42,8 @@ pub(super) struct Waits {
 struct Seen {
     waits: bool,
     scheduled: Scheduled,
-    /// It has done nothing else since, in cycles.
-    since: u64,
+    /// It has done nothing else since.
+    since: Cycles,
 }
 
 /// The entry that was made for an unregistered thread: its number and utid.
@@ -64,13 +65,13 @@ impl Unregistered {
     }
 
     /// Polls whether it waits; gives the wait if it did with the poll before, too. `since` is the earliest
-    /// that it may have begun, for the first poll; `now` is this poll; both in cycles.
+    /// that it may have begun, for the first poll; `now` is this poll.
     pub(super) fn watch(
         &mut self,
         host: &dyn Host,
         tid: Tid,
-        since: u64,
-        now: u64,
+        since: Cycles,
+        now: Cycles,
     ) -> Option<Waits> {
         let before = self.seen;
         let scheduled = host.scheduled(self.pid, tid).unwrap_or_default();
@@ -93,7 +94,13 @@ impl Unregistered {
 
     /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
     /// its end.
-    pub(super) fn is_adopted(&self, host: &dyn Host, shared: &Shared, tid: Tid, now: u64) -> bool {
+    pub(super) fn is_adopted(
+        &self,
+        host: &dyn Host,
+        shared: &Shared,
+        tid: Tid,
+        now: Cycles,
+    ) -> bool {
         let Some(Entry(i, utid)) = self.entry else {
             return false;
         };

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::shm::layout::{ProcessEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
@@ -180,8 +181,8 @@ impl Sampler {
 #[derive(Default)]
 struct Poll {
     now_ns: u64,
-    /// The same in cycles.
-    now: u64,
+    /// The same by the session's clock.
+    now: Cycles,
     /// How many more it may interrupt.
     meetings: u32,
     /// CPU time that it took to ask about newcomers, ns: that is done a few times for each, and no reason to poll less
@@ -215,7 +216,7 @@ impl Poll {
         host: &dyn Host,
         unregistered: &mut Unregistered,
         tid: Tid,
-        since: u64,
+        since: Cycles,
     ) -> Option<Waits> {
         if unregistered.entry.is_some() {
             return None;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::ThreadEntry;
@@ -73,8 +74,8 @@ impl Cost {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     cpu_ns: u64,
-    spent_cycles: u64,
-    waits_cycles: u64,
+    spent_cycles: Cycles,
+    waits_cycles: Cycles,
     hooks: u64,
 }
 
@@ -148,7 +149,7 @@ impl Costs {
             let waits = seen.waits_cycles.saturating_sub(before.waits_cycles);
             let hooks = seen.hooks.saturating_sub(before.hooks);
             cost.hooks_ns += hooks.saturating_mul(HOOK_NS).min(MOST_NS);
-            if cycles > 0 {
+            if cycles > Cycles(0) {
                 let capture_ns = shared.cycles_to_ns(cycles).min(MOST_NS);
                 cost.threads.push(ThreadCost {
                     utid,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::buffer::Pool;
 use stackbeat_core::shm::layout::ClockSource;
 use stackbeat_core::shm::mapping::Mapping;
@@ -223,12 +224,12 @@ impl Shared {
         is_all
     }
 
-    /// A length in cycles, in ns.
-    pub(crate) fn cycles_to_ns(&self, cycles: u64) -> u64 {
+    /// A length by the session's clock, in ns.
+    pub(crate) fn cycles_to_ns(&self, cycles: Cycles) -> u64 {
         let control = self.mapping.control();
         let ns = control.interval_ns[0].load(Ordering::Relaxed);
-        let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
-        (u128::from(cycles) * u128::from(ns) / u128::from(of_interval.max(1))) as u64
+        let Cycles(of_interval) = control.interval_cycles[0].load(Ordering::Relaxed);
+        (u128::from(cycles.0) * u128::from(ns) / u128::from(of_interval.max(1))) as u64
     }
 
     /// Why a dump of a crash is wanted. `who`: the process.
@@ -248,12 +249,12 @@ impl Shared {
         reason
     }
 
-    /// A length in ns, in cycles.
-    pub(crate) fn ns_to_cycles(&self, ns: u64) -> u64 {
+    /// A length in ns, by the session's clock.
+    pub(crate) fn ns_to_cycles(&self, ns: u64) -> Cycles {
         let control = self.mapping.control();
-        let of_interval = control.interval_cycles[0].load(Ordering::Relaxed);
+        let Cycles(of_interval) = control.interval_cycles[0].load(Ordering::Relaxed);
         let interval_ns = control.interval_ns[0].load(Ordering::Relaxed).max(1);
-        (u128::from(ns) * u128::from(of_interval) / u128::from(interval_ns)) as u64
+        Cycles((u128::from(ns) * u128::from(of_interval) / u128::from(interval_ns)) as u64)
     }
 
     /// A panic of another thread of ours leaves plain numbers behind: they stay usable.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{Capacity, ClockSource, Layout, Mode};
 use stackbeat_core::shm::mapping::{Mapping, MappingError};
@@ -213,7 +214,7 @@ pub(crate) fn set_clock(
     mapping: &Mapping,
     source: ClockSource,
     long_wait_ns: Option<u64>,
-    cycles_in: impl Fn(u64) -> u64,
+    cycles_in: impl Fn(u64) -> Cycles,
 ) {
     let control = mapping.control();
     control.clock_source.store(source as u32, Ordering::Relaxed);
@@ -223,7 +224,7 @@ pub(crate) fn set_clock(
     }
     control
         .long_wait_cycles
-        .store(long_wait_ns.map_or(0, cycles_in), Ordering::Relaxed);
+        .store(long_wait_ns.map_or(Cycles(0), cycles_in), Ordering::Relaxed);
 }
 
 /// Gives more thread entries and sub-buffers their storage before agents need them.

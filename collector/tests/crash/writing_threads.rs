@@ -176,7 +176,7 @@ fn write(mapping: &Mapping, note: &[AtomicU64; 2], pace_ns: u64, process: u32, u
         let now = clock::now(source);
         let record = [
             header(RecordKind::Sample, 9, 10, flags::HAS_ARG, id),
-            now,
+            now.0,
             0,
             number * 1000,
             number + 1,

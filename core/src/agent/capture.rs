@@ -16,6 +16,7 @@ use super::scratch::{self, Scratch};
 use super::session;
 use super::stack;
 use super::tls::{self, Block};
+use crate::cycles::Cycles;
 use crate::ids::Tid;
 use crate::platform;
 use crate::platform::rseq;
@@ -74,7 +75,7 @@ pub(super) fn make(request: &Request, registers: &Registers) -> u32 {
         tick,
         scratch,
         request,
-        delivery_cycles: 0,
+        delivery_cycles: Cycles(0),
     }
     .run(request.interrupted.unwrap_or(registers))
 }
@@ -90,7 +91,7 @@ fn is_of_another(entry: &ThreadEntry) -> bool {
 pub(super) type ThreadWriter<'a> = Writer<'a, Mapping>;
 
 /// Appends the first `words` of a record.
-pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize, now: u64) {
+pub(super) fn append(writer: &ThreadWriter, record: &RecordBuffer, words: usize, now: Cycles) {
     writer.append(record.get(..words).unwrap_or(&[]), now);
     super::show_activity(writer.entry);
 }
@@ -107,7 +108,7 @@ struct Capture<'a> {
     scratch: &'a mut Scratch,
     request: &'a Request<'a>,
     /// How long the sampler's signal took to arrive; 0: none has.
-    delivery_cycles: u64,
+    delivery_cycles: Cycles,
 }
 
 impl Capture<'_> {
@@ -117,7 +118,7 @@ impl Capture<'_> {
         if let Some(kind) = request.sampled_event() {
             return self.run_sampled_event(kind, registers);
         }
-        if request.begin == 0 && request.may_be_in_wait() {
+        if request.begin == Cycles(0) && request.may_be_in_wait() {
             self.open_stale_signal_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
@@ -154,7 +155,7 @@ impl Capture<'_> {
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
         // A hook was quicker after all, or there is a better moment.
         if request.is_of_sampler() && (tick == last_tick || self.was_held_up()) {
-            self.block.held_since.store(0, Ordering::Relaxed);
+            self.block.held_since.store(Cycles(0), Ordering::Relaxed);
             if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
             }
@@ -184,7 +185,7 @@ impl Capture<'_> {
         let node = self.capture(registers, now);
         // A wait for a signal that does not come is not begun anew with each capture.
         if request.interrupted.is_some() || self.entry.in_flight.load(Ordering::Relaxed) == 0 {
-            self.block.held_since.store(0, Ordering::Relaxed);
+            self.block.held_since.store(Cycles(0), Ordering::Relaxed);
         }
         self.scratch.passed_over = 0;
         self.entry.last_tick.store(last_tick, Ordering::Relaxed);
@@ -201,7 +202,7 @@ impl Capture<'_> {
     }
 
     /// The sampling clock, by a tick or without, has had its capture.
-    fn is_captured(&mut self, now: u64) {
+    fn is_captured(&mut self, now: Cycles) {
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
         let interval_ns = self.control.thread_interval_ns(self.entry);
         self.scratch
@@ -278,7 +279,7 @@ impl Capture<'_> {
         true
     }
 
-    fn capture(&mut self, registers: &Registers, now: u64) -> u32 {
+    fn capture(&mut self, registers: &Registers, now: Cycles) -> u32 {
         let Some(generation) = self.enter_generation() else {
             return 0;
         };
@@ -317,8 +318,8 @@ impl Capture<'_> {
         None
     }
 
-    /// The interval of the thread's class, ns and cycles.
-    fn interval(&self) -> (u32, u64) {
+    /// The interval of the thread's class, in ns and in cycles.
+    fn interval(&self) -> (u32, Cycles) {
         let class = (self.entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         (
             self.control.interval_ns[class].load(Ordering::Relaxed),
@@ -326,20 +327,20 @@ impl Capture<'_> {
         )
     }
 
-    fn in_ns(&self, cycles: u64) -> u64 {
+    fn in_ns(&self, cycles: Cycles) -> u64 {
         let (interval_ns, interval_cycles) = self.interval();
-        cycles.saturating_mul(interval_ns.into()) / interval_cycles.max(1)
+        cycles.saturating_mul(interval_ns.into()).0 / interval_cycles.0.max(1)
     }
 
     /// CPU time of the thread at the moment of the sample: no more since the last one than has passed. What goes beyond that the
     /// capture has used, and belongs to what follows: woken tickers, first uses of pages and interrupts take up to 100 µs between
     /// the two clocks, and a hypervisor more.
-    fn cpu_ns_at(&self, now: u64) -> u64 {
+    fn cpu_ns_at(&self, now: Cycles) -> u64 {
         const AT_ONCE_NS: u64 = 20_000;
         let interval_cycles = self.interval().1;
         let last = self.entry.last_capture_cycles.load(Ordering::Relaxed);
         let last_ns = self.entry.cpu_ns.load(Ordering::Relaxed);
-        let since = |from: u64, to: u64| self.in_ns(to.saturating_sub(from));
+        let since = |from: Cycles, to: Cycles| self.in_ns(to.saturating_sub(from));
         let read = || (session::now(), platform::thread_cpu_ns());
         let mut found = read();
         if since(found.0, session::now()) > AT_ONCE_NS {
@@ -349,7 +350,7 @@ impl Capture<'_> {
         let used_ns = since(now, found.0);
         match found.1 {
             0 => last_ns,
-            ns if interval_cycles == 0 => ns,
+            ns if interval_cycles == Cycles(0) => ns,
             ns => {
                 let most_ns = last_ns.saturating_add(since(last, now));
                 ns.min(most_ns.max(ns.saturating_sub(used_ns)))
@@ -362,7 +363,7 @@ impl Capture<'_> {
     /// program's work where that decides when its processor is taken away.
     fn was_without_processor(&self, cpu_ns: u64) -> bool {
         let sent_run_ns = self.entry.sent_run_ns.load(Ordering::Relaxed);
-        let is_known = self.delivery_cycles != 0 && sent_run_ns != 0;
+        let is_known = self.delivery_cycles != Cycles(0) && sent_run_ns != 0;
         is_known
             && capture_cost::was_without_processor(
                 self.in_ns(self.delivery_cycles),
@@ -370,7 +371,7 @@ impl Capture<'_> {
             )
     }
 
-    fn record(&mut self, registers: &Registers, now: u64, generation: u32) -> u32 {
+    fn record(&mut self, registers: &Registers, now: Cycles, generation: u32) -> u32 {
         let request = self.request;
         // Nothing follows the last sample: it has all CPU time so far, and the moment at which that is read.
         let now = if request.last { session::now() } else { now };
@@ -420,7 +421,7 @@ impl Capture<'_> {
             None
         } else {
             let interval = self.interval();
-            let waited = request.begin != 0;
+            let waited = request.begin != Cycles(0);
             let was_switched = rseq::was_switched();
             let usage = self.scratch.usage.read(waited, now, cpu_ns, interval);
             if is_inside && was_switched != Some(false) {
@@ -433,7 +434,7 @@ impl Capture<'_> {
         if request.forced || request.overdue || self.was_without_processor(cpu_ns) {
             bits |= flags::FORCED;
         }
-        if request.begin != 0 {
+        if request.begin != Cycles(0) {
             bits |= flags::BLOCKED;
         }
         if is_inside {
@@ -451,7 +452,7 @@ impl Capture<'_> {
             node,
             end_cycles: now,
             duration_cycles: match request.begin {
-                0 => 0,
+                Cycles(0) => Cycles(0),
                 begin => now.saturating_sub(begin),
             },
             cpu_ns,
@@ -503,7 +504,7 @@ impl Capture<'_> {
 
 /// Writes the thread's name down if it has changed: what the program calls it where that is known, else what the system
 /// does.
-fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: u64) {
+fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: Cycles) {
     let of_runtime = scratch.managed.name().copied();
     let name = of_runtime.or_else(|| {
         let mut name = [0; NAME_BYTES];
@@ -522,7 +523,7 @@ fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: u64) {
 
 /// Writes down which modules came and went.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
+fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: Cycles) {
     crate::native::own_modules::report_changes(|module, gone| {
         let words = match gone {
             None => record_format::write_module(
@@ -541,7 +542,7 @@ fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
 
 /// At the end of a process whose walks were checked: says how often reuse was wrong.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
+fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: Cycles) {
     use std::io::Write;
     let (checked, differing) = crate::native::own_walk::checked_walks();
     if checked == 0 {
@@ -561,7 +562,7 @@ fn report_checks(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
 
 /// The same, of those that the platform's hooks have announced.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: u64) {
+fn report_modules(writer: &ThreadWriter, to: &mut RecordBuffer, now: Cycles) {
     crate::native::image_list::report_changes(|image, epoch, gone| {
         let words = match gone {
             None => record_format::write_module(

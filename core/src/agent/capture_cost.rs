@@ -5,8 +5,9 @@
 //! handler does: the thread loses its processor from the moment when the signal arrives there. So that time
 //! counts from when the sampler sent it, which is up to some microseconds too early.
 
+use crate::cycles::Cycles;
 use crate::shm::layout::{CLASSES, Control, ThreadEntry};
-use crate::sync::{Ordering, add_own};
+use crate::sync::Ordering;
 
 /// A capture that took longer was off the processor in between, ns.
 const LONGEST_CAPTURE_NS: u64 = 1_000_000;
@@ -19,27 +20,27 @@ const LONGEST_DELIVERY_NS: u64 = 150_000;
 const USUAL_DELIVERY_NS: u64 = 12_000;
 
 /// Adds a capture; `overdue`: of a wait that is a record because of its length.
-pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: u64, overdue: bool) {
+pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: Cycles, overdue: bool) {
     let cycles = cycles.min(in_cycles(control, entry, LONGEST_CAPTURE_NS));
-    add_own(&entry.spent_cycles, cycles);
+    entry.spent_cycles.add_own(cycles);
     if overdue {
         let most = in_cycles(control, entry, LONGEST_OF_WAIT_NS);
-        add_own(&entry.waits_cycles, cycles.min(most));
+        entry.waits_cycles.add_own(cycles.min(most));
     }
 }
 
-/// Adds the way of the signal whose handler runs, and gives it in cycles; 0 when it is none of the sampler's.
-pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: u64) -> u64 {
-    let sent = entry.sent_cycles.swap(0, Ordering::Relaxed);
-    if sent == 0 {
-        return 0;
+/// Adds the way of the signal whose handler runs, and gives how long it was; 0 when it is none of the sampler's.
+pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: Cycles) -> Cycles {
+    let sent = entry.sent_cycles.swap(Cycles(0), Ordering::Relaxed);
+    if sent == Cycles(0) {
+        return sent;
     }
     let took = now.saturating_sub(sent);
     let cycles = match took <= in_cycles(control, entry, LONGEST_DELIVERY_NS) {
         true => took,
         false => in_cycles(control, entry, USUAL_DELIVERY_NS),
     };
-    add_own(&entry.spent_cycles, cycles);
+    entry.spent_cycles.add_own(cycles);
     took
 }
 
@@ -51,12 +52,12 @@ pub(super) fn was_without_processor(delivery_ns: u64, ran_ns: u64) -> bool {
     delivery_ns > OF_SAMPLER_NS && ran_ns < delivery_ns / 2
 }
 
-fn in_cycles(control: &Control, entry: &ThreadEntry, ns: u64) -> u64 {
+fn in_cycles(control: &Control, entry: &ThreadEntry, ns: u64) -> Cycles {
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
     let of_interval = control.interval_cycles[class].load(Ordering::Relaxed);
     let interval_ns = u64::from(control.interval_ns[class].load(Ordering::Relaxed));
-    let cycles = of_interval.saturating_mul(ns).checked_div(interval_ns);
-    cycles.unwrap_or(u64::MAX)
+    let cycles = of_interval.saturating_mul(ns).0.checked_div(interval_ns);
+    cycles.map_or(Cycles::MAX, Cycles)
 }
 
 #[cfg(test)]

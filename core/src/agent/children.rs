@@ -5,6 +5,7 @@ use super::fork::check_for_fork;
 use super::session;
 use super::tls::{self, Block, flag};
 use super::{Wait, registered, signal_wait, thread, wakers};
+use crate::cycles::Cycles;
 use crate::platform;
 use crate::probe::Probe;
 use crate::shm::layout::entry_state;
@@ -168,7 +169,7 @@ pub fn exec_failed() {
     if let Some(mapping) = session::mapping()
         && let Some(process) = mapping.process(session::index())
     {
-        process.end_cycles.store(0, Ordering::Relaxed);
+        process.end_cycles.store(Cycles(0), Ordering::Relaxed);
         process.unseen_from_ns.store(0, Ordering::Relaxed);
         let _ = process.state.compare_exchange(
             entry_state::EXECED,

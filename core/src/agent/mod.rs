@@ -69,6 +69,7 @@ mod wake;
 mod wakers;
 
 use self::tls::{Block, flag};
+use crate::cycles::Cycles;
 use crate::platform::rseq;
 use crate::probe::{Category, Probe};
 use crate::shm::layout::{ThreadEntry, Tick};
@@ -377,7 +378,7 @@ fn unregistered_free() {
 #[must_use]
 pub struct Wait {
     entry: *const ThreadEntry,
-    begin: u64,
+    begin: Cycles,
     arg: u64,
     probe: Probe,
     signal_gate_before: u32,
@@ -400,7 +401,7 @@ fn begin_wait_from(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
             None => {
                 return Wait {
                     entry: core::ptr::null(),
-                    begin: 0,
+                    begin: Cycles(0),
                     arg,
                     probe,
                     signal_gate_before: 0,
@@ -504,18 +505,19 @@ fn registered_now() -> Option<&'static ThreadEntry> {
 
 /// The thread waits for events again: what it did since the last ones is an iteration of its event loop.
 #[inline(always)]
-fn loop_iteration_ends(entry: &ThreadEntry, now: u64) {
+fn loop_iteration_ends(entry: &ThreadEntry, now: Cycles) {
     let loop_iteration = entry.loop_iteration.load(Ordering::Relaxed);
-    if loop_iteration != 0 {
+    if loop_iteration != Cycles(0) {
         loop_iteration_is_over(entry, loop_iteration, now);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn loop_iteration_is_over(entry: &ThreadEntry, loop_iteration: u64, now: u64) {
-    entry.loop_iteration.store(0, Ordering::Relaxed);
-    if now.saturating_sub(loop_iteration) > session::slow_iteration_cycles().unwrap_or(u64::MAX) {
+fn loop_iteration_is_over(entry: &ThreadEntry, loop_iteration: Cycles, now: Cycles) {
+    entry.loop_iteration.store(Cycles(0), Ordering::Relaxed);
+    if now.saturating_sub(loop_iteration) > session::slow_iteration_cycles().unwrap_or(Cycles::MAX)
+    {
         entry
             .slow_iteration
             .store(loop_iteration, Ordering::Relaxed);

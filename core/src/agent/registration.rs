@@ -82,7 +82,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     scratch.usage.reset();
     scratch
         .event_sampling
-        .reset(block, session::now() ^ u64::from(tid.0) << 32);
+        .reset(block, session::now().0 ^ u64::from(tid.0) << 32);
     let new = NewThread {
         tid,
         process: session::index(),

@@ -6,6 +6,7 @@ use super::event_sampling::{self, OF_ALLOCATION};
 use super::tls::{self, Block};
 use super::wakers::Long;
 use super::{Wait, fork, own_stack, registered, registration, session, unpatch_request};
+use crate::cycles::Cycles;
 use crate::probe::Probe;
 use crate::shm::layout::{CLASSES, Control, TICK_RUNNING, ThreadEntry, Tick, drops};
 use crate::shm::record_format::Woke;
@@ -44,7 +45,7 @@ pub(super) enum Length {
 
 /// The length of a wait that began at `begin` and is over.
 #[inline(never)]
-pub(super) fn length(entry: &ThreadEntry, begin: u64) -> Length {
+pub(super) fn length(entry: &ThreadEntry, begin: Cycles) -> Length {
     let Some(mapping) = session::mapping() else {
         return Length::Short;
     };
@@ -205,21 +206,21 @@ fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -
     };
     let now = session::now();
     let since = match block.held_since.load(Ordering::Relaxed) {
-        0 => now,
+        Cycles(0) => now,
         since => since,
     };
     block.held_since.store(since, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     if entry.in_flight.load(Ordering::Relaxed) == 0 {
         // It came in between.
-        block.held_since.store(0, Ordering::Relaxed);
+        block.held_since.store(Cycles(0), Ordering::Relaxed);
         return false;
     }
     now.saturating_sub(since) < signal_timeout(mapping.control(), entry)
 }
 
-/// How long a signal that was announced is waited for, in cycles: a quarter of the thread's interval.
-fn signal_timeout(control: &Control, entry: &ThreadEntry) -> u64 {
+/// How long a signal that was announced is waited for: a quarter of the thread's interval.
+fn signal_timeout(control: &Control, entry: &ThreadEntry) -> Cycles {
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
     control.interval_cycles[class].load(Ordering::Relaxed) / 4
 }

@@ -4,6 +4,7 @@
 //! (`platform::rseq`). Minor faults can: they are brought up to date at the next read.
 
 use super::tls;
+use crate::cycles::Cycles;
 use crate::platform::{self, Usage, rseq};
 use crate::sync::Ordering;
 
@@ -16,8 +17,8 @@ const CAPTURES_BETWEEN_BLIND: u32 = 8;
 #[repr(C)]
 pub(super) struct State {
     captures: u32,
-    /// Cycles and CPU time at the last capture.
-    cycles: u64,
+    /// The moment and the CPU time at the last capture.
+    cycles: Cycles,
     cpu_ns: u64,
 }
 
@@ -40,15 +41,15 @@ impl State {
     pub(super) fn read(
         &mut self,
         waited: bool,
-        cycles: u64,
+        cycles: Cycles,
         cpu_ns: u64,
-        interval: (u32, u64),
+        interval: (u32, Cycles),
     ) -> Option<Usage> {
         let wall = cycles.wrapping_sub(self.cycles);
         let cpu = cpu_ns.wrapping_sub(self.cpu_ns);
         (self.cycles, self.cpu_ns) = (cycles, cpu_ns);
         let (ns, interval) = interval;
-        let cpu = cpu.saturating_mul(interval) / u64::from(ns.max(1));
+        let cpu = interval.saturating_mul(cpu) / u64::from(ns.max(1));
         let was_off = wall.saturating_sub(cpu) > interval / 4;
         let count = self.captures;
         self.captures = count.wrapping_add(1);

@@ -1,6 +1,7 @@
 //! A thread's private memory.
 
 use super::tls::Block;
+use crate::cycles::Cycles;
 use crate::native::ThreadWalker;
 use crate::shm::record_format::{NAME_BYTES, RecordBuffer};
 use crate::unwind::{Registers, StackBounds};
@@ -39,8 +40,8 @@ pub(super) struct Scratch {
     /// How many frames of the walker's stood above the managed ones of the last capture, plus 1; 0: it had none. Nodes
     /// below those are looked up again.
     pub managed_from: usize,
-    /// Budget of forced captures: from when on it is full again, in cycles.
-    pub forced_until: u64,
+    /// Budget of forced captures: from when on it is full again.
+    pub forced_until: Cycles,
     /// Signals passed over since the last capture.
     pub passed_over: u32,
     pub usage: super::rusage::State,

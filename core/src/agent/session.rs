@@ -5,6 +5,7 @@
 use super::registered;
 use super::tls::{self, Block};
 use crate::clock;
+use crate::cycles::Cycles;
 use crate::ids::{Pid, Upid};
 use crate::native::own_modules;
 use crate::platform;
@@ -152,14 +153,14 @@ pub(super) fn epoch() -> u32 {
     own_modules::epoch()
 }
 
-/// How long an iteration of an event loop may take, in cycles, before it is noted; `None`: nobody asks.
+/// How long an iteration of an event loop may take before it is noted; `None`: nobody asks.
 #[inline(always)]
-pub(super) fn slow_iteration_cycles() -> Option<u64> {
+pub(super) fn slow_iteration_cycles() -> Option<Cycles> {
     let cycles = mapping()?
         .control()
         .slow_iteration_cycles
         .load(Ordering::Relaxed);
-    (cycles != 0).then_some(cycles)
+    (cycles != Cycles(0)).then_some(cycles)
 }
 
 /// Whether threads may have timers that sample them.
@@ -185,7 +186,7 @@ pub(super) fn publish_epoch(mapping: &Mapping) {
 
 /// The moment, by the session's clock.
 #[inline(always)]
-pub(super) fn now() -> u64 {
+pub(super) fn now() -> Cycles {
     if AGENT.clock.load(Ordering::Relaxed) == ClockSource::Cycles as u32 {
         clock::cycles()
     } else {
@@ -195,7 +196,7 @@ pub(super) fn now() -> u64 {
 
 #[cold]
 #[inline(never)]
-fn without_cycles() -> u64 {
+fn without_cycles() -> Cycles {
     clock::now(ClockSource::Monotonic)
 }
 

@@ -7,6 +7,7 @@ use super::{alternate, registered, tls};
 use super::{registration, systrace, texts};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::clock;
+use crate::cycles::Cycles;
 use crate::ids::{Pid, Upid};
 use crate::native::own_modules;
 use crate::platform;
@@ -118,10 +119,10 @@ fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
 
 /// The moment by the clock of a session that is not joined; 0: unknown.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn mapping_now(mapping: &Mapping) -> u64 {
+fn mapping_now(mapping: &Mapping) -> Cycles {
     match mapping.control().clock_source.load(Ordering::Relaxed) {
         source if source == ClockSource::Cycles as u32 => clock::cycles(),
-        _ => platform::clock_ns(libc::CLOCK_MONOTONIC),
+        _ => clock::now(ClockSource::Monotonic),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::capture::{self, ThreadWriter};
 use super::tls;
 use super::{own_stack, registered, registered_now, scratch, session};
+use crate::cycles::Cycles;
 use crate::platform;
 use crate::shm::buffer::{self, Writer};
 use crate::shm::mapping::Mapping;
@@ -78,14 +79,14 @@ pub fn list(head: &str, names: &[&str]) -> String {
 /// Lets a registered thread write records that are no samples.
 fn write(
     mapping: &'static Mapping,
-    mut records: impl FnMut(&ThreadWriter, &mut RecordBuffer, u64),
+    mut records: impl FnMut(&ThreadWriter, &mut RecordBuffer, Cycles),
 ) {
     own_stack::run(|_| write_here(mapping, &mut records));
 }
 
 fn write_here(
     mapping: &'static Mapping,
-    records: &mut impl FnMut(&ThreadWriter, &mut RecordBuffer, u64),
+    records: &mut impl FnMut(&ThreadWriter, &mut RecordBuffer, Cycles),
 ) {
     let block = tls::block();
     let Some((entry, _)) = registered(block) else {

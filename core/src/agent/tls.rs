@@ -10,6 +10,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::cycles::{AtomicCycles, Cycles};
 use crate::shm::layout::ThreadEntry;
 
 /// What the agent keeps for a thread. Atomics because a signal handler may come in between; no
@@ -57,8 +58,8 @@ pub struct Block {
     pub blocks_signal: AtomicU8,
     /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the last one. Wraps.
     pub handlers: AtomicU32,
-    /// When a hook first left its capture to a signal that is on its way, in cycles; 0: none does.
-    pub held_since: AtomicU64,
+    /// When a hook first left its capture to a signal that is on its way; 0: none does.
+    pub held_since: AtomicCycles,
     /// The stack pointer with which the last of them began.
     pub handler_sp: AtomicUsize,
 }
@@ -120,7 +121,7 @@ impl Block {
             has_iterated: AtomicU8::new(0),
             blocks_signal: AtomicU8::new(0),
             handlers: AtomicU32::new(0),
-            held_since: AtomicU64::new(0),
+            held_since: AtomicCycles::new(Cycles(0)),
             handler_sp: AtomicUsize::new(0),
         }
     }

@@ -9,6 +9,7 @@ use super::{
     Wait, begin_wait, begin_wait_from, is_enabled, kernel_clock, registered, requests, session,
     thread,
 };
+use crate::cycles::Cycles;
 use crate::ids::{Pid, Tid};
 use crate::probe::{Cause, Probe};
 use crate::shm::layout::{ThreadEntry, drops};
@@ -154,7 +155,7 @@ fn join_group(group: Option<u64>, object: u64) -> Option<u64> {
 pub fn finds_wakers() -> bool {
     session::is_active()
         && (registered(tls::block()).is_some() || thread::register())
-        && session::mapping().is_some_and(|mapping| long_cycles(mapping) != 0)
+        && session::mapping().is_some_and(|mapping| long_cycles(mapping) != Cycles(0))
 }
 
 /// An epoll instance (what stands for it) watches something behind a descriptor, and says `data` when that
@@ -242,7 +243,7 @@ fn try_send(pid: Pid, tid: Tid) -> Option<Woke> {
         now,
         now.saturating_sub(long / SCHEDULING_SHARE),
     )?;
-    (announced.is_long && long != 0).then(|| Woke {
+    (announced.is_long && long != Cycles(0)).then(|| Woke {
         number: announced.number,
         object: target,
         ..Woke::default()
@@ -259,7 +260,7 @@ fn enter(wait: &Wait, awaited: &Awaited) -> Option<(Entered, How)> {
         return None;
     }
     let (mapping, me) = me(entry)?;
-    if long_cycles(mapping) == 0 {
+    if long_cycles(mapping) == Cycles(0) {
         return None;
     }
     let entered = waiters::enter(mapping, me, awaited.object(), awaited.owner_tid);
@@ -294,7 +295,7 @@ fn conclude(
     };
     let waker = waiters::conclude(mapping, me, entered, how, outcome);
     let long = long_cycles(mapping);
-    if long == 0 || end_cycles.saturating_sub(wait.begin) < long {
+    if long == Cycles(0) || end_cycles.saturating_sub(wait.begin) < long {
         return None;
     }
     let waker = match waker {
@@ -339,7 +340,7 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
     }
     let (mapping, _) = me(entry)?;
     let (long, end_cycles) = (long_cycles(mapping), session::now());
-    if long == 0 || end_cycles.saturating_sub(wait.begin) < long {
+    if long == Cycles(0) || end_cycles.saturating_sub(wait.begin) < long {
         return None;
     }
     let waker = waiters::signalled(mapping, entry, wait.begin)?;
@@ -355,7 +356,7 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
 pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Option<Long> {
     let (mapping, _) = me(entry)?;
     let (long, end_cycles) = (long_cycles(mapping), session::now());
-    let is_long = long != 0 && end_cycles.saturating_sub(wait.begin) >= long;
+    let is_long = long != Cycles(0) && end_cycles.saturating_sub(wait.begin) >= long;
     (is_long && wait.signal_gate_before == 0 && is_enabled(wait.probe)).then_some(Long {
         end_cycles,
         owner_tid: Tid(0),

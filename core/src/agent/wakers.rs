@@ -2,6 +2,7 @@
 
 use super::tls;
 use super::{Wait, registered, session};
+use crate::cycles::Cycles;
 use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::shm::layout::{ThreadEntry, Watch};
@@ -109,7 +110,7 @@ pub(super) fn try_announce(
     let long = long_cycles(mapping);
     let long_since = session::now().saturating_sub(long / SCHEDULING_SHARE);
     let announced = waiters::announce(mapping, me, (ids, scope(is_shared)), how, long_since)?;
-    ((announced.is_long || in_any_case) && long != 0).then(|| Woke {
+    ((announced.is_long || in_any_case) && long != Cycles(0)).then(|| Woke {
         number: announced.number,
         object: ids.first().copied().unwrap_or(0),
         ..Woke::default()
@@ -135,14 +136,14 @@ pub(super) fn me(entry: &'static ThreadEntry) -> Option<(&'static Mapping, Me<'s
     Some((mapping, Me { index, entry }))
 }
 
-pub(super) fn long_cycles(mapping: &Mapping) -> u64 {
+pub(super) fn long_cycles(mapping: &Mapping) -> Cycles {
     mapping.control().long_wait_cycles.load(Ordering::Relaxed)
 }
 
 /// A wait that was so long that it says who ended it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Long {
-    pub(super) end_cycles: u64,
+    pub(super) end_cycles: Cycles,
     pub(super) owner_tid: Tid,
     pub(super) waker: Option<Waker>,
 }

@@ -17,6 +17,7 @@
 //! Records in a sub-buffer are numbered without gaps from `first_record` on. A record that found no
 //! room consumes a number all the same, so each gap between sub-buffers is a loss that is seen.
 
+use crate::cycles::Cycles;
 use crate::ids::{Upid, Utid};
 use crate::shm::layout::{BufferHeader, Mode, ThreadEntry, buffer_state as state, drops};
 use crate::shm::record_format::MAX_RECORD_WORDS;
@@ -106,7 +107,7 @@ pub struct Writer<'a, P: Pool> {
 impl<P: Pool> Writer<'_, P> {
     /// Writes a record; false when it was lost (and counted). Call only while
     /// `ThreadEntry::capturing` is set.
-    pub fn append(&self, record: &[u64], now_cycles: u64) -> bool {
+    pub fn append(&self, record: &[u64], now_cycles: Cycles) -> bool {
         let number = self.entry.records.load(Ordering::Relaxed);
         let written = record.len() <= MAX_RECORD_WORDS
             && (self.append_current(record)
@@ -168,7 +169,7 @@ impl<P: Pool> Writer<'_, P> {
     }
 
     /// Takes a free sub-buffer, or in ring mode the oldest complete one.
-    fn take(&self, first_record: u64, now_cycles: u64) -> bool {
+    fn take(&self, first_record: u64, now_cycles: Cycles) -> bool {
         let count = self.pool.count();
         // Threads begin their searches apart from each other.
         let start = self.index.wrapping_mul(0x9e37_79b9) % count.max(1);
@@ -209,10 +210,10 @@ impl<P: Pool> Writer<'_, P> {
             .is_ok()
     }
 
-    fn overwrite_oldest(&self, first_record: u64, now_cycles: u64) -> bool {
+    fn overwrite_oldest(&self, first_record: u64, now_cycles: Cycles) -> bool {
         // A few attempts: another thread may be faster each time.
         for _ in 0..8 {
-            let mut oldest: Option<(u64, u32, u64)> = None;
+            let mut oldest: Option<(Cycles, u32, u64)> = None;
             for i in 0..self.pool.count() {
                 let Some(header) = self.pool.header(i) else {
                     continue;
@@ -241,7 +242,7 @@ impl<P: Pool> Writer<'_, P> {
     }
 
     /// Makes a claimed sub-buffer this thread's.
-    fn set_up(&self, i: u32, header: &BufferHeader, first_record: u64, now_cycles: u64) -> bool {
+    fn set_up(&self, i: u32, header: &BufferHeader, first_record: u64, now_cycles: Cycles) -> bool {
         // A reader that still copies what was there sees that `uses` has changed.
         header.uses.store(
             header.uses.load(Ordering::Relaxed).wrapping_add(1),
@@ -284,7 +285,7 @@ pub struct Drained {
     /// one or a later one.
     pub generation: u32,
     /// When the owner took the sub-buffer, in cycles.
-    pub taken_cycles: u64,
+    pub taken_cycles: Cycles,
     /// Nothing can be added any more: free it once this is stored.
     pub complete: bool,
     state: u64,

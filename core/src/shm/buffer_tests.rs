@@ -33,13 +33,13 @@ fn drain_all(mapping: &Mapping) -> Vec<(Drained, Vec<u64>)> {
 fn a_partial_buffer_is_drained_in_steps() {
     let mapping = small();
     let w = writer(&mapping, 0, Mode::Endless);
-    assert!(w.append(&[1, 2, 3], 10));
+    assert!(w.append(&[1, 2, 3], Cycles(10)));
     let first = drain_all(&mapping);
     assert_eq!(first.len(), 1);
     assert_eq!(first[0].1, [1, 2, 3]);
     assert_eq!((first[0].0.first_record, first[0].0.records), (0, 1));
     assert!(drain_all(&mapping).is_empty());
-    assert!(w.append(&[4, 5], 11) && w.append(&[6], 12));
+    assert!(w.append(&[4, 5], Cycles(11)) && w.append(&[6], Cycles(12)));
     let second = drain_all(&mapping);
     assert_eq!(second[0].1, [4, 5, 6]);
     assert_eq!((second[0].0.first_record, second[0].0.records), (1, 2));
@@ -54,7 +54,7 @@ fn when_nothing_is_free_records_are_lost_and_numbered() {
     let mapping = small();
     let w = writer(&mapping, 0, Mode::Endless);
     // 8 buffers of 512 words hold 8 × 51 records of 10 words.
-    let written = (0..500).filter(|_| w.append(&[7; 10], 1)).count();
+    let written = (0..500).filter(|_| w.append(&[7; 10], Cycles(1))).count();
     assert_eq!(written, 8 * 51);
     assert_eq!(
         w.entry.drops[drops::BUFFER_FULL].load(Ordering::Relaxed),
@@ -63,7 +63,7 @@ fn when_nothing_is_free_records_are_lost_and_numbered() {
     assert_eq!(w.entry.records.load(Ordering::Relaxed), 500);
     let stored: u32 = drain_all(&mapping).iter().map(|(d, _)| d.records).sum();
     assert_eq!(stored as usize, written);
-    assert!(w.append(&[1], 1));
+    assert!(w.append(&[1], Cycles(1)));
     assert_eq!(drain_all(&mapping)[0].0.first_record, 500);
 }
 
@@ -72,7 +72,7 @@ fn a_ring_keeps_the_newest() {
     let mapping = small();
     let w = writer(&mapping, 0, Mode::Ring);
     for n in 0..5000u64 {
-        assert!(w.append(&[n; 10], n));
+        assert!(w.append(&[n; 10], Cycles(n)));
     }
     let mut kept: Vec<u64> = Vec::new();
     for i in 0..mapping.count() {
@@ -96,7 +96,7 @@ fn an_idle_owner_loses_its_buffer_but_no_record() {
     let mapping = small();
     let w = writer(&mapping, 3, Mode::Endless);
     w.entry.capturing.store(1, Ordering::SeqCst);
-    assert!(w.append(&[1], 1));
+    assert!(w.append(&[1], Cycles(1)));
     let i = w.entry.buffer.load(Ordering::Relaxed) - 1;
     assert!(revoke(&mapping, i));
     // The owner may be writing still.
@@ -104,7 +104,7 @@ fn an_idle_owner_loses_its_buffer_but_no_record() {
     w.entry.capturing.store(0, Ordering::SeqCst);
     assert!(settle(&mapping, i, Some(w.entry)));
     assert_eq!(drain_all(&mapping)[0].1, [1]);
-    assert!(w.append(&[2], 2));
+    assert!(w.append(&[2], Cycles(2)));
     let again = drain_all(&mapping);
     assert_eq!(
         (again[0].1.as_slice(), again[0].0.first_record),
@@ -116,7 +116,7 @@ fn an_idle_owner_loses_its_buffer_but_no_record() {
 fn the_dead_leave_what_they_committed() {
     let mapping = small();
     let w = writer(&mapping, 3, Mode::Endless);
-    assert!(w.append(&[9, 9], 1));
+    assert!(w.append(&[9, 9], Cycles(1)));
     let half = mapping.buffer(7).expect("it exists");
     half.state
         .store(state_word(3, state::TAKING), Ordering::Relaxed);
@@ -137,12 +137,12 @@ fn nonsense_in_the_mapping_is_survived() {
     let mapping = small();
     let w = writer(&mapping, 0, Mode::Endless);
     w.entry.buffer.store(u32::MAX, Ordering::Relaxed);
-    assert!(w.append(&[1], 1));
+    assert!(w.append(&[1], Cycles(1)));
     let header = mapping
         .buffer(w.entry.buffer.load(Ordering::Relaxed) - 1)
         .expect("it exists");
     header.committed.store(u64::MAX, Ordering::Relaxed);
-    assert!(w.append(&[2], 1));
+    assert!(w.append(&[2], Cycles(1)));
     for i in 0..mapping.count() {
         let header = mapping.buffer(i).expect("it exists");
         for state in 0..6u64 {
@@ -172,7 +172,7 @@ fn sixteen_writers_and_a_drain_lose_nothing_unseen() {
                 let w = writer(mapping, t, Mode::Endless);
                 for n in 0..3000u64 {
                     w.entry.capturing.swap(1, Ordering::SeqCst);
-                    w.append(&[(t as u64) << 32 | n; 7], n);
+                    w.append(&[(t as u64) << 32 | n; 7], Cycles(n));
                     w.entry.capturing.store(0, Ordering::Release);
                 }
                 w.complete();
@@ -233,7 +233,7 @@ fn a_pool_that_fills_wants_a_drain() {
     word.store(1, Ordering::SeqCst);
     let buffers = mapping.count();
     for taken in 1..=buffers {
-        assert!(writer(&mapping, taken, Mode::Endless).append(&[1], 1));
+        assert!(writer(&mapping, taken, Mode::Endless).append(&[1], Cycles(1)));
         if taken <= buffers / 2 {
             assert_eq!(word.load(Ordering::SeqCst), 1, "{taken} of {buffers}");
         }

@@ -31,6 +31,7 @@ mod methods;
 mod thread_entry;
 mod waker_tables;
 
+use crate::cycles::{AtomicCycles, Cycles};
 use crate::ids::{Pid, Upid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -378,7 +379,7 @@ pub struct Control {
     /// Interval per class that was asked for, ns.
     pub interval_ns: [AtomicU32; CLASSES],
     /// The same in cycles.
-    pub interval_cycles: [AtomicU64; CLASSES],
+    pub interval_cycles: [AtomicCycles; CLASSES],
     /// Tick words by class and phase. A thread compares its last tick with one of them.
     pub ticks: [[Tick; PHASES]; CLASSES],
     /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them read their tick index.
@@ -387,9 +388,9 @@ pub struct Control {
     /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
     pub drain: AtomicU32,
     /// A wait that is longer, in cycles, is captured with who ended it; 0: none is.
-    pub long_wait_cycles: AtomicU64,
+    pub long_wait_cycles: AtomicCycles,
     /// Iterations of event loops that take longer, in cycles, are noted in their threads' entries; 0: none.
-    pub slow_iteration_cycles: AtomicU64,
+    pub slow_iteration_cycles: AtomicCycles,
     /// Sub-buffers that may be used: allocated by the collector, only grows.
     pub buffers_limit: AtomicU32,
     /// Agents take the next by `fetch_add`; row 0 is nobody's own.
@@ -454,7 +455,7 @@ impl Control {
     }
 
     /// The same in cycles.
-    pub fn sampling_interval_cycles(&self, entry: &ThreadEntry) -> u64 {
+    pub fn sampling_interval_cycles(&self, entry: &ThreadEntry) -> Cycles {
         let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
         let asked = self.interval_cycles[class].load(Ordering::Relaxed);
         let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
@@ -474,7 +475,7 @@ impl Control {
     }
 
     /// The length from which on a wait of a class' thread is a record of its own, cycles.
-    pub fn wait_in_force_cycles(&self, class: usize) -> u64 {
+    pub fn wait_in_force_cycles(&self, class: usize) -> Cycles {
         let class = class.min(CLASSES - 1);
         let asked = self.interval_cycles[class].load(Ordering::Relaxed);
         let asked_ns = self.interval_ns[class].load(Ordering::Relaxed);
@@ -541,9 +542,9 @@ pub struct ProcessEntry {
     /// Signal that the agent installed its handler for, 0: none.
     pub signal: AtomicU32,
     /// When the agent began in it, in cycles.
-    pub start_cycles: AtomicU64,
+    pub start_cycles: AtomicCycles,
     /// When it ended, in cycles; 0: it has not, or nobody knows when.
-    pub end_cycles: AtomicU64,
+    pub end_cycles: AtomicCycles,
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
     /// may use asymmetric barriers (`crate::shm::signal_gate`).
     pub barrier: AtomicU32,
@@ -553,7 +554,7 @@ pub struct ProcessEntry {
     /// Who sent it a signal last: a `crate::shm::waiters::Waker`. The sender writes it.
     pub signalled_by: AtomicU64,
     /// When that was, in cycles.
-    pub signalled_cycles: AtomicU64,
+    pub signalled_cycles: AtomicCycles,
     /// Signal for its threads that block the first, 0: none (yet). The handler is the same.
     pub second_signal: AtomicU32,
     /// The signal of `crate::crash_signals` that is about to end it, 0: none so far. Where the process could not say so itself, its
@@ -568,7 +569,7 @@ pub struct ProcessEntry {
     /// Entries that the collector has made for threads of it and that no thread has taken over so far.
     pub adopted: AtomicU32,
     /// When it got the signal, in cycles.
-    pub fatal_cycles: AtomicU64,
+    pub fatal_cycles: AtomicCycles,
     /// Its name, NUL padded.
     pub fatal_name: [AtomicU64; 2],
     /// Where the copy of its seccomp filters begins (`crate::platform::sandbox`), in words; 0: none.
@@ -668,7 +669,7 @@ pub struct BufferHeader {
     /// Number in the owner's sequence of the record at word 0.
     pub first_record: AtomicU64,
     /// Cycles when the owner took it, for ring order.
-    pub taken_cycles: AtomicU64,
+    pub taken_cycles: AtomicCycles,
     /// Generation of the CallstackTable in force when it was taken.
     pub generation: AtomicU32,
     /// How often it has been taken.

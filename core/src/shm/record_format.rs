@@ -31,6 +31,7 @@
 //!
 //! Every record counts one in the thread's sequence of records, whatever its kind.
 
+use crate::cycles::Cycles;
 use crate::ids::{Tid, Utid};
 
 /// Kind of a record (bits 0..8 of its header word).
@@ -129,9 +130,9 @@ pub struct Sample {
     /// Node of the stack; 0: there is none.
     pub node: u32,
     /// End of the call, or the sample's moment.
-    pub end_cycles: u64,
+    pub end_cycles: Cycles,
     /// Cycles from the call's begin to its end; 0 for a point.
-    pub duration_cycles: u64,
+    pub duration_cycles: Cycles,
     /// The thread's CPU time at the end, ns.
     pub cpu_ns: u64,
     /// Allocations of the thread so far.
@@ -192,8 +193,8 @@ pub fn write_sample(s: &Sample, to: &mut RecordBuffer) -> usize {
     let mut w = words(to);
     let mut bits = s.flags & !(flags::HAS_ARG | flags::HAS_RUSAGE | flags::HAS_WAKER);
     for word in [
-        s.end_cycles,
-        s.duration_cycles,
+        s.end_cycles.0,
+        s.duration_cycles.0,
         s.cpu_ns,
         s.allocations,
         s.allocated_bytes,
@@ -249,8 +250,8 @@ pub fn read_sample(header: u64, body: &[u64]) -> Option<Sample> {
         probe: (header >> 16) as u8,
         flags: bits & !(flags::HAS_ARG | flags::HAS_RUSAGE | flags::HAS_WAKER),
         node: (header >> 32) as u32,
-        end_cycles: fixed[0],
-        duration_cycles: fixed[1],
+        end_cycles: Cycles(fixed[0]),
+        duration_cycles: Cycles(fixed[1]),
         cpu_ns: fixed[2],
         allocations: fixed[3],
         allocated_bytes: fixed[4],
@@ -293,9 +294,9 @@ pub struct Waited {
     /// Node of the waiting thread's stack.
     pub node: u32,
     /// When the wait began.
-    pub begin_cycles: u64,
+    pub begin_cycles: Cycles,
     /// When the wait ended.
-    pub end_cycles: u64,
+    pub end_cycles: Cycles,
     /// What was waited for: an address, or what stands for a descriptor (`shm::waiters::Object`).
     pub object: u64,
     /// 0: not known; so the other three.
@@ -314,8 +315,8 @@ pub struct Waited {
 pub fn write_wait(wait: &Waited, to: &mut RecordBuffer) -> usize {
     let mut w = words(to);
     for word in [
-        wait.begin_cycles,
-        wait.end_cycles,
+        wait.begin_cycles.0,
+        wait.end_cycles.0,
         wait.object,
         wait.owner_tid.0 as u64 | (wait.waker_tid.0 as u64) << 32,
         wait.waker_utid.0 as u64 | (wait.wake_number as u64) << 32,
@@ -328,14 +329,14 @@ pub fn write_wait(wait: &Waited, to: &mut RecordBuffer) -> usize {
 
 /// Reads a WAIT: its header word and the words behind it.
 pub fn read_wait(header: u64, body: &[u64]) -> Option<Waited> {
-    let &[begin_cycles, end_cycles, object, tids, wake, result] = body else {
+    let &[begin, end, object, tids, wake, result] = body else {
         return None;
     };
     Some(Waited {
         probe: (header >> 16) as u8,
         node: (header >> 32) as u32,
-        begin_cycles,
-        end_cycles,
+        begin_cycles: Cycles(begin),
+        end_cycles: Cycles(end),
         object,
         owner_tid: Tid(tids as u32),
         waker_tid: Tid((tids >> 32) as u32),
@@ -351,7 +352,7 @@ pub struct Woke {
     /// Node of the stack that ended the wait.
     pub node: u32,
     /// When that was.
-    pub cycles: u64,
+    pub cycles: Cycles,
     /// What was waited for, as in [`Waited`].
     pub object: u64,
     /// Counted by thread; what [`Waited`] refers to.
@@ -361,7 +362,7 @@ pub struct Woke {
 /// Writes a WAKE; gives its length in words.
 pub fn write_wake(wake: &Woke, to: &mut RecordBuffer) -> usize {
     let mut w = words(to);
-    w.push(wake.cycles);
+    w.push(wake.cycles.0);
     w.push(wake.object);
     w.push(wake.number as u64);
     w.finish(RecordKind::Wake, 0, 0, wake.node)
@@ -374,7 +375,7 @@ pub fn read_wake(header: u64, body: &[u64]) -> Option<Woke> {
     };
     Some(Woke {
         node: (header >> 32) as u32,
-        cycles,
+        cycles: Cycles(cycles),
         object,
         number: number as u32,
     })
@@ -406,10 +407,16 @@ pub mod event_kind {
 pub const EVENT_NAME_BYTES: usize = 1024;
 
 /// Writes a MARK; a longer name is cut at `EVENT_NAME_BYTES`.
-pub fn write_mark(kind: u8, cycles: u64, value: i64, name: &[u8], to: &mut RecordBuffer) -> usize {
+pub fn write_mark(
+    kind: u8,
+    cycles: Cycles,
+    value: i64,
+    name: &[u8],
+    to: &mut RecordBuffer,
+) -> usize {
     let name = name.get(..EVENT_NAME_BYTES).unwrap_or(name);
     let mut w = words(to);
-    w.push(cycles);
+    w.push(cycles.0);
     w.push(value as u64);
     w.push(name.len() as u64);
     w.push_bytes(name);

@@ -6,6 +6,7 @@
 
 pub mod adopted;
 
+use crate::cycles::Cycles;
 use crate::ids::{Pid, Tid, Upid, Utid};
 use crate::platform;
 use crate::shm::adoption;
@@ -29,7 +30,7 @@ pub struct NewProcess {
     /// `proto::v1::process::Origin`.
     pub origin: u32,
     /// When it began, in cycles.
-    pub cycles: u64,
+    pub cycles: Cycles,
 }
 
 /// Who a thread is.
@@ -48,7 +49,7 @@ pub struct NewThread {
     /// Lowest address of its stack and first address above; 0: not known.
     pub stack: (u64, u64),
     /// When it was registered.
-    pub cycles: u64,
+    pub cycles: Cycles,
 }
 
 fn claim(word: &AtomicU32) -> bool {
@@ -106,8 +107,8 @@ fn clear_process(entry: &ProcessEntry) {
     entry.second_signal.store(0, Ordering::Relaxed);
     entry.unregistered.store(0, Ordering::Relaxed);
     entry.adopted.store(0, Ordering::Relaxed);
-    entry.end_cycles.store(0, Ordering::Relaxed);
-    entry.signalled_cycles.store(0, Ordering::Relaxed);
+    entry.end_cycles.store(Cycles(0), Ordering::Relaxed);
+    entry.signalled_cycles.store(Cycles(0), Ordering::Relaxed);
     entry.unseen_from_ns.store(0, Ordering::Relaxed);
     entry.generated_code.store(0, Ordering::Relaxed);
     for word in [
@@ -122,7 +123,7 @@ fn clear_process(entry: &ProcessEntry) {
     ] {
         word.store(0, Ordering::Relaxed);
     }
-    entry.fatal_cycles.store(0, Ordering::Relaxed);
+    entry.fatal_cycles.store(Cycles(0), Ordering::Relaxed);
     for word in &entry.fatal_name {
         word.store(0, Ordering::Relaxed);
     }
@@ -294,27 +295,31 @@ fn clear_thread(e: &ThreadEntry) {
         &e.allocated_bytes,
         &e.frees,
         &e.records,
-        &e.last_capture_cycles,
         &e.cpu_ns,
-        &e.end_cycles,
-        &e.blocking_section_begin,
         &e.blocking_section_arg,
         &e.wait_object,
         &e.woken_by,
         &e.woken_for,
         &e.closed_for,
         &e.closed_by,
+        &e.sent_run_ns,
+        &e.signalled_by,
+        &e.cpu_before_ns,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [
+        &e.last_capture_cycles,
+        &e.end_cycles,
+        &e.blocking_section_begin,
         &e.loop_iteration,
         &e.slow_iteration,
         &e.sent_cycles,
-        &e.sent_run_ns,
         &e.spent_cycles,
-        &e.signalled_by,
         &e.signalled_cycles,
-        &e.cpu_before_ns,
         &e.waits_cycles,
     ] {
-        word.store(0, Ordering::Relaxed);
+        word.store(Cycles(0), Ordering::Relaxed);
     }
     for word in [
         &e.clock_descriptor,
@@ -353,7 +358,7 @@ fn clear_thread(e: &ThreadEntry) {
 }
 
 /// Agent or collector: this thread has ended.
-pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
+pub fn end_thread(entry: &ThreadEntry, cycles: Cycles) {
     entry.end_cycles.store(cycles, Ordering::Relaxed);
     for from in [state::LIVE, state::ADOPTED] {
         adoption::change(entry, from, state::ENDED);
@@ -361,7 +366,7 @@ pub fn end_thread(entry: &ThreadEntry, cycles: u64) {
 }
 
 /// Agent or collector: this process has ended, or (`execed`) its image has been replaced.
-pub fn end_process(entry: &ProcessEntry, cycles: u64, execed: bool) {
+pub fn end_process(entry: &ProcessEntry, cycles: Cycles, execed: bool) {
     entry.end_cycles.store(cycles, Ordering::Relaxed);
     let end = if execed { state::EXECED } else { state::ENDED };
     let _ = entry
@@ -423,7 +428,7 @@ mod tests {
             last = utid;
             assert_eq!(entry.allocations.load(Ordering::Relaxed), 0);
             entry.allocations.store(5, Ordering::Relaxed);
-            end_thread(entry, 9);
+            end_thread(entry, Cycles(9));
             free_thread(&mapping, i);
         }
         assert_eq!(threads(&mapping).count(), 1);
@@ -436,7 +441,7 @@ mod tests {
         while add_thread(&mapping, &NewThread::default()).is_some() {}
         assert!(!may_have_room(&mapping));
         let entry = mapping.thread(9).expect("there");
-        end_thread(entry, 9);
+        end_thread(entry, Cycles(9));
         assert!(!may_have_room(&mapping));
         free_thread(&mapping, 9);
         assert!(may_have_room(&mapping));

@@ -8,6 +8,7 @@
 //! replaces it by `TICK_RUNNING`, so that it and its neighbours are throttled until the ticker has
 //! taken over.
 
+use crate::cycles::Cycles;
 use crate::ids::Utid;
 use crate::shm::layout::{
     CLASSES, Control, PHASES, TICK_BY_CYCLES, TICK_PARKED, TICK_RUNNING, ThreadEntry, Tick,
@@ -43,7 +44,7 @@ pub fn due(
     tick: &Tick,
     entry: &ThreadEntry,
     class: usize,
-    cycles: impl FnOnce() -> u64,
+    cycles: impl FnOnce() -> Cycles,
 ) -> Due {
     match tick.0.load(Ordering::Relaxed) {
         TICK_PARKED => {
@@ -66,7 +67,7 @@ pub fn due(
             let interval = control
                 .interval_cycles
                 .get(class)
-                .map_or(0, |i| i.load(Ordering::Relaxed));
+                .map_or(Cycles(0), |i| i.load(Ordering::Relaxed));
             let last = entry.last_capture_cycles.load(Ordering::Relaxed);
             if cycles().wrapping_sub(last) < interval {
                 Due::NotYet
@@ -89,14 +90,15 @@ const EQUALLY_SPACED: u64 = 32;
 /// Where no ticks come, each thread has moments of its own instead: one in each interval since the counter was 0, drawn
 /// at random but always the same. Whether one lies in this time (cycles), which is shorter than the interval: as likely
 /// as a tick would be.
-pub fn has_moment(utid: Utid, interval: u64, time: Range<u64>) -> bool {
-    let Some(first) = time.start.checked_div(interval) else {
+pub fn has_moment(utid: Utid, interval: Cycles, time: Range<Cycles>) -> bool {
+    let interval = interval.0;
+    let Some(first) = time.start.0.checked_div(interval) else {
         return false;
     };
     let moment = |i: u64| {
         let drawn = mixed((i / EQUALLY_SPACED) ^ (u64::from(utid.0) << 40));
         let part = (u128::from(drawn) * u128::from(interval)) >> 64;
-        i.saturating_mul(interval).saturating_add(part as u64)
+        Cycles(i.saturating_mul(interval).saturating_add(part as u64))
     };
     time.contains(&moment(first)) || time.contains(&moment(first.saturating_add(1)))
 }
@@ -213,6 +215,7 @@ pub fn unpark(control: &Control) {
 #[cfg(test)]
 mod tests {
     use super::has_moment;
+    use crate::cycles::Cycles;
     use crate::ids::Utid;
 
     /// Calls of any length are met in proportion to it, by each thread's own moments.
@@ -222,9 +225,9 @@ mod tests {
         for length in [INTERVAL / 20, INTERVAL / 3, INTERVAL - 1] {
             let met = |utid| {
                 let starts = (0..20_000u64).map(|i| (1 << 50) + i * 7_654_321);
-                let times = starts.map(|start| start..start + length);
+                let times = starts.map(|start| Cycles(start)..Cycles(start + length));
                 times
-                    .filter(|time| has_moment(Utid(utid), INTERVAL, time.clone()))
+                    .filter(|time| has_moment(Utid(utid), Cycles(INTERVAL), time.clone()))
                     .count()
             };
             let share = met(1) as f64 / 20_000.0;
@@ -233,11 +236,11 @@ mod tests {
             assert_ne!(met(1), met(2));
         }
         // Each moment is met once, by calls that follow one another.
-        let calls = (0..100_000u64).map(|i| i * 30_000..(i + 1) * 30_000);
+        let calls = (0..100_000u64).map(|i| Cycles(i * 30_000)..Cycles((i + 1) * 30_000));
         let met = calls
-            .filter(|call| has_moment(Utid(3), INTERVAL, call.clone()))
+            .filter(|call| has_moment(Utid(3), Cycles(INTERVAL), call.clone()))
             .count() as u64;
         assert!(met.abs_diff(100_000 * 30_000 / INTERVAL) <= 1, "{met}");
-        assert!(!has_moment(Utid(1), 0, 0..10));
+        assert!(!has_moment(Utid(1), Cycles(0), Cycles(0)..Cycles(10)));
     }
 }

@@ -27,6 +27,7 @@
 mod object;
 mod signal_wakers;
 
+use crate::cycles::Cycles;
 use crate::ids::{Tid, Utid};
 use crate::shm::layout::{ThreadEntry, WAIT_BUCKETS, WAIT_PLACES};
 use crate::shm::mapping::Mapping;
@@ -166,7 +167,7 @@ pub enum How {
 }
 
 /// Waker: notes itself, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
-/// whether somebody has waited since `long_since` (cycles) or longer; `None` when nobody waits.
+/// whether somebody has waited since `long_since` or longer; `None` when nobody waits.
 ///
 /// Each way of letting go is a function apart that is not inlined: hooks have little of the program's stack.
 pub fn announce(
@@ -174,12 +175,12 @@ pub fn announce(
     me: Me,
     (ids, scope): (&[u64], u32),
     how: How,
-    long_since: u64,
+    long_since: Cycles,
 ) -> Option<Announced> {
     let cause = *ids.first()?;
     let number = me.entry.wakes.load(Ordering::Relaxed).wrapping_add(1) & NUMBERS;
     let waker = Waker::new(me.index, me.entry.utid(), number);
-    let mut first: Option<u64> = None;
+    let mut first: Option<Cycles> = None;
     for id in ids {
         let object = Object { id: *id, scope };
         let begin = match how {
@@ -199,9 +200,9 @@ pub fn announce(
     })
 }
 
-/// Notes who let go, if anybody waits. Gives when one of the first waiters began, in cycles.
+/// Notes who let go, if anybody waits. Gives when one of the first waiters began.
 #[inline(never)]
-fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<u64> {
+fn release(mapping: &Mapping, object: Object, waker: Waker) -> Option<Cycles> {
     let begins =
         waiters(mapping, object).map(|entry| entry.blocking_section_begin.load(Ordering::Relaxed));
     let first = begins.take(LOOKED_AT).min()?;
@@ -222,9 +223,9 @@ fn cause_of(entry: &ThreadEntry) -> u64 {
     entry.woken_for.load(Ordering::Relaxed) & !ON_TRIAL
 }
 
-/// Claims the waiters that may be claimed, on trial. Gives when the first of them began, in cycles.
+/// Claims the waiters that may be claimed, on trial. Gives when the first of them began.
 #[inline(never)]
-fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
+fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<Cycles> {
     let claim = |entry: &ThreadEntry| {
         let armed = entry.woken_by.load(Ordering::Relaxed);
         let begin = entry.blocking_section_begin.load(Ordering::Relaxed);
@@ -244,9 +245,9 @@ fn claim_on_trial(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -
         .min()
 }
 
-/// Notes with all waiters who closed what they wait for. Gives when the first of them began, in cycles.
+/// Notes with all waiters who closed what they wait for. Gives when the first of them began.
 #[inline(never)]
-fn close(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<u64> {
+fn close(mapping: &Mapping, object: Object, cause: u64, waker: Waker) -> Option<Cycles> {
     let begins = waiters(mapping, object).map(|entry| {
         entry.closed_for.store(cause, Ordering::Relaxed);
         entry.closed_by.store(waker.0, Ordering::Relaxed);
@@ -340,9 +341,15 @@ fn noted(mapping: &Mapping, object: Object) -> Option<Waker> {
 }
 
 /// Claims up to `count` waiters that nobody has claimed; a single one is the one that waits longest. Gives
-/// when the first of them began, in cycles.
+/// when the first of them began.
 #[inline(never)]
-fn claim(mapping: &Mapping, object: Object, cause: u64, waker: Waker, count: u32) -> Option<u64> {
+fn claim(
+    mapping: &Mapping,
+    object: Object,
+    cause: u64,
+    waker: Waker,
+    count: u32,
+) -> Option<Cycles> {
     if count == 1 {
         return claim_one(mapping, object, cause, waker, |_| true);
     }
@@ -360,7 +367,7 @@ fn claim_one(
     cause: u64,
     waker: Waker,
     may_be: impl Fn(&ThreadEntry) -> bool,
-) -> Option<u64> {
+) -> Option<Cycles> {
     let found = unclaimed(mapping, object)
         .filter(|(.., entry)| may_be(entry))
         .min_by_key(|(begin, ..)| *begin)?;
@@ -377,14 +384,14 @@ fn claim_of_thread(
     cause: u64,
     waker: Waker,
     tid: Tid,
-) -> Option<u64> {
+) -> Option<Cycles> {
     claim_one(mapping, object, cause, waker, |entry| {
         tid == Tid(0) || entry.tid() == tid
     })
 }
 
 /// When its wait began, its word that says who ends it, and its entry.
-type Unclaimed<'a> = (u64, u64, &'a ThreadEntry);
+type Unclaimed<'a> = (Cycles, u64, &'a ThreadEntry);
 
 fn unclaimed(mapping: &Mapping, object: Object) -> impl Iterator<Item = Unclaimed<'_>> {
     waiters(mapping, object).filter_map(|entry| {
@@ -394,7 +401,7 @@ fn unclaimed(mapping: &Mapping, object: Object) -> impl Iterator<Item = Unclaime
     })
 }
 
-fn claim_this((begin, armed, entry): Unclaimed, cause: u64, waker: Waker) -> Option<u64> {
+fn claim_this((begin, armed, entry): Unclaimed, cause: u64, waker: Waker) -> Option<Cycles> {
     let claimed =
         entry
             .woken_by

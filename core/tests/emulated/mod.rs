@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::shm::callstack::Table;
 use stackbeat_core::shm::layout::{Capacity, SESSION_VARIABLE, entry_state, node_kind};
@@ -69,7 +70,7 @@ fn a_program_of_signed_code_is_recorded() {
     control.forced_per_second.store(10_000, Ordering::Relaxed);
     control.signal.store(libc::SIGURG as u32, Ordering::Relaxed);
     for class in &control.interval_cycles {
-        class.store(1, Ordering::Relaxed);
+        class.store(Cycles(1), Ordering::Relaxed);
     }
     for class in &control.interval_ns {
         class.store(1_000, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use libc::{pthread_mutex_t, pthread_t, size_t, ssize_t, timespec};
 use stackbeat_core::agent;
 use stackbeat_core::clock;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
@@ -86,10 +87,10 @@ fn session() -> Mapping {
     control.switch.store(1, Ordering::Relaxed);
     control.depth_limit.store(128, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
-    control.long_wait_cycles.store(1, Ordering::Relaxed);
+    control.long_wait_cycles.store(Cycles(1), Ordering::Relaxed);
     for class in 0..CLASSES {
         control.interval_ns[class].store(1_000, Ordering::Relaxed);
-        control.interval_cycles[class].store(1, Ordering::Relaxed);
+        control.interval_cycles[class].store(Cycles(1), Ordering::Relaxed);
         Ticker::default().by_cycles(control, class);
     }
     assert!(agent::init(path));
@@ -110,7 +111,7 @@ fn drain(mapping: &Mapping) -> Vec<Sample> {
 }
 
 /// Waits until a thread sleeps in the kernel, and then for a while. Gives the cycles of the while.
-fn while_it_sleeps(tid: u32) -> u64 {
+fn while_it_sleeps(tid: u32) -> Cycles {
     let path = format!("/proc/self/task/{tid}/stat");
     let sleeps = || {
         let stat = std::fs::read_to_string(&path).expect("the thread is there");
@@ -126,7 +127,7 @@ fn while_it_sleeps(tid: u32) -> u64 {
 }
 
 /// Runs a function in a thread of the session's, and another one with that thread's tid once it sleeps.
-fn beside(f: impl FnOnce() + Send, then: impl FnOnce(u32) -> u64) -> u64 {
+fn beside(f: impl FnOnce() + Send, then: impl FnOnce(u32) -> Cycles) -> Cycles {
     std::thread::scope(|scope| {
         let (say, tid) = std::sync::mpsc::channel();
         scope.spawn(move || {
@@ -213,7 +214,7 @@ fn a_table_of_functions_tells_what_is_called() {
     let all = drain(mapping);
     let locks = seen(&all, Probe::MutexLock);
     assert_eq!(locks.len(), 1, "{all:?}");
-    assert_eq!(locks[0].duration_cycles, 0);
+    assert_eq!(locks[0].duration_cycles, Cycles(0));
     let waited = beside(
         || {
             locked();
@@ -227,7 +228,10 @@ fn a_table_of_functions_tells_what_is_called() {
     );
     let all = drain(mapping);
     let locks = seen(&all, Probe::MutexLock);
-    let long: Vec<_> = locks.iter().filter(|s| s.duration_cycles > 0).collect();
+    let long: Vec<_> = locks
+        .iter()
+        .filter(|s| s.duration_cycles > Cycles(0))
+        .collect();
     assert_eq!(long.len(), 1, "{all:?}");
     assert!(long[0].duration_cycles >= waited, "{all:?}");
     assert_eq!(long[0].arg.map(|(object, _)| object), Some(lock as u64));
@@ -247,7 +251,10 @@ fn a_table_of_functions_tells_what_is_called() {
     let all = drain(mapping);
     let sleeps = seen(&all, Probe::Nanosleep);
     assert_eq!(sleeps.len(), 1, "{all:?}");
-    assert!((1..=took).contains(&sleeps[0].duration_cycles), "{all:?}");
+    assert!(
+        (Cycles(1)..=took).contains(&sleeps[0].duration_cycles),
+        "{all:?}"
+    );
 
     // The end of a thread.
     extern "C" fn until_it_is_awaited(joiner: *mut c_void) -> *mut c_void {

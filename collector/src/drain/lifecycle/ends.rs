@@ -1,5 +1,6 @@
 //! Ends: totals are written once everything of a thread is stored, entries are freed once these are.
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::shm::layout::{ProcessEntry, ThreadEntry};
 use stackbeat_core::sync::AtomicU64;
@@ -209,14 +210,15 @@ impl Lifecycle {
         converter: &Converter,
     ) -> v1::ThreadEnd {
         let get = |word: &AtomicU64| believed(word.load(Ordering::Relaxed));
+        let spent = entry.spent_cycles.load(Ordering::Relaxed);
         let rusage = thread.rusage;
         let usage = |get: fn(&Rusage) -> u64| rusage.as_ref().map_or(0, get);
         v1::ThreadEnd {
             utid: thread.packet.utid,
             end_ns: match entry.end_cycles.load(Ordering::Relaxed) {
                 // Killed: in a mapping that was found later, its last activity is all there is.
-                0 if self.dead_world => thread.last_ns.max(thread.packet.start_ns),
-                0 => self.now_ns,
+                Cycles(0) if self.dead_world => thread.last_ns.max(thread.packet.start_ns),
+                Cycles(0) => self.now_ns,
                 cycles => past_ns(converter.to_ns(cycles), self.now_ns, self.dead_world),
             },
             exited,
@@ -230,7 +232,7 @@ impl Lifecycle {
             major_faults: usage(|r| r.major_faults),
             voluntary_switches: usage(|r| r.voluntary_switches),
             involuntary_switches: usage(|r| r.involuntary_switches),
-            capture_ns: converter.duration_ns(get(&entry.spent_cycles)),
+            capture_ns: converter.duration_ns(Cycles(believed(spent.0))),
             system_calls: (entry.system_calls[..SYSTEM_CALLS].iter())
                 .map(|calls| get(&calls.count))
                 .collect(),
@@ -354,5 +356,5 @@ fn last_wait(
 
 /// Whether a process that is over has ended without saying so.
 fn is_without_a_word(entry: &ProcessEntry) -> bool {
-    entry.end_cycles.load(Ordering::Acquire) == 0
+    entry.end_cycles.load(Ordering::Acquire) == Cycles(0)
 }

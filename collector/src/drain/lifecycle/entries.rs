@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::layout::sandboxed;
 
 /// How long after its agent's last word a process is taken for dead whose pid says nothing.
@@ -163,7 +164,7 @@ impl Lifecycle {
             }
             // Of one in another pid namespace nobody else will tell.
             let dies = known.is_foreign && entry.fatal_node.load(Ordering::Acquire) != 0;
-            let said_so = dies || entry.end_cycles.load(Ordering::Acquire) != 0;
+            let said_so = dies || entry.end_cycles.load(Ordering::Acquire) != Cycles(0);
             if state == entry_state::LIVE && !said_so {
                 known.said_ended_ns = 0;
             } else if known.said_ended_ns == 0 {
@@ -220,10 +221,10 @@ impl Lifecycle {
             process.execed &= is_replaced;
             let end_cycles = mapping
                 .process(process.entry)
-                .map_or(0, |e| e.end_cycles.load(Ordering::Relaxed));
+                .map_or(Cycles(0), |e| e.end_cycles.load(Ordering::Relaxed));
             process.end_ns = match end_cycles {
-                0 if self.dead_world => 0,
-                0 => now.monotonic_ns,
+                Cycles(0) if self.dead_world => 0,
+                Cycles(0) => now.monotonic_ns,
                 cycles => past_ns(converter.to_ns(cycles)),
             };
         }
@@ -311,7 +312,7 @@ impl Lifecycle {
             // It may have captured since the clock was read for this poll.
             let last = entry.last_capture_cycles.load(Ordering::Relaxed);
             let end = if self.dead_world {
-                0
+                Cycles(0)
             } else {
                 now.cycles.max(last)
             };

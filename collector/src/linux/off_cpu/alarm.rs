@@ -1,12 +1,14 @@
 //! What dumps are written for by themselves: threads that wait for too long, iterations of event loops that take
 //! too long.
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Utid};
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::sync::Ordering;
 
 use super::super::procfs;
+use crate::drain::seen_waits::Begin;
 use crate::session::options::Dumps;
 use crate::session::orders::Reason;
 use crate::session::shared::Shared;
@@ -19,7 +21,7 @@ const LEAST_ITERATIONS: u32 = 3;
 pub(super) struct Waiting {
     pub probe: u8,
     /// Tells it from the thread's other waits.
-    pub begin: u64,
+    pub begin: Begin,
     pub waited_ns: u64,
 }
 
@@ -27,8 +29,8 @@ pub(super) struct Waiting {
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     utid: Utid,
-    wait: u64,
-    loop_iteration: u64,
+    wait: Option<Begin>,
+    loop_iteration: Cycles,
 }
 
 /// Watches for what the user wants dumps of.
@@ -46,7 +48,7 @@ impl Alarms {
     /// Has hooks note slow iterations, if a dump is wanted for these.
     pub(super) fn new(rules: &Dumps, shared: &Shared) -> Alarms {
         if let Some(ns) = rules.slow_iteration_ns {
-            let cycles = shared.ns_to_cycles(ns).max(1);
+            let cycles = shared.ns_to_cycles(ns).max(Cycles(1));
             let word = &shared.mapping.control().slow_iteration_cycles;
             word.store(cycles, Ordering::Relaxed);
         }
@@ -71,7 +73,7 @@ impl Alarms {
         at: usize,
         entry: &ThreadEntry,
         waiting: Option<Waiting>,
-        now: u64,
+        now: Cycles,
     ) -> Option<u64> {
         if (self.block_ns.is_none() && self.slow_iteration_ns.is_none())
             || entry.state.load(Ordering::Acquire) != entry_state::LIVE
@@ -104,13 +106,13 @@ impl Alarms {
     ) -> Option<u64> {
         let (limit, waiting) = (self.block_ns?, waiting?);
         let probe = Probe::from_number(waiting.probe)?;
-        if reported.wait == waiting.begin || !self.causes.contains(&probe.cause()) {
+        if reported.wait == Some(waiting.begin) || !self.causes.contains(&probe.cause()) {
             return None;
         }
         if waiting.waited_ns < limit {
             return Some(limit - waiting.waited_ns);
         }
-        reported.wait = waiting.begin;
+        reported.wait = Some(waiting.begin);
         let what = format!("has waited {{}} in {}", probe.name());
         self.report(shared, entry, &what, waiting.waited_ns);
         None
@@ -121,7 +123,7 @@ impl Alarms {
         shared: &Shared,
         entry: &ThreadEntry,
         reported: &mut Reported,
-        now: u64,
+        now: Cycles,
     ) -> Option<u64> {
         let limit = self.slow_iteration_ns?;
         if entry.loop_iterations.load(Ordering::Relaxed) < LEAST_ITERATIONS {
@@ -140,7 +142,7 @@ impl Alarms {
             return None;
         }
         let loop_iteration = entry.loop_iteration.load(Ordering::Relaxed);
-        if loop_iteration == 0 || loop_iteration == reported.loop_iteration {
+        if loop_iteration == Cycles(0) || loop_iteration == reported.loop_iteration {
             return None;
         }
         let taken_ns = shared.cycles_to_ns(now.saturating_sub(loop_iteration));

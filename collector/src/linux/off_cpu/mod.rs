@@ -16,6 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Upid, Utid};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{CLASSES, ThreadClass, ThreadEntry, entry_state};
@@ -118,7 +119,7 @@ struct Seen {
     utid: Utid,
     /// The wait that it is in, 0: none.
     blocking_section: u32,
-    begin: u64,
+    begin: Cycles,
     /// That one is in the trace.
     is_recorded: bool,
     /// Records that the thread had then.
@@ -144,7 +145,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Now {
     ns: u64,
-    cycles: u64,
+    cycles: Cycles,
 }
 
 /// What a thread does.
@@ -367,7 +368,7 @@ impl OffCpu {
         if let Some((probe, since_ns)) = seen.unhooked.known_wait() {
             return Some(Waiting {
                 probe,
-                begin: since_ns,
+                begin: Begin::Ns(since_ns),
                 waited_ns: now.ns.saturating_sub(since_ns),
             });
         }
@@ -379,7 +380,7 @@ impl OffCpu {
             && entry.blocking_section.load(Ordering::Acquire) == seen.blocking_section;
         (seen.is_recorded && goes_on).then(|| Waiting {
             probe,
-            begin: seen.begin,
+            begin: Begin::Cycles(seen.begin),
             waited_ns: self
                 .shared
                 .cycles_to_ns(now.cycles.saturating_sub(seen.begin)),
@@ -387,7 +388,7 @@ impl OffCpu {
     }
 
     /// Walks the stack of a thread in a hooked call. False: it was no longer there.
-    fn poll(&mut self, entry: &ThreadEntry, seen: &Seen, since: u64) -> bool {
+    fn poll(&mut self, entry: &ThreadEntry, seen: &Seen, since: Cycles) -> bool {
         count(&self.shared.figures.off_cpu_walks, 1);
         let get = |i: usize| entry.registers[i].load(Ordering::Relaxed);
         let process = entry.process.load(Ordering::Relaxed);

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Utid};
 use stackbeat_core::platform::blocking_calls;
 use stackbeat_core::probe::Probe;
@@ -186,7 +187,7 @@ impl OffCpu {
         now: Now,
     ) -> u64 {
         let last_cycles = match entry.last_capture_cycles.load(Ordering::Relaxed) {
-            0 => entry.start_cycles.load(Ordering::Relaxed),
+            Cycles(0) => entry.start_cycles.load(Ordering::Relaxed),
             last => last,
         };
         let ago_ns = self

@@ -17,6 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::clock::Snapshot;
+use stackbeat_core::cycles::Cycles;
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::{
     ClockSource, Mode, ProcessEntry, ThreadClass, entry_state, on_ticks,
@@ -194,11 +195,11 @@ impl Session {
     pub(crate) fn set_interval(&self, class: ThreadClass, ns: u64) {
         let now = Snapshot::take(self.source);
         let elapsed = now.monotonic_ns.saturating_sub(self.start.monotonic_ns);
-        let cycles = now.cycles.saturating_sub(self.start.cycles);
+        let Cycles(cycles) = now.cycles.saturating_sub(self.start.cycles);
         let in_cycles = u128::from(cycles) * u128::from(ns) / u128::from(elapsed.max(1));
         let control = self.shared.mapping.control();
         let class = class as usize;
-        control.interval_cycles[class].store(in_cycles as u64, Ordering::Relaxed);
+        control.interval_cycles[class].store(Cycles(in_cycles as u64), Ordering::Relaxed);
         control.interval_ns[class].store(ns as u32, Ordering::Relaxed);
         // Until the ticker has found out what the budget makes of it.
         control.kept_interval_ns[class].store(0, Ordering::Relaxed);

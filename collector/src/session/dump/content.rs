@@ -126,7 +126,7 @@ impl Content {
             && last.monotonic_ns > start.monotonic_ns
         {
             let later = from_ns - start.monotonic_ns;
-            let wide = u128::from(last.cycles - start.cycles) * u128::from(later)
+            let wide = u128::from(last.cycles.0 - start.cycles) * u128::from(later)
                 / u128::from(last.monotonic_ns - start.monotonic_ns);
             start.cycles += wide as u64;
             start.monotonic_ns = from_ns;

@@ -2,6 +2,7 @@
 
 use super::Capture;
 use crate::agent::session;
+use crate::cycles::Cycles;
 use crate::shm::layout::drops;
 use crate::sync::Ordering;
 
@@ -10,7 +11,7 @@ const BURST: u64 = 16;
 
 impl Capture<'_> {
     /// Pays for a forced capture. False: it is refused, and counted as lost.
-    pub(super) fn pay(&mut self, now: u64, class: usize) -> bool {
+    pub(super) fn pay(&mut self, now: Cycles, class: usize) -> bool {
         let is_paid = self.charge(now, class);
         if !is_paid && !self.request.spare {
             session::count(self.entry, drops::FORCED_OVER_BUDGET);
@@ -19,17 +20,19 @@ impl Capture<'_> {
     }
 
     /// False: the budget is spent.
-    fn charge(&mut self, now: u64, class: usize) -> bool {
+    fn charge(&mut self, now: Cycles, class: usize) -> bool {
         let per_second = self.control.forced_per_second.load(Ordering::Relaxed) as u64;
         if per_second == 0 {
             return false;
         }
         let ns = self.control.interval_ns[class].load(Ordering::Relaxed) as u128;
-        let cycles = self.control.interval_cycles[class].load(Ordering::Relaxed) as u128;
+        let cycles = self.control.interval_cycles[class]
+            .load(Ordering::Relaxed)
+            .0 as u128;
         if ns == 0 {
             return true;
         }
-        let price = (1_000_000_000 * cycles / ns / per_second as u128) as u64;
+        let price = Cycles((1_000_000_000 * cycles / ns / per_second as u128) as u64);
         let due = self.scratch.forced_until.max(now);
         if due - now > price.saturating_mul(BURST) {
             return false;

@@ -1,6 +1,7 @@
 //! What asks for a capture.
 
 use crate::agent::event_sampling::Kind;
+use crate::cycles::Cycles;
 use crate::probe::Probe;
 use crate::shm::record_format::{Waited, Woke};
 use crate::system_call::SystemCall;
@@ -12,8 +13,8 @@ pub(in crate::agent) struct Request<'a> {
     pub probe: Probe,
     /// Argument and result of the call.
     pub arg: Option<(u64, i64)>,
-    /// When a call that has just ended began, in cycles; 0: none.
-    pub begin: u64,
+    /// When a call that has just ended began; 0: none.
+    pub begin: Cycles,
     /// Bypasses the throttle, within the budget.
     pub forced: bool,
     /// A wait that has lasted for the interval: bypasses throttle and budget.
@@ -45,7 +46,7 @@ impl Request<'_> {
         Request {
             probe,
             arg: None,
-            begin: 0,
+            begin: Cycles(0),
             forced: false,
             overdue: false,
             is_met: false,
@@ -86,6 +87,6 @@ impl Request<'_> {
 
     /// The program chose the moment, no tick and no wait that is over.
     pub(super) fn is_chosen(&self) -> bool {
-        self.forced && !self.exempt && self.begin == 0
+        self.forced && !self.exempt && self.begin == Cycles(0)
     }
 }

@@ -1,6 +1,7 @@
 //! The entry of a thread.
 
 use super::{STILL, TIMED};
+use crate::cycles::AtomicCycles;
 use crate::ids::{Tid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::system_call::SYSTEM_CALLS;
@@ -62,7 +63,7 @@ pub struct ThreadEntry {
     /// Records committed so far: the number of the next one.
     pub records: AtomicU64,
     /// Or when the thread took over what the collector had made for it; 0: neither was.
-    pub last_capture_cycles: AtomicU64,
+    pub last_capture_cycles: AtomicCycles,
     /// Sub-buffer in use: index + 1, 0 none.
     pub buffer: AtomicU32,
     /// Generation + 1 of the CallstackTable that a capture under way uses, 0: no capture under way.
@@ -88,9 +89,9 @@ pub struct ThreadEntry {
     /// Samples among the records.
     pub samples: AtomicU32,
     /// When it was registered, in cycles.
-    pub start_cycles: AtomicU64,
+    pub start_cycles: AtomicCycles,
     /// When it ended, in cycles.
-    pub end_cycles: AtomicU64,
+    pub end_cycles: AtomicCycles,
     /// Lowest address of its stack; 0: not known.
     pub stack_low: AtomicU64,
     /// First address above its stack.
@@ -106,15 +107,15 @@ pub struct ThreadEntry {
     /// Number of the call's `Probe`.
     pub blocking_section_probe: AtomicU32,
     /// When the call began, in cycles.
-    pub blocking_section_begin: AtomicU64,
+    pub blocking_section_begin: AtomicCycles,
     /// The call's argument: descriptor, address or size, by probe.
     pub blocking_section_arg: AtomicU64,
     /// Where the hook is: `unwind::here`.
     pub registers: [AtomicU64; 3],
     /// Event loops: when the last wait for events returned, in cycles; 0 while it waits, or never has.
-    pub loop_iteration: AtomicU64,
+    pub loop_iteration: AtomicCycles,
     /// Begin of the last loop iteration that took longer than `Control::slow_iteration_cycles`.
-    pub slow_iteration: AtomicU64,
+    pub slow_iteration: AtomicCycles,
 
     // Line 6: signals. See `crate::shm::signal_gate` for the protocol.
     /// Owner: 1 while no signal of ours may arrive (inside a call that could return EINTR, in exec).
@@ -126,7 +127,7 @@ pub struct ThreadEntry {
     /// Owner: waits for events that have returned.
     pub loop_iterations: AtomicU32,
     /// Collector: when it sent the last signal, in cycles; the owner's handler takes it away.
-    pub sent_cycles: AtomicU64,
+    pub sent_cycles: AtomicCycles,
     /// Collector: CPU time that the thread had used by then, ns, as far as the scheduler had noted it; 0: not known.
     pub sent_run_ns: AtomicU64,
     /// Collector: the thread takes notice of one in so many ticks, because its captures are far more costly than
@@ -136,11 +137,11 @@ pub struct ThreadEntry {
     /// takes bits away, sets it back to 0 (`crate::shm::registry::show_activity`).
     pub has_shown: AtomicU32,
     /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `capture_cost`).
-    pub spent_cycles: AtomicU64,
+    pub spent_cycles: AtomicCycles,
     /// Who sent it a signal last: a `crate::shm::waiters::Waker`. The sender writes it.
     pub signalled_by: AtomicU64,
     /// When that was, in cycles.
-    pub signalled_cycles: AtomicU64,
+    pub signalled_cycles: AtomicCycles,
 
     // Line 7: what it waits for, and who ends that. See `crate::shm::waiters` for the protocol.
     /// Address, or what stands for a descriptor.
@@ -172,7 +173,7 @@ pub struct ThreadEntry {
     /// Collector: CPU time of a thread that it found (`crate::shm::registry::adopted`), before that.
     pub cpu_before_ns: AtomicU64,
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
-    pub waits_cycles: AtomicU64,
+    pub waits_cycles: AtomicCycles,
     /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was none. With
     /// [`CLOCK_ENDED`] none is sent any more (futex word). Where threads have timers it is the owner's: the number of its
     /// timer, plus 1; with [`CLOCK_ENDED`] it is not to have one.

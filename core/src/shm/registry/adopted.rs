@@ -3,6 +3,7 @@
 //! first hook (`crate::shm::adoption`).
 
 use super::{NewThread, announce, claim_thread, fill_in, make_room, show_activity, state, threads};
+use crate::cycles::Cycles;
 use crate::shm::adoption;
 use crate::shm::layout::ThreadEntry;
 use crate::shm::mapping::Mapping;
@@ -64,7 +65,7 @@ pub fn take_back(mapping: &Mapping, i: u32) {
 }
 
 /// Collector: the thread is gone, and has never passed a hook. An entry that was taken over since goes on.
-pub fn end(mapping: &Mapping, i: u32, cycles: u64) {
+pub fn end(mapping: &Mapping, i: u32, cycles: Cycles) {
     if let Some(entry) = mapping.thread(i)
         && entry.state.load(Ordering::Acquire) == state::ADOPTED
     {
@@ -113,7 +114,7 @@ mod tests {
         creator_utid: Utid(0),
         creator_node: 0,
         stack: (0, 0),
-        cycles: 5,
+        cycles: Cycles(5),
     };
 
     fn state_of(mapping: &Mapping, i: u32) -> u32 {
@@ -144,7 +145,7 @@ mod tests {
         keep(&mapping, own);
         assert_eq!(state_of(&mapping, own), entry_state::ADOPTED);
         let late = NewThread {
-            cycles: 1000,
+            cycles: Cycles(1000),
             stack: (16, 32),
             creator_utid: Utid(3),
             creator_node: 4,
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(i, own);
         assert_eq!(state_of(&mapping, own), entry_state::LIVE);
         // It was there before, and knows its stack.
-        assert_eq!(entry.start_cycles.load(Ordering::Relaxed), 5);
+        assert_eq!(entry.start_cycles.load(Ordering::Relaxed), Cycles(5));
         assert_eq!(entry.cpu_before_ns.load(Ordering::Relaxed), 9);
         assert_eq!(entry.stack_high.load(Ordering::Relaxed), 32);
         let creator = (&entry.creator_utid, &entry.creator_node);
@@ -164,7 +165,10 @@ mod tests {
         );
         assert_eq!(creator, (3, 4));
         // It ran when it took it.
-        assert_eq!(entry.last_capture_cycles.load(Ordering::Relaxed), 1000);
+        assert_eq!(
+            entry.last_capture_cycles.load(Ordering::Relaxed),
+            Cycles(1000)
+        );
         assert!(entry.cpu_ns.load(Ordering::Relaxed) > 9);
         assert_eq!(adopted(&mapping), 1);
         // An offer can be taken before it is kept.
@@ -215,7 +219,7 @@ mod tests {
         assert_eq!(room(&mapping), 0);
         // What threads that end leave behind.
         for i in 0..6 {
-            end_thread(mapping.thread(i).expect("there"), 9);
+            end_thread(mapping.thread(i).expect("there"), Cycles(9));
             free_thread(&mapping, i);
         }
         assert_eq!(room(&mapping), 2);
@@ -226,7 +230,7 @@ mod tests {
         let mapping = with_process();
         let i = offer(&mapping, &THREAD, 0).expect("room");
         keep(&mapping, i);
-        end(&mapping, i, 8);
+        end(&mapping, i, Cycles(8));
         assert_eq!(state_of(&mapping, i), entry_state::ENDED);
         assert_eq!(adopted(&mapping), 0);
         free_thread(&mapping, i);

@@ -7,6 +7,7 @@
 //! blocked, and came after the one that ended the wait, is taken for it.
 
 use super::{Announced, EVERYWHERE, How, Me, NUMBERS, Waker, announce};
+use crate::cycles::{AtomicCycles, Cycles};
 use crate::ids::{Pid, Tid};
 use crate::shm::layout::{ThreadEntry, entry_state};
 use crate::shm::mapping::Mapping;
@@ -19,14 +20,14 @@ const LOOKED_THROUGH: usize = 1024;
 
 /// Waker: notes itself, before it sends a signal to the process `pid`, or to its thread `tid` if that is not 0.
 /// `ids`: what those wait for that wait for signals to that process, or for several things of which this is
-/// one. `now` and `long_since` in cycles. Gives what [`announce`] does; `None` when the process is not recorded.
+/// one. Gives what [`announce`] does; `None` when the process is not recorded.
 pub fn announce_signal(
     mapping: &Mapping,
     me: Me,
     ids: &[u64],
     (pid, tid): (Pid, Tid),
-    now: u64,
-    long_since: u64,
+    now: Cycles,
+    long_since: Cycles,
 ) -> Option<Announced> {
     let live = |state: &crate::sync::AtomicU32| state.load(Ordering::Acquire) == entry_state::LIVE;
     let (index, process) =
@@ -76,14 +77,14 @@ pub fn announce_signal(
     })
 }
 
-fn note_sender(by: &AtomicU64, cycles: &AtomicU64, waker: Waker, now: u64) {
+fn note_sender(by: &AtomicU64, cycles: &AtomicCycles, waker: Waker, now: Cycles) {
     by.store(waker.0, Ordering::Relaxed);
     cycles.store(now, Ordering::Release);
 }
 
-/// Waiter: who sent the thread, or its process, a signal at or after a moment, in cycles.
-pub fn signalled(mapping: &Mapping, entry: &ThreadEntry, since: u64) -> Option<Waker> {
-    let read = |by: &AtomicU64, cycles: &AtomicU64| {
+/// Waiter: who sent the thread, or its process, a signal at or after a moment.
+pub fn signalled(mapping: &Mapping, entry: &ThreadEntry, since: Cycles) -> Option<Waker> {
+    let read = |by: &AtomicU64, cycles: &AtomicCycles| {
         let is_new = cycles.load(Ordering::Acquire) >= since;
         is_new
             .then(|| Waker::from_word(by.load(Ordering::Relaxed)))

@@ -22,7 +22,7 @@ fn threads(mapping: &Mapping, count: usize) -> Vec<Me<'_>> {
             let (index, entry) = add_thread(mapping, &new(i)).expect("room");
             entry
                 .blocking_section_begin
-                .store(i as u64 + 1, Ordering::Relaxed);
+                .store(Cycles(i as u64 + 1), Ordering::Relaxed);
             Me { index, entry }
         })
         .collect()
@@ -40,8 +40,15 @@ fn count(mapping: &Mapping) -> u32 {
 fn the_last_that_let_go_of_a_lock_gave_it() {
     let mapping = small();
     let all = threads(&mapping, 3);
-    let release =
-        |me, object: Object| announce(&mapping, me, (&[object.id], object.scope), How::Release, 0);
+    let release = |me, object: Object| {
+        announce(
+            &mapping,
+            me,
+            (&[object.id], object.scope),
+            How::Release,
+            Cycles(0),
+        )
+    };
     assert_eq!(release(all[1], LOCK), None, "nobody waits");
     let entered = enter(&mapping, all[0], LOCK, Tid(1001)).expect("a place");
     assert_eq!(release(all[1], NEIGHBOUR), None, "another object");
@@ -77,22 +84,22 @@ fn each_signal_ends_the_wait_of_one_thread() {
         )
     };
     let (first, second) = (enter(all[0]), enter(all[1]));
-    assert_eq!(wake(all[2], 1).map(|a| a.is_long), Some(true));
+    assert_eq!(wake(all[2], Cycles(1)).map(|a| a.is_long), Some(true));
     // The kernel woke the other one: the claim goes with it, and the first is free for the next.
     assert_eq!(end(all[1], &second), 1002);
-    assert!(wake(all[3], 0).is_some());
+    assert!(wake(all[3], Cycles(0)).is_some());
     assert_eq!(end(all[0], &first), 1003);
-    assert_eq!(wake(all[2], 0), None);
+    assert_eq!(wake(all[2], Cycles(0)), None);
     let (first, second) = (enter(all[0]), enter(all[1]));
     let everybody = announce(
         &mapping,
         all[3],
         (&[LOCK.id], LOCK.scope),
         How::Wake(u32::MAX),
-        0,
+        Cycles(0),
     );
     assert!(everybody.is_some());
-    assert_eq!(wake(all[2], 0), None, "both are claimed");
+    assert_eq!(wake(all[2], Cycles(0)), None, "both are claimed");
     assert_eq!((end(all[0], &first), end(all[1], &second)), (1003, 1003));
 }
 
@@ -114,7 +121,7 @@ fn only_what_is_ready_ends_a_wait_for_several() {
                 *me,
                 (&[ONE_OF_THEM.id, LOCK.id], LOCK.scope),
                 *how,
-                0,
+                Cycles(0),
             );
         }
         let waker = conclude(&mapping, all[0], &entered, How::Wake(1), outcome);
@@ -155,7 +162,7 @@ fn places_come_back() {
     assert_eq!(count(&mapping), 0);
     // A killed thread's entry is used again.
     let _ = enter(&mapping, all[0], LOCK, Tid(0));
-    crate::shm::registry::end_thread(all[0].entry, 1);
+    crate::shm::registry::end_thread(all[0].entry, Cycles(1));
     crate::shm::registry::free_thread(&mapping, all[0].index);
     assert_eq!(count(&mapping), 1);
     threads(&mapping, 1);
