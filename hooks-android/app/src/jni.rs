@@ -8,8 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use stackbeat_android::art;
+use stackbeat_collector::embedded;
 use stackbeat_core::agent;
 
+use crate::error::SessionError;
 use crate::{last_run, log, session, switch};
 
 type Pointer = *mut c_void;
@@ -101,13 +103,13 @@ impl Env {
     }
 
     /// A Java string of what this gives, or null for nothing. Errors and panics are thrown.
-    fn answer(self, f: impl FnOnce() -> Result<Option<String>, String>) -> Pointer {
+    fn answer(self, f: impl FnOnce() -> Result<Option<String>, SessionError>) -> Pointer {
         let result = catch_unwind(AssertUnwindSafe(f));
-        match result.unwrap_or_else(|_| Err("a defect: it panicked".into())) {
+        match result.unwrap_or(Err(SessionError::Panicked)) {
             Ok(Some(text)) => self.string(&text),
             Ok(None) => core::ptr::null_mut(),
             Err(why) => {
-                self.throw(&why);
+                self.throw(&embedded::error_text(&why));
                 core::ptr::null_mut()
             }
         }
@@ -144,7 +146,7 @@ extern "C" fn Java_dev_stackbeat_Native_start(
     asks: u8,
 ) -> Pointer {
     env.answer(|| {
-        let folder = env.path(folder).ok_or("no folder is given")?;
+        let folder = env.path(folder).ok_or(SessionError::NoFolder)?;
         let wanted = match asks {
             0 => switch::Wanted::default(),
             _ => match switch::wanted() {
@@ -190,7 +192,7 @@ extern "C" fn Java_dev_stackbeat_Native_dump(
     last_ms: i64,
 ) {
     env.answer(|| {
-        let path = env.path(path).ok_or("no file is given")?;
+        let path = env.path(path).ok_or(SessionError::NoFile)?;
         let last_ms = u64::try_from(last_ms).ok().filter(|ms| *ms != 0);
         session::dump(path, last_ms.map(|ms| ms.saturating_mul(1_000_000)))?;
         Ok(None)
@@ -205,7 +207,7 @@ extern "C" fn Java_dev_stackbeat_Native_save(
     folder: Pointer,
 ) -> Pointer {
     env.answer(|| {
-        let folder = env.path(folder).ok_or("no folder is given")?;
+        let folder = env.path(folder).ok_or(SessionError::NoFolder)?;
         Ok(Some(last_run::save(&folder)))
     })
 }

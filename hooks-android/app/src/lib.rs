@@ -11,6 +11,7 @@
 //!
 //! Nothing happens when the library is loaded. It allocates from memory of its own, never by the app's malloc.
 
+mod error;
 mod exports;
 mod jni;
 mod last_run;

@@ -14,6 +14,7 @@ use stackbeat_collector::embedded::{self, Wanted};
 use stackbeat_collector::session::protocol::{DumpRequest, Request};
 use stackbeat_core::agent;
 
+use crate::error::SessionError;
 use crate::{log, signal, switch};
 
 /// Traces in the folder that a new one leaves there.
@@ -51,16 +52,19 @@ pub(crate) unsafe fn begin(
     asked: &switch::Wanted,
     folder: &Path,
     env: *mut c_void,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, SessionError> {
     let mut running = running();
     if running.is_some() {
-        return Err("this process is recorded already".into());
+        return Err(SessionError::IsRecorded);
     }
     let table = agent::runtime_table(agent::RUNTIME_VERSION);
     if art::agent_of_process().is_some_and(|other| other != table) {
-        return Err("another recorder's agent is in this process: end that recording first".into());
+        return Err(SessionError::OtherRecorder);
     }
-    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    std::fs::create_dir_all(folder).map_err(|source| SessionError::Folder {
+        folder: folder.to_path_buf(),
+        source,
+    })?;
     remove_oldest(folder);
     let trace = new_path(folder);
     let wanted = Wanted {
@@ -74,13 +78,11 @@ pub(crate) unsafe fn begin(
         no_children: true,
         ..Wanted::default()
     };
-    let mapping =
-        embedded::begin(wanted, None, own_thread).map_err(|e| embedded::error_text(&e))?;
-    let joined = CString::new(mapping.into_os_string().into_vec()).map_err(|e| e.to_string());
+    let mapping = embedded::begin(wanted, None, own_thread)?;
+    let joined = CString::new(mapping.into_os_string().into_vec()).map_err(SessionError::Path);
     // SAFETY: the function is looked for, in native code that may ask the dynamic linker.
-    let joined = joined.and_then(|path| unsafe {
-        agent::attach(&path, 0).map_err(|why| format!("the agent stays out: {why:?}"))
-    });
+    let joined =
+        joined.and_then(|path| unsafe { agent::attach(&path, 0).map_err(SessionError::StaysOut) });
     if let Err(why) = joined {
         embedded::end();
         return Err(why);
@@ -131,11 +133,11 @@ pub(crate) unsafe fn begin_java(agent: *const c_void, env: *mut c_void) -> Vec<S
 ///
 /// # Safety
 /// `env` is the calling thread's, which runs native code.
-pub(crate) unsafe fn doctor(env: *mut c_void) -> Result<String, String> {
+pub(crate) unsafe fn doctor(env: *mut c_void) -> Result<String, SessionError> {
     let mut running = running();
     // SAFETY: by contract.
     let lines = unsafe { try_hooks(&mut running, env) };
-    let lines = lines.ok_or("this process is not recorded: call start before")?;
+    let lines = lines.ok_or(SessionError::IsNotRecorded)?;
     Ok(lines.join("\n"))
 }
 
@@ -187,15 +189,18 @@ pub(crate) unsafe fn end() -> Option<PathBuf> {
 ///
 /// # Errors
 /// Why it does not.
-pub(crate) fn dump(output: PathBuf, last_ns: Option<u64>) -> Result<(), String> {
+pub(crate) fn dump(output: PathBuf, last_ns: Option<u64>) -> Result<(), SessionError> {
     let request = Request::Dump(DumpRequest {
         output,
         overwrite: true,
         last_ns,
         symbolize: false,
     });
-    let reply = embedded::ask(&request).ok_or("this process is not recorded: call start before")?;
-    reply.error.map_or(Ok(()), Err)
+    let reply = embedded::ask(&request).ok_or(SessionError::IsNotRecorded)?;
+    match reply.error {
+        Some(why) => Err(SessionError::Refused(why)),
+        None => Ok(()),
+    }
 }
 
 /// `PROCESS-SECONDS.beat`, after the process and the time: what the last run has left stays until it is completed.

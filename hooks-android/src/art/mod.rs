@@ -20,10 +20,12 @@
 //! - `jni`: the few calls of JNI that this needs
 //! - `self_test`: which hooks their calls pass
 //! - `start`: where it begins and ends
+//! - `error`: why it does not
 //! - `rig`, `suspend`: what tests want besides, with the feature `rig`
 
 mod agent;
 mod chain;
+mod error;
 mod frames;
 mod heap;
 mod hooks;

@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fmt::Write as _;
 
+use super::error::ArtError;
 use super::frames;
 use super::heap;
 use super::hooks;
@@ -40,10 +41,10 @@ pub unsafe fn begin(
     agent: *const c_void,
     vm: *mut *const [*mut c_void; 8],
     env: *mut c_void,
-) -> Result<(), String> {
+) -> Result<(), ArtError> {
     if has(LOG) {
         hooks::count_calls_of(hooks::ALL_THREADS);
-        let art = Art::find().map_err(|error| error.to_string())?;
+        let art = Art::find().map_err(ArtError::NotFound)?;
         CODE_BEFORE.store(hash_of_code(&art), Ordering::Relaxed);
     }
     let checks = Checks {
@@ -59,7 +60,8 @@ pub unsafe fn begin(
         // SAFETY: by contract.
         let is_begun = unsafe { suspend::begin(art, vm, || while_suspended(art, || {})) };
         if !is_begun {
-            return Err(format!("ART {} cannot suspend single threads", art.version));
+            let version = art.version;
+            return Err(ArtError::NoSuspension { version });
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::agent::Agent;
 use super::chain;
+use super::error::ArtError;
 use super::frames::{self, Capture};
 use super::heap;
 use super::hooks;
@@ -59,16 +60,20 @@ pub(crate) fn while_suspended(art: &Art, mut f: impl FnMut()) {
 }
 
 /// What stays for good: what is known of this ART, and the agent's source of frames.
-fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, String> {
+fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtError> {
     static IS_TRIED: AtomicBool = AtomicBool::new(false);
     if let Some(art) = art() {
         return Ok(art);
     }
     if IS_TRIED.swap(true, Ordering::AcqRel) {
-        return Err("it was tried before".into());
+        return Err(ArtError::TriedBefore);
     }
-    let art = Box::new(Art::find().map_err(|error| error.to_string())?);
-    let lacks = |what| format!("ART {} lacks {what}: {:?}", art.version, art.lacking());
+    let art = Box::new(Art::find().map_err(ArtError::NotFound)?);
+    let lacks = |what| ArtError::Lacks {
+        version: art.version,
+        what,
+        functions: art.lacking(),
+    };
     let key = art
         .address(Function::SelfKey)
         .ok_or_else(|| lacks("the key of its threads"))?;
@@ -79,7 +84,7 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, String
         checks,
     };
     if !threads::begin(key.cast()) || !frames::begin(capture, art.code) {
-        return Err("no room for another runtime".into());
+        return Err(ArtError::NoRoom);
     }
     chain::begin(art.version);
     methods::begin(art.version);
@@ -98,7 +103,7 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, String
 ///
 /// # Safety
 /// `env` is the calling thread's, which runs native code. The table is the agent's, for good.
-pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Hooks, String> {
+pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Hooks, ArtError> {
     // SAFETY: by contract.
     unsafe { begin_with(agent, env, Checks::default()) }
 }
@@ -109,13 +114,13 @@ pub(crate) unsafe fn begin_with(
     agent: *const c_void,
     env: *mut c_void,
     checks: Checks,
-) -> Result<Hooks, String> {
+) -> Result<Hooks, ArtError> {
     let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_begun {
         return Ok(Hooks::new("art".to_owned()));
     }
     // SAFETY: by contract.
-    let agent = unsafe { Agent::of_table(agent) }.ok_or("the agent is of another version")?;
+    let agent = unsafe { Agent::of_table(agent) }.ok_or(ArtError::AgentVersion)?;
     let art = prepare(agent, checks)?;
     let mut all = Hooks::new(format!("art {}", art.version));
     // The dynamic linker is not asked while threads are suspended.
