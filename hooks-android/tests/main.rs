@@ -1,6 +1,7 @@
 //! Backends place hooks in real libraries, and take them out again.
 #![cfg(target_os = "linux")]
 
+mod bindings;
 mod bionic;
 #[cfg(target_arch = "x86_64")]
 mod dobby;

@@ -67,7 +67,7 @@ fn c_of_the_sample_and_of_the_package_compiles() {
             "apple/swift/Sources/CStackbeatNoop/noop.c",
             "apple/swift/Sources/CStackbeatNoop/include",
         ),
-        ("apple/tests/programs/app.c", "apple/include"),
+        ("hooks-apple/tests/programs/app.c", "apple/include"),
     ];
     for (arch, clang_arch) in ARCHITECTURES {
         for (source, headers) in sources {

@@ -1,6 +1,8 @@
-//! Images that real linkers make for macOS, on Linux: read, mapped, bound by a loader of the tests, rebound, called.
+//! Images that real linkers make for macOS, on Linux: read, mapped, bound by a loader of the tests, rebound,
+//! called. And the library for an app, in a program of C.
 #![cfg(target_os = "linux")]
 
+mod app;
 mod damage;
 mod darwin;
 mod formats;

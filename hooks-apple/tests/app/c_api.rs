@@ -7,7 +7,8 @@ use stackbeat_apple_app::api::Options;
 use stackbeat_model::{Segment, StackIndex, ThreadIndex, Trace, Visitor};
 use stackbeat_proto::v1::{Event, event::Kind};
 
-use crate::{compile, library_folder, package};
+use super::{compile, library_folder};
+use crate::linkers::programs;
 
 #[derive(Default)]
 struct Marks(Vec<String>);
@@ -37,7 +38,7 @@ fn a_program_records_itself() {
     let program = folder.path().join("app");
     let libraries = library_folder();
     let search = format!("-L{}", libraries.display());
-    let source = package().join("tests/programs/app.c");
+    let source = programs().join("app.c");
     compile(
         &["cc", "-std=gnu99"],
         &source,
@@ -76,7 +77,7 @@ fn a_program_records_itself() {
 fn a_library_that_comes_with_dlopen_begins_a_session() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("loads");
-    let source = package().join("tests/programs/loads.c");
+    let source = programs().join("loads.c");
     let others = ["-rdynamic", "-ldl", "-pthread"];
     compile(&["cc", "-std=gnu11"], &source, &program, &others);
     let trace = folder.path().join("app.beat");

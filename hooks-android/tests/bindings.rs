@@ -1,5 +1,4 @@
 //! The bindings beside the real header and the real libraries, from ShadowHook's AAR.
-#![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +12,7 @@ use shadowhook_sys::{DECLARATIONS, ERRNOS, RECORD_ITEMS, VERSION};
 fn aar() -> &'static Path {
     static AAR: OnceLock<PathBuf> = OnceLock::new();
     AAR.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let cache = root.join("tests/.cache");
         let script = root.join("scripts/android/fetch-shadowhook.sh");
         let output = Command::new(script).arg(cache).output().unwrap();

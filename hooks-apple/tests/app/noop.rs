@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{compile, package};
+use super::{compile, package};
+use crate::linkers::programs;
 
 /// Functions that a header declares, or a library defines.
 fn functions(text: &str) -> BTreeSet<String> {
@@ -43,7 +44,7 @@ fn a_program_runs_with_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (object, program) = (folder.path().join("noop.o"), folder.path().join("app"));
     library(&object);
-    let source = package().join("tests/programs/app.c");
+    let source = programs().join("app.c");
     let object = object.display().to_string();
     compile(&["cc", "-std=gnu99"], &source, &program, &[&object]);
     let output = Command::new(&program).arg(folder.path()).output();

@@ -1,6 +1,5 @@
-//! The library in a program of C, on Linux: sessions begin, are steered and end as an app asks for it. What
-//! hooks record is tested in `hooks-apple/tests`.
-#![cfg(target_os = "linux")]
+//! The library for an app in a program of C, on Linux: sessions begin, are steered and end as an app asks for it. What
+//! hooks record is tested beside this.
 
 mod c_api;
 mod noop;
@@ -8,9 +7,9 @@ mod noop;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of the package.
-fn package() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// The folder of the library's package.
+fn package() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../apple")
 }
 
 /// Compiles a program with the header.
