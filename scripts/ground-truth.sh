@@ -1,5 +1,5 @@
 #!/bin/bash
-# Compares times in traces with exact times of the same runs, and writes the table of docs/slices.md.
+# Compares times in traces with exact times of the same runs, and writes the table of docs/measurements/ground-truth.md.
 #
 #     scripts/ground-truth.sh [--print [CLOCK]]     (--print: show the table, change nothing; CLOCK: see `record --clock`)
 #
@@ -45,6 +45,6 @@ awk -v table="$work/table.md" '
   }
   /<!-- ground truth: end -->/ { skip = 0 }
   !skip { print }
-' docs/slices.md >"$work/slices.md"
-cp "$work/slices.md" docs/slices.md
-echo "docs/slices.md: table written"
+' docs/measurements/ground-truth.md >"$work/page.md"
+cp "$work/page.md" docs/measurements/ground-truth.md
+echo "docs/measurements/ground-truth.md: table written"
