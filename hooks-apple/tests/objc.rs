@@ -277,8 +277,8 @@ unsafe extern "C-unwind" fn conditional_unlock(object: Pointer, _: Pointer) {
 }
 
 unsafe extern "C-unwind" fn lock_when(object: Pointer, _: Pointer, condition: isize) {
-    // SAFETY: by contract of the call.
     let is_met = || {
+        // SAFETY: by contract of the call.
         unsafe { at(object) }
             .state
             .lock()
