@@ -156,7 +156,7 @@ fn garbage_in_contexts_ends_the_walk() {
         for address in &addresses {
             if random.one_in(3) {
                 let other = addresses[random.below(addresses.len() as u64) as usize];
-                memory.insert(*address, other | random.below(2) * EXTENDED);
+                memory.insert(*address, other | (random.below(2) * EXTENDED));
             }
         }
         let (frames, _) = walk::<Aarch64>(&mut knowing(), &memory, 256);
