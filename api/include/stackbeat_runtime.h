@@ -163,6 +163,13 @@ struct stackbeat_runtime {
        pointer. An interpreter that keeps its frames there finds them so; the stack pointer is their anchor. 0: there are no
        more, or older ones are not known. As above: older agents do not have it. */
     int (*native_frame)(void *search, uint32_t index, uint64_t *pc, uint64_t *sp);
+
+    /* `comes` is asked in a signal handler when the sampling clock has interrupted a thread: not 0 says that the thread is about
+       to call better_moment, and the sample is left to that. What holds for `find` holds for it, too. 1: added, for good. 0: there
+       is one already. As above: older agents do not have these two. */
+    int (*add_better_moments)(int (*comes)(void));
+    /* A sample is taken, if one was left to this. (signal-safe) */
+    void (*better_moment)(uint32_t probe, uint64_t argument);
 };
 
 /* The agent's table; NULL: the process has no agent, or one that does not know this version. Not signal-safe. */

@@ -62,6 +62,11 @@ class Thread {
     static unsigned pthread_key_self_;
     void Park(bool, int64_t);
     void Unpark();
+#if VERSION <= 12
+    void FullSuspendCheck();
+#else
+    void FullSuspendCheck(bool);
+#endif
 };
 
 // runtime/monitor.h
@@ -227,6 +232,11 @@ void ask() {
     heap.RegisterNativeAllocation(nullptr, 0);
     heap.SetAllocationListener(nullptr);
     heap.RemoveAllocationListener();
+#if VERSION <= 12
+    thread->FullSuspendCheck();
+#else
+    thread->FullSuspendCheck(false);
+#endif
 #if VERSION >= 10
     thread->Park(false, 0);
     thread->Unpark();

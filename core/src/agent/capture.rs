@@ -122,6 +122,12 @@ impl Capture<'_> {
             self.open_stale_signal_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
+        if request.is_at_better_moment && !self.scratch.better_moment.is_wanted() {
+            return 0;
+        }
+        if is_on && request.is_of_clock() && self.is_left_to_better_moment() {
+            return 0;
+        }
         if request.is_met {
             return if is_on { self.run_met(registers) } else { 0 };
         }
@@ -201,8 +207,23 @@ impl Capture<'_> {
         node
     }
 
+    /// Whether the thread is about to come to a better moment than the one at which the sampling clock has found it. That takes
+    /// the tick, too.
+    fn is_left_to_better_moment(&mut self) -> bool {
+        if !self.scratch.better_moment.leaves() {
+            return false;
+        }
+        let tick = self.tick.0.load(Ordering::Relaxed);
+        if tick < TICK_RUNNING {
+            self.entry.last_tick.store(tick, Ordering::Relaxed);
+        }
+        self.block.held_since.store(0, Ordering::Relaxed);
+        true
+    }
+
     /// The sampling clock, by a tick or without, has had its capture.
     fn is_captured(&mut self, now: Cycles) {
+        self.scratch.better_moment.is_over();
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
         let interval_ns = self.control.thread_interval_ns(self.entry);
         self.scratch

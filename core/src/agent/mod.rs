@@ -25,6 +25,7 @@
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod alternate;
+mod better_moment;
 mod call_counts;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod call_timer;
@@ -83,6 +84,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
+use better_moment::{add as add_better_moments, came as at_better_moment};
 pub use call_counts::called;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use call_timer::{Alarm, handler_begins, handlers_entered};

@@ -137,6 +137,18 @@ pub(super) fn forced(probe: Probe, arg: u64) {
     });
 }
 
+/// The capture to which interruptions by the sampling clock were left, if any were.
+#[cold]
+#[inline(never)]
+pub(super) fn better_moment(probe: Probe, arg: u64) {
+    away(|| Request {
+        arg: Some((arg, 0)),
+        is_met: true,
+        is_at_better_moment: true,
+        ..Request::point(probe)
+    });
+}
+
 /// The capture that the number of what the thread did asks for.
 #[cold]
 #[inline(never)]

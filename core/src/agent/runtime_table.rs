@@ -11,6 +11,7 @@ use core::slice::from_raw_parts;
 use std::boxed::Box;
 use std::vec::Vec;
 
+use super::better_moment::Comes;
 use super::runtime;
 use super::wake::{Awaited, WaitFor, Wake};
 use crate::agent;
@@ -46,6 +47,8 @@ struct Table {
     end_wake: unsafe extern "C" fn(*mut Opaque<WAKE_WORDS>, u32, u64),
     allocated: extern "C" fn(u64),
     native_frame: unsafe extern "C" fn(*mut c_void, u32, *mut u64, *mut u64) -> c_int,
+    add_better_moments: extern "C" fn(Option<Comes>) -> c_int,
+    better_moment: extern "C" fn(u32, u64),
 }
 
 static TABLE: Table = Table {
@@ -65,6 +68,8 @@ static TABLE: Table = Table {
     end_wake,
     allocated,
     native_frame,
+    add_better_moments,
+    better_moment,
 };
 
 /// The table of a version; null: it is not known here.
@@ -322,6 +327,16 @@ unsafe extern "C" fn native_frame(
             }
             None => 0,
         }
+    }
+}
+
+extern "C" fn add_better_moments(comes: Option<Comes>) -> c_int {
+    comes.is_some_and(agent::add_better_moments).into()
+}
+
+extern "C" fn better_moment(number: u32, argument: u64) {
+    if let Some(probe) = probe(number) {
+        agent::at_better_moment(probe, argument);
     }
 }
 

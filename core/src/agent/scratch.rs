@@ -44,6 +44,8 @@ pub(super) struct Scratch {
     pub forced_until: Cycles,
     /// Signals passed over since the last capture.
     pub passed_over: u32,
+    /// See `agent::better_moment`.
+    pub better_moment: super::better_moment::Left,
     pub usage: super::rusage::State,
     pub event_sampling: super::event_sampling::State,
     pub record: RecordBuffer,

@@ -130,7 +130,7 @@ extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i3
         let get_env = transmute::<Pointer, GetEnv>((**vm)[place::GET_ENV]);
         if get_env(vm.cast(), &raw mut env, VERSION) == 0 {
             // That recorder's trace has no room for what became of the hooks; what is missing is in the log.
-            session::begin_java(other, env);
+            session::begin_java(other, env, None);
         }
     }
     VERSION

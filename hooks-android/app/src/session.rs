@@ -92,7 +92,7 @@ pub(crate) unsafe fn begin(
     let placed = unsafe { bionic::place(&SLOTS) };
     let mut lines = placed.hooks().lines();
     // SAFETY: by contract; the table is this library's own.
-    lines.extend(unsafe { begin_java(table, env) });
+    lines.extend(unsafe { begin_java(table, env, Some(start_java_thread)) });
     lines.iter().for_each(|line| agent::say(line.as_bytes()));
     *running = Some(Running {
         trace: trace.clone(),
@@ -111,9 +111,13 @@ pub(crate) unsafe fn begin(
 ///
 /// # Safety
 /// As [`art::begin`].
-pub(crate) unsafe fn begin_java(agent: *const c_void, env: *mut c_void) -> Vec<String> {
+pub(crate) unsafe fn begin_java(
+    agent: *const c_void,
+    env: *mut c_void,
+    start_thread: Option<art::StartThread>,
+) -> Vec<String> {
     // SAFETY: by contract.
-    match unsafe { art::begin(agent, env) } {
+    match unsafe { art::begin(agent, env, start_thread) } {
         Ok(hooks) => {
             hooks.missing().for_each(|line| log::say(&line));
             hooks.lines()
@@ -154,6 +158,11 @@ unsafe fn try_hooks(running: &mut Option<Running>, env: *mut c_void) -> Option<&
         running.lines.extend(tried);
     }
     Some(&running.lines)
+}
+
+/// Starts the thread for threads that pass no hook: one of the session's own.
+fn start_java_thread(run: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+    embedded::start_thread("stackbeat java", own_thread, run).map_err(|error| error.to_string())
 }
 
 /// Runs this in a thread that is the session's own, and waits for it.

@@ -16,6 +16,7 @@ pub(crate) enum Probe {
     Park = 154,
     Unpark = 155,
     GcWait = 156,
+    Safepoint = 157,
     NativeCall = 158,
     GcEnd = 161,
     ClassLoad = 162,
@@ -58,6 +59,8 @@ pub(crate) struct Agent {
     end_wake: unsafe extern "C" fn(*mut Words, Probe, u64),
     allocated: extern "C" fn(u64),
     native_frame: unsafe extern "C" fn(*mut c_void, u32, *mut u64, *mut u64) -> c_int,
+    add_better_moments: extern "C" fn(Option<Comes>) -> c_int,
+    better_moment: extern "C" fn(u32, u64),
 }
 
 const _: () = assert!(size_of::<Agent>() == RUNTIME_TABLE_BYTES);
@@ -74,6 +77,9 @@ pub fn of_process() -> Option<*const c_void> {
         Some(table(RUNTIME_VERSION)).filter(|table| !table.is_null())
     }
 }
+
+/// Whether the calling thread is about to come to a better moment.
+pub(crate) type Comes = unsafe extern "C-unwind" fn() -> c_int;
 
 /// A function's interpreted frames may be found by this.
 pub(crate) type Find = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
@@ -119,6 +125,16 @@ impl Agent {
 
     pub(crate) fn hit(&self, probe: Probe, argument: u64) {
         (self.hit)(probe as u32, argument);
+    }
+
+    /// False: somebody else's is asked.
+    pub(crate) fn add_better_moments(&self, comes: Comes) -> bool {
+        (self.add_better_moments)(Some(comes)) != 0
+    }
+
+    /// Captures, if an interruption was left to this moment.
+    pub(crate) fn better_moment(&self, probe: Probe) {
+        (self.better_moment)(probe as u32, 0);
     }
 
     pub(crate) fn end_wait(&self, wait: &mut Words, result: i64) {

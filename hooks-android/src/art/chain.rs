@@ -11,6 +11,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::agent::Search;
+use super::methods::{self, Known};
 use super::walk::{Frames, JavaFrame};
 
 /// Words of a `Thread` that are looked at.
@@ -207,6 +208,61 @@ pub(crate) fn is_part_of(walked: &[JavaFrame], read: &[JavaFrame]) -> bool {
     others
         .iter()
         .all(|read| rest.any(|walked| is_same(walked, read)))
+}
+
+/// What a thread does, as far as it says so itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Top {
+    /// It runs code whose frames lie on the native stack.
+    Code,
+    /// It has called something from such code: a native method, or the runtime. Not named: that frame's method has no number yet.
+    Called {
+        is_named: bool,
+    },
+    /// It interprets. Not named: one of the innermost methods has no number yet.
+    Interpreted {
+        is_named: bool,
+    },
+    NotKnown,
+}
+
+/// Innermost frames that are looked at.
+const LOOKED_AT: usize = 64;
+
+/// What the calling thread does, which has this stack, if that is known. By plain loads: no memory is read but the thread's own.
+pub(crate) fn top(thread: u64, stack: Option<core::ops::Range<u64>>) -> Top {
+    let (Some(place), Some(stack)) = (place_known(), stack) else {
+        return Top::NotKnown;
+    };
+    let words = |address: u64| {
+        let at = core::ptr::with_exposed_provenance::<u64>(address as usize);
+        // SAFETY: in the calling thread's `Thread`, or on its stack, as the callers see to.
+        unsafe { [at.read_volatile(), at.add(1).read_volatile()] }
+    };
+    let fragment = thread.wrapping_add(8 * place);
+    let ([quick, _], [_, shadow]) = (words(fragment), words(fragment + 8));
+    let is_on_stack = |at: u64| at.is_multiple_of(8) && stack.contains(&at) && stack.end - at > 16;
+    match (quick & !QUICK_TAGS, shadow) {
+        (0, 0) => return Top::Code,
+        (0, _) => {}
+        (quick, _) => {
+            let is_named = !is_on_stack(quick) || methods::known(words(quick)[0]) != Known::No;
+            return Top::Called { is_named };
+        }
+    }
+    let (mut at, mut is_named) = (shadow, true);
+    for _ in 0..LOOKED_AT {
+        if !is_on_stack(at) {
+            break;
+        }
+        let [link, method] = words(at);
+        is_named &= methods::known(method) != Known::No;
+        if link <= at {
+            break;
+        }
+        at = link;
+    }
+    Top::Interpreted { is_named }
 }
 
 /// The address of the thread's innermost frame on its stack; `None`: it is not known.

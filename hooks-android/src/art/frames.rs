@@ -35,6 +35,11 @@ pub(crate) fn begin(capture: Capture, code: (u64, u64)) -> bool {
     agent.add_source(code, find)
 }
 
+/// For tests: interruptions see no Java frames, as where all of it is compiled.
+pub(crate) fn is_blind() -> bool {
+    capture().is_some_and(|capture| capture.checks.is_blind)
+}
+
 fn capture() -> Option<&'static Capture> {
     // SAFETY: null, or what `begin` has stored for good.
     unsafe { CAPTURE.load(Ordering::Acquire).as_ref() }

@@ -235,6 +235,15 @@ hooks! {
         agent.end_wake(&mut wake, Probe::Unpark, thread.addr() as u64);
     }
 
+    // On its way into a suspension. Until Android 12 there is no second argument, and this passes on what stood in its register.
+    FULL_SUSPEND_CHECK = FullSuspendCheck fn full_suspend_check(thread: Pointer, is_implicit: usize)
+    |original, agent| {
+        frames::at_hook();
+        threads::at(Place::Hook, || agent.better_moment(Probe::Safepoint));
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { original(thread, is_implicit) };
+    }
+
     // Threads come here in any state, so ART is not asked.
     WAIT_FOR_GC = WaitForGc fn wait_for_gc(heap: Pointer, cause: u32, thread: Pointer) -> u32
     |original, agent| {

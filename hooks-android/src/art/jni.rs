@@ -39,12 +39,20 @@ impl Vm {
         ptr::with_exposed_provenance_mut(self.0)
     }
 
-    /// Runs this in the calling thread, which is none of the machine's, as one of the machine's. `None`: the machine does not take
-    /// it.
+    /// Runs this in the calling thread, which is none of the machine's, as one of the machine's with this name. `None`: the machine
+    /// does not take it.
     ///
     /// # Safety
     /// A machine that lives.
-    pub(crate) unsafe fn attached<R>(self, run: impl FnOnce(Env) -> R) -> Option<R> {
+    pub(crate) unsafe fn attached<R>(self, name: &CStr, run: impl FnOnce(Env) -> R) -> Option<R> {
+        /// `JavaVMAttachArgs`, and `JNI_VERSION_1_6` (jni.h).
+        #[repr(C)]
+        struct Arguments {
+            version: i32,
+            name: *const c_char,
+            group: Pointer,
+        }
+        const VERSION: i32 = 0x0001_0006;
         type Attach = unsafe extern "C" fn(Pointer, *mut Pointer, Pointer) -> i32;
         type Detach = unsafe extern "C" fn(Pointer) -> i32;
         let vm = self.pointer();
@@ -56,8 +64,13 @@ impl Vm {
                 core::mem::transmute::<Pointer, Detach>((**vm)[place::DETACH]),
             )
         };
-        // SAFETY: as above.
-        if unsafe { attach(vm.cast(), &raw mut env, ptr::null_mut()) } != 0 {
+        let mut arguments = Arguments {
+            version: VERSION,
+            name: name.as_ptr(),
+            group: ptr::null_mut(),
+        };
+        // SAFETY: as above; the name lives during the call.
+        if unsafe { attach(vm.cast(), &raw mut env, (&raw mut arguments).cast()) } != 0 {
             return None;
         }
         let result = run(Env(env));

@@ -21,11 +21,14 @@
 //! - `self_test`: which hooks their calls pass
 //! - `start`: where it begins and ends
 //! - `error`: why it does not
-//! - `rig`, `suspend`: what tests want besides, with the feature `rig`
+//! - `suspend`: suspends one thread
+//! - `fallback`: threads that pass no hook
+//! - `rig`, `trial`: what tests want besides, with the feature `rig`
 
 mod agent;
 mod chain;
 mod error;
+mod fallback;
 mod frames;
 mod heap;
 mod hooks;
@@ -39,13 +42,15 @@ mod place;
 pub mod rig;
 mod self_test;
 mod start;
-#[cfg(feature = "rig")]
 mod suspend;
 pub mod symbols;
 mod threads;
+#[cfg(feature = "rig")]
+mod trial;
 pub mod versions;
 mod walk;
 
 pub use agent::of_process as agent_of_process;
+pub use fallback::StartThread;
 pub use self_test::run as self_test;
 pub use start::{begin, end};

@@ -34,6 +34,14 @@ pub(crate) fn learn(monitor: *mut c_void, thread: *mut c_void) {
             .fold(0, |bits, place| bits | 1 << place);
         OWNER.fetch_and(found, Ordering::Relaxed);
     }
+    learn_thread(thread);
+}
+
+/// The calling thread is this one.
+pub(crate) fn learn_thread(thread: *mut c_void) {
+    if thread.is_null() {
+        return;
+    }
     let places = TID.load(Ordering::Relaxed);
     if only(places).is_none() {
         // SAFETY: no arguments.
@@ -140,7 +148,6 @@ pub(crate) fn owner_tid(monitor: *mut c_void, thread: *mut c_void) -> u32 {
 
 /// ART's own number of a thread, which stands before the kernel's (runtime/thread.h, `tls32_`, until Android 14);
 /// `None`: it is not known where.
-#[cfg(feature = "rig")]
 pub(crate) fn thin_lock_id(thread: *mut c_void) -> Option<u32> {
     let place = only(TID.load(Ordering::Relaxed))?.checked_sub(1)?;
     // SAFETY: inside the calling thread's own.

@@ -6,14 +6,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::fmt::Write as _;
 
 use super::error::ArtError;
+use super::fallback::{self, StartThread};
 use super::frames;
 use super::heap;
 use super::hooks;
 use super::library::Art;
 use super::methods;
 use super::monitors;
-use super::start::{self, Checks, art, while_suspended};
-use super::suspend;
+use super::start::{self, Checks, art};
+use super::trial;
 
 /// A file that gets what was placed, and counts, at the end.
 const LOG: &str = "ART_AGENT_LOG";
@@ -22,6 +23,8 @@ const CHECK: &str = "ART_AGENT_CHECK";
 const ALWAYS: &str = "ART_AGENT_ALWAYS";
 /// Threads are suspended at random, all the time.
 const SUSPEND: &str = "ART_AGENT_SUSPEND";
+/// [`Checks::is_blind`].
+const BLIND: &str = "ART_AGENT_BLIND";
 
 /// The hash of ART's code without hooks, where a log is asked for.
 static CODE_BEFORE: AtomicU64 = AtomicU64::new(0);
@@ -50,15 +53,20 @@ pub unsafe fn begin(
     let checks = Checks {
         compares: has(CHECK),
         always: has(ALWAYS),
+        is_blind: has(BLIND),
+    };
+    let start_thread: StartThread = |run| {
+        let thread = std::thread::Builder::new().name("stackbeat java".to_owned());
+        thread.spawn(run).map(drop).map_err(|e| e.to_string())
     };
     // SAFETY: by contract.
-    let hooks = unsafe { start::begin_with(agent, env, checks)? };
+    let hooks = unsafe { start::begin_with(agent, env, Some(start_thread), checks)? };
     hooks
         .missing()
         .for_each(|line| eprintln!("stackbeat: {line}"));
     if let Some(art) = art().filter(|_| has(SUSPEND)) {
         // SAFETY: by contract.
-        let is_begun = unsafe { suspend::begin(art, vm, || while_suspended(art, || {})) };
+        let is_begun = unsafe { trial::begin(art, vm) };
         if !is_begun {
             let version = art.version;
             return Err(ArtError::NoSuspension { version });
@@ -73,7 +81,7 @@ pub unsafe fn begin(
 /// As there.
 pub unsafe fn end() {
     let Some(art) = art() else { return };
-    suspend::end();
+    trial::end();
     let log = std::env::var_os(LOG).map(|path| (path, status(art)));
     // SAFETY: by contract.
     unsafe { start::end() };
@@ -129,9 +137,10 @@ fn status(art: &Art) -> String {
         let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
     }
     for (name, count) in [
-        ("suspended", &suspend::SUSPENDED),
-        ("suspended-frames", &suspend::FRAMES),
-        ("suspension-timed-out", &suspend::TIMED_OUT),
+        ("suspended", &trial::SUSPENDED),
+        ("suspended-frames", &trial::FRAMES),
+        ("suspension-timed-out", &trial::GIVEN_UP),
+        ("brought-to-safepoints", &fallback::SUSPENDED),
     ] {
         let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
     }

@@ -58,7 +58,7 @@ pub unsafe fn run(
     in_own_thread(Box::new(move || {
         hooks::count_calls_of(platform::thread_id() as i32);
         // SAFETY: the machine of a thread that waits for this.
-        let lines = unsafe { vm.attached(|env| try_all(art, env)) };
+        let lines = unsafe { vm.attached(c"stackbeat doctor", |env| try_all(art, env)) };
         hooks::count_calls_of(hooks::NOBODY);
         lines.unwrap_or_else(|| vec![format!("art {}: its machine takes no thread", art.version)])
     }))

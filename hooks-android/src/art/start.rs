@@ -7,17 +7,21 @@ use std::sync::{Mutex, PoisonError};
 use super::agent::Agent;
 use super::chain;
 use super::error::ArtError;
+use super::fallback::{self, StartThread};
 use super::frames::{self, Capture};
 use super::heap;
 use super::hooks;
+use super::jni::Env;
 use super::library::Art;
 use super::methods::{self, Names};
+use super::monitors;
 use super::nterp;
 use super::place;
+use super::suspend::Suspension;
 use super::threads;
 use super::versions::Function;
 use super::walk::Walker;
-use crate::doctor::Hooks;
+use crate::doctor::{Hooks, State};
 
 static ART: AtomicPtr<Art> = AtomicPtr::new(core::ptr::null_mut());
 /// Whether hooks are in their places. Who begins or ends has the lock.
@@ -36,6 +40,8 @@ pub(crate) struct Checks {
     pub(crate) compares: bool,
     /// Each hook walks and names, whether or not a capture is due.
     pub(crate) always: bool,
+    /// Each interruption takes the frames of its thread for unknown.
+    pub(crate) is_blind: bool,
 }
 
 /// Suspends all threads that run Java code for as long as this runs. Without the functions it runs as it is.
@@ -86,6 +92,8 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtErr
     if !threads::begin(key.cast()) || !frames::begin(capture, art.code) {
         return Err(ArtError::NoRoom);
     }
+    // Where another runtime has these, threads that pass no hook show what an interruption finds.
+    agent.add_better_moments(fallback::comes);
     chain::begin(art.version);
     methods::begin(art.version);
     nterp::begin(&art);
@@ -95,7 +103,8 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtErr
     Ok(art)
 }
 
-/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. Hooks that cannot be placed are left out. Gives what
+/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. `start_thread` starts the thread for
+/// those that pass no hook. Hooks that cannot be placed are left out. Gives what
 /// became of each; nothing, if it has begun before.
 ///
 /// # Errors
@@ -103,9 +112,13 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtErr
 ///
 /// # Safety
 /// `env` is the calling thread's, which runs native code. The table is the agent's, for good.
-pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Hooks, ArtError> {
+pub unsafe fn begin(
+    agent: *const c_void,
+    env: *mut c_void,
+    start_thread: Option<StartThread>,
+) -> Result<Hooks, ArtError> {
     // SAFETY: by contract.
-    unsafe { begin_with(agent, env, Checks::default()) }
+    unsafe { begin_with(agent, env, start_thread, Checks::default()) }
 }
 
 /// # Safety
@@ -113,6 +126,7 @@ pub unsafe fn begin(agent: *const c_void, env: *mut c_void) -> Result<Hooks, Art
 pub(crate) unsafe fn begin_with(
     agent: *const c_void,
     env: *mut c_void,
+    start_thread: Option<StartThread>,
     checks: Checks,
 ) -> Result<Hooks, ArtError> {
     let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,6 +150,19 @@ pub(crate) unsafe fn begin_with(
         heap::find(art, env, |f| while_suspended(art, f));
         all.add("ObjectAllocated", heap::listen(art));
     }
+    monitors::learn_thread(threads::current());
+    if let Some(start_thread) = start_thread {
+        let state = match hooks::FULL_SUSPEND_CHECK.is_placed() {
+            true => fallback::begin(
+                Suspension::find(art, |f| while_suspended(art, f)),
+                // SAFETY: by contract.
+                unsafe { Env::new(env) }.vm(),
+                start_thread,
+            ),
+            false => State::NotAvailable("FullSuspendCheck has no hook".to_owned()),
+        };
+        all.add("JavaBySuspension", state);
+    }
     *is_begun = true;
     Ok(all)
 }
@@ -149,6 +176,7 @@ pub unsafe fn end() {
     let Some(art) = art().filter(|_| core::mem::take(&mut *is_begun)) else {
         return;
     };
+    fallback::end();
     // SAFETY: by contract.
     unsafe { heap::end(art) };
     while_suspended(art, || {

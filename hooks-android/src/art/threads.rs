@@ -26,8 +26,9 @@ pub(crate) enum Place {
 /// Of one thread.
 pub(crate) struct Own {
     pub(crate) place: Cell<Place>,
-    /// Where its stack ends.
+    /// Where its stack ends, and where it begins.
     stack_low: usize,
+    stack_high: usize,
     /// The monitor that it is about to wait for, by its number.
     awaits: Cell<u32>,
 }
@@ -104,9 +105,11 @@ pub(crate) fn own_if_any() -> Option<&'static Own> {
 pub(crate) fn own() -> Option<&'static Own> {
     own_if_any().or_else(|| {
         let key = OWN_KEY.load(Ordering::Acquire);
+        let (stack_low, stack_high) = stack();
         let own = Box::into_raw(Box::new(Own {
             place: Cell::new(Place::Anywhere),
-            stack_low: stack_low(),
+            stack_low,
+            stack_high,
             awaits: Cell::new(0),
         }));
         // SAFETY: a key of ours, and a box that `free` takes.
@@ -120,18 +123,22 @@ pub(crate) fn own() -> Option<&'static Own> {
     })
 }
 
-/// Where the calling thread's stack ends; the highest address: it is not known.
-fn stack_low() -> usize {
+/// From where to where the calling thread's stack goes; of no bytes at the highest address: it is not known.
+fn stack() -> (usize, usize) {
+    const NOT_KNOWN: (usize, usize) = (usize::MAX, usize::MAX);
     let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut low, mut bytes) = (core::ptr::null_mut(), 0);
     // SAFETY: filled by the first call, and given back.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
-            return usize::MAX;
+            return NOT_KNOWN;
         }
         let got = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut bytes);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        if got == 0 { low.addr() } else { usize::MAX }
+        match got {
+            0 => (low.addr(), low.addr().saturating_add(bytes)),
+            _ => NOT_KNOWN,
+        }
     }
 }
 
@@ -145,6 +152,11 @@ impl Own {
         let left = (&raw const here).addr().checked_sub(self.stack_low);
         left.is_some_and(|left| left > LEFT_OF_STACK)
     }
+}
+
+/// The calling thread's stack, if it has passed a hook.
+pub(crate) fn own_stack() -> Option<core::ops::Range<u64>> {
+    own_if_any().map(|own| own.stack_low as u64..own.stack_high as u64)
 }
 
 /// Runs this with what a hook knows of the thread, for captures inside of it.

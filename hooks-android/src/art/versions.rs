@@ -30,6 +30,7 @@ pub enum Function {
     MonitorNotify,
     Park,
     Unpark,
+    FullSuspendCheck,
     WaitForGc,
     CollectGarbage,
     FinishGc,
@@ -253,6 +254,20 @@ pub const ROWS: &[Row] = &[
         (10, 16),
         "_ZN3art6Thread6UnparkEv",
         "(this)",
+        "runtime/thread.h",
+    ),
+    row(
+        Function::FullSuspendCheck,
+        (8, 12),
+        "_ZN3art6Thread16FullSuspendCheckEv",
+        "(this): a thread that runs Java code is to be suspended, and comes here",
+        "runtime/thread.h",
+    ),
+    row(
+        Function::FullSuspendCheck,
+        (13, 16),
+        "_ZN3art6Thread16FullSuspendCheckEb",
+        "(this, bool implicit)",
         "runtime/thread.h",
     ),
     row(

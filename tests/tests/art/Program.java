@@ -168,6 +168,20 @@ public class Program {
         }));
     }
 
+    /** A thread that passes no hook: it calls nothing, and makes no object. */
+    static void spin() {
+        int x = 1;
+        for (int i = 0; !stop; i++) x = x * 31 + i;
+        shared = x;
+    }
+
+    static void spins(int ms) throws InterruptedException {
+        Thread spinner = start("spinner", () -> spin());
+        sleep(ms);
+        stop = true;
+        join(spinner);
+    }
+
     // What is done all the time in the stress run.
     static int deep(int n) {
         if (n == 0) {
@@ -299,6 +313,7 @@ public class Program {
             case "stacks": stacks(count); break;
             case "allocate": allocate(count); break;
             case "computes": computes(count); break;
+            case "spins": spins(count); break;
             case "stress": stress(count, args[2]); break;
             default: throw new IllegalArgumentException(args[0]);
         }

@@ -182,7 +182,7 @@ fn an_app_says_what_became_of_its_hooks() {
             let found = said.iter().find(|line| line.starts_with(&begin));
             found.unwrap_or_else(|| panic!("{begin} in {said:#?}"))
         };
-        assert!(line(": 13 of 13 hooks in place").len() > 10);
+        assert!(line(": 15 of 15 hooks in place").len() > 10);
         assert!(line(", by dobby: ").contains("MonitorLock"));
         assert!(line(", by its listener: ").ends_with("ObjectAllocated"));
         // This is what the calls have passed.

@@ -379,6 +379,52 @@ fn computing_threads_show_their_methods() {
     }
 }
 
+/// A thread that passes no hook is brought to a safepoint, where its stack is whole, also if an interruption can read none of its frames.
+#[test]
+fn a_loop_that_passes_no_hook_shows_its_method() {
+    for version in versions() {
+        for blind in [&[][..], &["ART_AGENT_BLIND"]] {
+            let recorded = record_with(version, &[], &["spins", "1000"], blind);
+            let tid = recorded.tid("spinner");
+            let rows = recorded.trace.all_samples().filter(|(thread, row)| {
+                recorded.trace.threads[thread].tid == tid && row.duration_ns == 0
+            });
+            let (mut all, mut spinning, mut safepoints, mut whole) = (0, 0, 0, 0);
+            for (_, row) in rows {
+                all += 1;
+                let frames = recorded.trace.frames(row.node);
+                let java: Vec<&str> = frames
+                    .iter()
+                    .filter(|f| is_java(f))
+                    .map(|f| &*f.name)
+                    .collect();
+                spinning += usize::from(java.contains(&"Program.spin"));
+                if row.probe == Probe::Safepoint as u8 {
+                    safepoints += 1;
+                    let stack = [
+                        "java.lang.Thread.run",
+                        "Program.lambda$spins$9",
+                        "Program.spin",
+                    ];
+                    whole += usize::from(stack.iter().all(|name| java.contains(name)));
+                }
+            }
+            let brought = recorded.status("brought-to-safepoints");
+            eprintln!(
+                "ART {version} {blind:?}: {all} samples, {spinning} with the method, {safepoints} at safepoints, \
+                 {whole} of them whole; {brought} suspensions"
+            );
+            assert!(all > 50 && spinning * 10 > all * 7, "{spinning} of {all}");
+            assert!(safepoints > 0 && brought > 0);
+            if !blind.is_empty() {
+                assert!(safepoints > 4, "{safepoints} of {all}");
+            }
+            // The first walks teach where ART keeps what.
+            assert!(whole + 10 >= safepoints, "{whole} of {safepoints}");
+        }
+    }
+}
+
 /// Each hook walks, while threads allocate, lock, throw, load and unload classes, and collect.
 #[test]
 fn programs_run_as_ever_while_each_hook_walks() {
