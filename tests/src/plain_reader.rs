@@ -229,6 +229,19 @@ impl Trace {
         Vec::new()
     }
 
+    /// The numbers of the methods on a stack, leaf first; 0: it was not known which.
+    pub fn methods_of(&self, node: u32) -> Vec<u32> {
+        let stack =
+            std::iter::successors(self.nodes.get(&node), |node| self.nodes.get(&node.parent));
+        let managed = stack.filter(|node| {
+            matches!(
+                node.kind,
+                NodeKind::Managed | NodeKind::ManagedInterpreted | NodeKind::ManagedInlined
+            )
+        });
+        managed.map(|node| (node.address >> 32) as u32).collect()
+    }
+
     fn frames_of(&self, leaf_first: Vec<Node>, process: u32, epoch: u32) -> Vec<Frame> {
         let mut frames = Vec::new();
         for node in leaf_first.iter().rev() {

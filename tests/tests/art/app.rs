@@ -1,10 +1,11 @@
 //! An app that records itself: it loads `libstackbeat_app.so` by `System.load` and calls its natives.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use stackbeat_core::probe::Probe;
@@ -257,7 +258,7 @@ fn the_next_start_says_how_the_last_run_ended() {
                 break;
             }
         }
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let killed_ms = now_ms();
         child.kill().expect("it is there");
         child.wait().expect("it is there");
@@ -292,6 +293,59 @@ fn the_next_start_says_how_the_last_run_ended() {
         // Two clocks are read, one after the other.
         let (from, until) = (blocked_ms - 2, killed_ms + 2);
         assert!((from..until).contains(&since), "{since} in {from}..{until}");
+    }
+}
+
+/// Methods get their names before their frames are recorded: whenever a process is killed, its trace has no number without a name.
+/// Those that a capture outside of ART's hooks was the first to meet have no number.
+#[test]
+fn a_killed_app_leaves_the_names_of_its_java_frames() {
+    const ROUNDS: u64 = 4;
+    for version in versions() {
+        let scratch = scratch();
+        let (mut named, mut not_known, mut methods) = (0, 0, BTreeSet::new());
+        for round in 0..ROUNDS {
+            let mut child = command(version, "runs", scratch.path())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it runs");
+            let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            let lines = lines.map(|line| line.expect("UTF-8"));
+            let said: Vec<String> = lines.take(2).collect();
+            // Another moment each time.
+            let until_ms = 100 + 400 * round + (now_ms() % 400) as u64;
+            std::thread::sleep(Duration::from_millis(until_ms));
+            child.kill().expect("it is there");
+            child.wait().expect("it is there");
+            run(version, "next", scratch.path());
+            let trace = Trace::read(Path::new(after(&said, "trace ")[0]));
+            for number in trace
+                .all_samples()
+                .flat_map(|(_, row)| trace.methods_of(row.node))
+            {
+                match trace.methods.get(&number) {
+                    Some(method) => {
+                        named += 1;
+                        methods.insert(method.name.clone());
+                    }
+                    None => {
+                        assert_eq!(number, 0, "ART {version}, killed after {until_ms} ms");
+                        not_known += 1;
+                    }
+                }
+            }
+        }
+        eprintln!(
+            "ART {version}: {named} frames of {} methods, {not_known} are not known",
+            methods.len()
+        );
+        let expected = ["dev.stackbeat.App.spin", "dev.stackbeat.App.deep"];
+        assert!(
+            expected.iter().all(|name| methods.contains(*name)),
+            "{methods:?}"
+        );
+        assert!(not_known * 20 < named, "{not_known}, and {named} are");
     }
 }
 

@@ -92,6 +92,34 @@ public class App {
         }
     }
 
+    static volatile boolean never;
+    static volatile int result;
+
+    /** Passes no hook: it calls nothing, and makes no object. */
+    static void spin() {
+        int x = 1;
+        for (int i = 0; !never; i++) x = x * 31 + i;
+        result = x;
+    }
+
+    static int deep(int n) {
+        return n == 0 ? new byte[100].length : 1 + deep(n - 1);
+    }
+
+    /** Until it is killed some threads compute and pass no hook, others call, allocate and wait. */
+    static void runs(String folder) throws InterruptedException {
+        say("trace " + Native.start(folder, false));
+        start("spinner", () -> spin());
+        start("caller", () -> {
+            while (!never) result = deep(50);
+        });
+        start("parker", () -> {
+            while (!never) LockSupport.parkNanos(200000);
+        });
+        say("runs");
+        while (!never) work(2, 100);
+    }
+
     public static void main(String[] arguments) throws InterruptedException {
         String folder = arguments[2];
         System.load(arguments[1]);
@@ -136,6 +164,9 @@ public class App {
                 break;
             case "dies":
                 dies(folder);
+                break;
+            case "runs":
+                runs(folder);
                 break;
             case "next":
                 say(Native.save(folder));
