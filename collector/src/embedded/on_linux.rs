@@ -148,7 +148,8 @@ fn leave_descriptors() {
     const UNSHARE: libc::c_uint = 2; // CLOSE_RANGE_UNSHARE of linux/close_range.h
     // SAFETY: both change the calling thread alone, whose table nobody else uses once it is its own.
     unsafe {
-        let is_done = libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, UNSHARE) == 0;
+        let is_done = platform::apps_may_call(libc::SYS_close_range)
+            && libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, UNSHARE) == 0;
         // Linux before 5.9; where a filter refuses it, the table stays the program's.
         if !is_done && libc::unshare(libc::CLONE_FILES) == 0 {
             let mut limit: libc::rlimit = std::mem::zeroed();

@@ -21,6 +21,9 @@ pub(super) struct Watch(OwnedFd);
 impl Watch {
     /// `None` when there is no such process (any more), or the kernel has no pidfds (before 5.3).
     pub(super) fn open(pid: Pid) -> Option<Watch> {
+        if !platform::apps_may_call(libc::SYS_pidfd_open) {
+            return None;
+        }
         // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0 as libc::pid_t, 0) };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;

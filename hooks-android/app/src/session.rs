@@ -12,7 +12,7 @@ use stackbeat_android::backend::{self, HookBackend, Placed};
 use stackbeat_android::{art, bionic};
 use stackbeat_collector::embedded::{self, Wanted};
 use stackbeat_collector::session::protocol::{DumpRequest, Request};
-use stackbeat_core::agent;
+use stackbeat_core::{agent, platform};
 
 use crate::error::SessionError;
 use crate::{log, signal, switch};
@@ -60,6 +60,10 @@ pub(crate) unsafe fn begin(
     let table = agent::runtime_table(agent::RUNTIME_VERSION);
     if art::agent_of_process().is_some_and(|other| other != table) {
         return Err(SessionError::OtherRecorder);
+    }
+    // Before the session makes its first system call.
+    if let Some(level) = switch::api_level() {
+        platform::set_api_level(level);
     }
     std::fs::create_dir_all(folder).map_err(|source| SessionError::Folder {
         folder: folder.to_path_buf(),

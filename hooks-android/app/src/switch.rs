@@ -35,6 +35,14 @@ pub(crate) struct Wanted {
     pub(crate) complaints: Vec<String>,
 }
 
+/// The device's API level; `None`: this is no Android.
+pub(crate) fn api_level() -> Option<u32> {
+    Properties::find()?
+        .get(c"ro.build.version.sdk")?
+        .parse()
+        .ok()
+}
+
 /// What the device's properties want of this process; `None`: nothing.
 pub(crate) fn wanted() -> Option<Wanted> {
     let properties = Properties::find()?;

@@ -13,7 +13,7 @@ use stackbeat_proto::columns::SampleRow;
 use stackbeat_tests::plain_reader::Trace;
 use stackbeat_tests::tool::{command_in, text};
 use stackbeat_tests::tool_json::array;
-use stackbeat_tests::{built, json_of, scratch, target_folder};
+use stackbeat_tests::{built, json_of, scratch, target_folder, workspace};
 
 use super::{dex, folder, is_java, versions};
 
@@ -212,6 +212,34 @@ fn an_app_says_what_became_of_its_hooks() {
             .collect();
         let lines: Vec<&str> = said[1..said.len() - 1].iter().map(String::as_str).collect();
         assert_eq!(in_trace, lines);
+    }
+}
+
+/// A session makes no call that Android's filter of apps came to know later: under that filter it would end the app.
+#[test]
+fn an_app_is_recorded_under_the_filter_of_old_androids() {
+    for version in versions() {
+        let scratch = scratch();
+        let old = scratch.path().join("old_android.so");
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&old)
+            .arg(workspace().join("tests/tests/art/app/old_android.c"))
+            .output()
+            .expect("cc runs");
+        assert!(compiled.status.success(), "{compiled:?}");
+        let record = |sdk: &str| {
+            let _one = super::one_at_a_time();
+            command(version, "records", scratch.path())
+                .env("LD_PRELOAD", &old)
+                .env("STACKBEAT_TEST_SDK", sdk)
+                .output()
+                .expect("it runs")
+        };
+        let said = said(&record("26"));
+        check(Path::new(after(&said, "trace ")[0]), waited(&said)[0]);
+        // The filter works: whoever is said to be new makes the calls.
+        assert!(!record("33").status.success());
     }
 }
 

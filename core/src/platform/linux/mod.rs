@@ -1,5 +1,6 @@
 //! System calls on Linux and Android.
 
+mod apps_filter;
 pub mod blocking_calls;
 pub mod descriptor;
 pub mod fault_guard;
@@ -15,6 +16,7 @@ use super::{Backing, Errno, Usage};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+pub use apps_filter::{apps_may_call, set_api_level};
 pub use raw::call_on;
 pub use signals::*;
 pub use virtual_memory::*;
@@ -371,7 +373,8 @@ mod membarrier {
 pub fn accept_barriers() -> bool {
     let command = membarrier::REGISTER_GLOBAL_EXPEDITED;
     // SAFETY: touches no memory.
-    unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+    apps_may_call(libc::SYS_membarrier)
+        && unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
 }
 
 /// A full memory barrier on every processor that runs a process which accepts them. False where the
@@ -379,7 +382,8 @@ pub fn accept_barriers() -> bool {
 pub fn barrier_everywhere() -> bool {
     let command = membarrier::GLOBAL_EXPEDITED;
     // SAFETY: touches no memory.
-    unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
+    apps_may_call(libc::SYS_membarrier)
+        && unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
 }
 
 /// Whether the calling process may write at this address, a multiple of 4; what stands there stays as it is. `None`: the kernel does
