@@ -7,9 +7,6 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{is_enabled, registered, requests, tls};
-use crate::probe::Probe;
-
 /// Asked in signal handlers of the calling thread: not 0, if a better moment comes.
 pub(super) type Comes = unsafe extern "C-unwind" fn() -> c_int;
 
@@ -18,7 +15,7 @@ static COMES: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Interruptions in a row that are left to a better moment. One comes within an interval, or something else has the thread.
 const MOST_LEFT: u32 = 2;
 /// So many are not left to one, when none has come.
-const NOT_LEFT: u32 = 16;
+const NOT_LEFT: u32 = 8;
 
 /// Adds the function that is asked, for good. False: there is one.
 pub(super) fn add(comes: Comes) -> bool {
@@ -37,16 +34,6 @@ fn comes() -> bool {
     let comes: Comes = unsafe { core::mem::transmute(comes) };
     // SAFETY: the calling thread is in a handler of the sampling clock's signal.
     unsafe { comes() != 0 }
-}
-
-/// The calling thread is at such a moment.
-///
-/// # Signal safety
-/// As [`super::hit`].
-pub(super) fn came(probe: Probe, arg: u64) {
-    if registered(tls::block()).is_some() && is_enabled(probe) {
-        requests::better_moment(probe, arg);
-    }
 }
 
 /// What a thread has left to better moments. All-zero: nothing.

@@ -84,7 +84,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
-use better_moment::{add as add_better_moments, came as at_better_moment};
+use better_moment::add as add_better_moments;
 pub use call_counts::called;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use call_timer::{Alarm, handler_begins, handlers_entered};
@@ -295,6 +295,13 @@ pub fn hit(probe: Probe, arg: u64) {
 pub fn hit_of_registered(probe: Probe, arg: u64) {
     if let Some((entry, tick)) = tls::known_block().and_then(registered) {
         hit_of(entry, tick, probe, arg);
+    }
+}
+
+/// The calling thread is at a moment to which interruptions of it may have been left ([`better_moment`]).
+fn at_better_moment(probe: Probe, arg: u64) {
+    if registered(tls::block()).is_some() && is_enabled(probe) {
+        requests::better_moment(probe, arg);
     }
 }
 
