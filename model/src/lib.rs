@@ -14,6 +14,7 @@ pub mod call_tree;
 mod check;
 mod first_pass;
 mod inferred_waits;
+pub mod layers;
 mod lock_functions;
 mod methods;
 pub mod metric;

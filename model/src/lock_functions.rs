@@ -32,6 +32,8 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("partition_alloc::", "::SpinningMutex::LockSlow"),
     // WebKit: Source/WTF/wtf/Lock.cpp.
     ("WTF::Lock", "::lockSlow"),
+    // CPython: Python/ceval_gil.c (ceval_gil.h before 3.12).
+    ("take_gil", ""),
     // glibc: nptl/lowlevellock.c, of malloc's arenas and of stdio's streams.
     ("__lll_lock_wait", ""),
 ];
@@ -48,7 +50,8 @@ pub(super) fn waits_for_lock(function: &str) -> bool {
         .any(|(begin, end)| name.starts_with(begin) && name.ends_with(end))
 }
 
-fn without_arguments(name: &str) -> &str {
+/// A name up to its arguments.
+pub(super) fn without_arguments(name: &str) -> &str {
     let mut templates = 0_u32;
     for (at, letter) in name.char_indices() {
         match letter {
@@ -106,6 +109,7 @@ mod tests {
             "partition_alloc::internal::SpinningMutex::LockSlow()",
             "WTF::LockAlgorithm<unsigned char, (unsigned char)1>::lockSlow(WTF::Atomic<unsigned char>&)",
             "__lll_lock_wait_private",
+            "take_gil",
         ] {
             assert!(waits_for_lock(lock), "{lock}");
         }

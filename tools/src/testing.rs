@@ -204,8 +204,10 @@ pub(crate) fn report() -> Report {
         };
         calls.add(made.thread, profile.tree.path(&functions), &made);
     }
+    let metadata = metadata(end_ns - START_NS, &profile);
+    profile.set_layers(metadata.layers());
     Report {
-        metadata: metadata(end_ns - START_NS, &profile),
+        metadata,
         damage: Vec::new(),
         profile,
         timeline,
@@ -249,7 +251,9 @@ pub(crate) fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Re
         longest = longest.max(author.now_ns - START_NS);
     }
     let Author {
-        profile, timeline, ..
+        mut profile,
+        timeline,
+        ..
     } = author;
     let mut metadata = Metadata {
         recording: Recording {
@@ -264,6 +268,7 @@ pub(crate) fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Re
         },
         ..metadata_of_functions()
     };
+    profile.set_layers(metadata.layers());
     metadata.processes = vec![ProcessRow {
         name: "large".into(),
         ..ProcessRow::default()

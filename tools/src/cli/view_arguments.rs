@@ -27,7 +27,11 @@ Examples:
 
 Running is time in code: on a CPU, or ready to run while others had it (runnable); CPU is the part on one.
 Self is time running in a function itself, total is wall time with its callees. Blocked time is exact:
-from the begin to the end of the calls that waited.")]
+from the begin to the end of the calls that waited.
+
+The first screen counts time in code of an interpreter, or of the standard library in the
+program's file, for the function that calls it (LIB), and sums up idle waits; --all and
+--section show each for itself. What is allocated counts for who calls an allocator.")]
 pub(crate) struct ReportArgs {
     /// The trace.
     #[arg(value_hint = ValueHint::FilePath)]

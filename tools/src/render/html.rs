@@ -12,7 +12,7 @@ mod prune;
 mod source_lines;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -29,7 +29,8 @@ use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{CAUSES, Label, Leaf};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
-use crate::summary::functions::functions;
+use crate::summary::functions::{Own, functions};
+use crate::summary::idle;
 use crate::summary::load::Report;
 use crate::summary::metadata::{
     DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
@@ -87,6 +88,11 @@ struct Meta<'a> {
     /// By number of the function.
     sources: BTreeMap<usize, SourceLines>,
     causes: Vec<&'static str>,
+    /// Numbers of causes for which threads wait that have nothing to do; and those other than the main one.
+    idle_causes: Vec<usize>,
+    idle_causes_of_workers: Vec<usize>,
+    /// Places at which workers wait in the middle of their work.
+    waits_at_work: BTreeSet<u32>,
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
     drops: Vec<DropsRow>,
@@ -232,7 +238,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
     let unnamed = FunctionName::default();
     let name = |f: &FunctionIndex| metadata.functions.get(f.0 as usize).unwrap_or(&unnamed);
     let names: Vec<&FunctionName> = packed.functions.iter().map(name).collect();
-    let busiest = functions(profile, &|_| true, SortKey::SelfTime);
+    let busiest = functions(profile, &|_| true, SortKey::SelfTime, Own::Exact);
     let ranks: HashMap<u32, usize> = (busiest.iter().map(|row| row.function.0).zip(0..)).collect();
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|number| {
@@ -264,6 +270,9 @@ pub(crate) fn render(report: &Report) -> Result<String> {
         functions: names,
         sources,
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),
+        idle_causes: idle::CAUSES.map(|cause| cause as usize).to_vec(),
+        idle_causes_of_workers: idle::CAUSES_OF_WORKERS.map(|cause| cause as usize).to_vec(),
+        waits_at_work: idle::waits_at_work(metadata, &pruned.tree),
         probes,
         drops: metadata.drops_by_cause(),
         damage: &report.damage,

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use stackbeat_core::probe::Cause;
 use stackbeat_model::call_tree::{self, CallTree};
 pub(crate) use stackbeat_model::call_tree::{Leaf, ROOT};
+use stackbeat_model::layers::{CountsFor, Layer};
 use stackbeat_model::{FunctionIndex, Metrics, Segment, SegmentKind, Spent, ThreadIndex};
 
 /// What a place stands for; nothing here tells groups of threads.
@@ -143,6 +144,8 @@ pub(crate) struct Profile {
     /// By `ThreadIndex`: in whose cells this thread's segments are summed up; its own when there is none. Where many
     /// threads do the same work, few cells are met more often in the processor's caches.
     pub owners: Vec<ThreadIndex>,
+    /// By place: for whose function amounts count.
+    pub counts_for: CountsFor,
 }
 
 impl Profile {
@@ -185,6 +188,40 @@ impl Profile {
         thread.add_time(segment);
         thread.metrics.add(&segment.metrics);
         place
+    }
+
+    /// Says what each function is, when everything was added. What allocators allocated is from now on where they were
+    /// called, so that each view of the cells names who allocates.
+    pub(crate) fn set_layers(&mut self, layer: impl Fn(FunctionIndex) -> Layer) {
+        self.counts_for = CountsFor::of(&self.tree, layer);
+        let mut moved: Vec<((ThreadIndex, u32), Metrics)> = Vec::new();
+        for ((thread, place), cell) in &mut self.cells {
+            let to = self.counts_for.allocated[*place as usize];
+            let metrics = &mut cell.spent.metrics;
+            if to == *place || (metrics.allocations, metrics.allocated_bytes) == (0, 0) {
+                continue;
+            }
+            let taken = Metrics {
+                allocations: std::mem::take(&mut metrics.allocations),
+                allocated_bytes: std::mem::take(&mut metrics.allocated_bytes),
+                ..Metrics::default()
+            };
+            moved.push(((*thread, to), taken));
+        }
+        for (key, metrics) in moved {
+            self.cells
+                .entry(key)
+                .or_default()
+                .spent
+                .metrics
+                .add(&metrics);
+        }
+    }
+
+    /// The place for whose function running time at a place counts.
+    pub(crate) fn runs_for(&self, place: u32) -> u32 {
+        let known = self.counts_for.running.get(place as usize).copied();
+        known.unwrap_or(place)
     }
 
     /// The cells of the threads that `wanted` accepts, summed over threads, by place.

@@ -17,6 +17,18 @@ pub(crate) struct FunctionRow {
     pub own: Spent,
     /// With callees; a recursive function counts once.
     pub total: Spent,
+    /// Of its own running time, that in code of a library which counts for it ([`Own::OfProgram`]).
+    pub in_library_ns: u64,
+}
+
+/// What counts as a function's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// What it did itself, whatever it is.
+    Exact,
+    /// Also what it called of a standard library's code in the program's file, or of its interpreter's: a reader looks for
+    /// functions that somebody wrote.
+    OfProgram,
 }
 
 impl FunctionRow {
@@ -35,13 +47,19 @@ pub(crate) fn functions(
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     sort: SortKey,
+    own: Own,
 ) -> Vec<FunctionRow> {
     let mut rows: HashMap<FunctionIndex, FunctionRow> = HashMap::new();
     let mut seen = Vec::new();
     for (place, cell) in profile.by_place(wanted) {
-        let mut is_innermost = true;
+        let counts_at = match own {
+            Own::Exact => place,
+            Own::OfProgram => profile.runs_for(place),
+        };
+        // Whether the innermost function was passed, and the one that this counts for.
+        let (mut is_below, mut has_counted) = (false, false);
         seen.clear();
-        for label in profile.tree.labels(place) {
+        for (at, label) in profile.tree.outwards(place) {
             let Label::Function(function) = label else {
                 continue;
             };
@@ -49,11 +67,16 @@ pub(crate) fn functions(
                 function,
                 own: Spent::default(),
                 total: Spent::default(),
+                in_library_ns: 0,
             });
-            if is_innermost {
+            if !has_counted && at <= counts_at {
                 row.own.add(&cell.spent);
-                is_innermost = false;
+                if is_below {
+                    row.in_library_ns += cell.spent.running_ns();
+                }
+                has_counted = true;
             }
+            is_below = true;
             if !seen.contains(&function) {
                 seen.push(function);
                 row.total.add(&cell.spent);
@@ -118,13 +141,21 @@ pub(crate) fn blocking_sites(
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
 ) -> Vec<SiteRow> {
+    blocking_sites_of(profile, &|thread, _| wanted(thread))
+}
+
+/// As `blocking_sites`, of waits that are chosen by their place, too.
+pub(crate) fn blocking_sites_of(
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex, u32) -> bool,
+) -> Vec<SiteRow> {
     let mut sites: HashMap<u32, SiteRow> = HashMap::new();
     for ((thread, place), cell) in &profile.cells {
         let Label::Leaf(Leaf::Blocking(probe)) = profile.tree.places()[*place as usize].label
         else {
             continue;
         };
-        if !wanted(*thread) {
+        if !wanted(*thread, *place) {
             continue;
         }
         let site = SiteRow {
@@ -168,7 +199,7 @@ mod tests {
             deep,
         );
         profile.add(&segment(130, 140, SegmentKind::Running), side);
-        let rows = functions(&profile, &|_| true, SortKey::SelfTime);
+        let rows = functions(&profile, &|_| true, SortKey::SelfTime, Own::Exact);
         assert_eq!(
             rows.iter().map(|r| r.function).collect::<Vec<_>>(),
             [fib, other, main]
@@ -178,10 +209,48 @@ mod tests {
         assert_eq!(rows[0].total.wall_ns, 130);
         assert_eq!(rows[2].own, Spent::default());
         assert_eq!(rows[2].total.wall_ns, 140);
-        let by_total = functions(&profile, &|_| true, SortKey::Total);
+        let by_total = functions(&profile, &|_| true, SortKey::Total, Own::Exact);
         assert_eq!(by_total[0].function, main);
         let sites = blocking_sites(&profile, &|_| true);
         assert_eq!(sites.len(), 1);
         assert_eq!((sites[0].cause, sites[0].total_ns), (Cause::Io, 30));
+    }
+
+    #[test]
+    fn standard_code_counts_for_its_caller_and_allocations_for_who_allocates() {
+        use stackbeat_model::layers::Layer;
+
+        let mut profile = Profile::default();
+        let [main, parse, find, new] = [0, 1, 2, 3].map(FunctionIndex);
+        let in_find = profile.tree.path(&[main, parse, find]);
+        let in_new = profile.tree.path(&[main, parse, find, new]);
+        profile.add(&segment(0, 100, SegmentKind::Running), in_find);
+        let mut allocates = segment(100, 130, SegmentKind::Running);
+        allocates.metrics.allocations = 2;
+        allocates.metrics.allocated_bytes = 64;
+        profile.add(&allocates, in_new);
+        let wait = SegmentKind::Blocked(Probe::FutexWait.into());
+        profile.add(&segment(130, 140, wait), in_find);
+        profile.set_layers(|function| match function {
+            f if f == find => Layer::StandardCode,
+            f if f == new => Layer::Allocator,
+            _ => Layer::Program,
+        });
+        let own = |own: Own| {
+            let rows = functions(&profile, &|_| true, SortKey::SelfTime, own);
+            let row = |f| *rows.iter().find(|row| row.function == f).expect("is there");
+            [parse, find, new].map(|f| {
+                let row = row(f);
+                let allocated = row.own.metrics.allocated_bytes;
+                (row.own.running_ns(), row.in_library_ns, allocated)
+            })
+        };
+        assert_eq!(own(Own::Exact), [(0, 0, 64), (100, 0, 0), (30, 0, 0)]);
+        // The allocator is called by such code, and serves the same function.
+        assert_eq!(own(Own::OfProgram), [(130, 130, 64), (0, 0, 0), (0, 0, 0)]);
+        // With their callees, functions stay as they are.
+        let by_total = functions(&profile, &|_| true, SortKey::Total, Own::OfProgram);
+        assert_eq!(by_total[0].total.metrics.allocated_bytes, 64);
+        assert_eq!(spent_by(&profile, &|_| true).metrics.allocations, 2);
     }
 }

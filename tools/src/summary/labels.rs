@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_model::layers::is_standard;
 use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
@@ -89,7 +90,7 @@ pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, La
     let labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
     let all: Vec<_> = labels.iter().map(|l| label_text(metadata, *l)).collect();
     let managed = labels.iter().position(|label| is_managed(metadata, *label));
-    let first = managed.or_else(|| all.iter().position(|name| !is_plumbing(name)));
+    let first = managed.or_else(|| all.iter().position(|name| !is_standard(name)));
     let first = first.unwrap_or(0);
     let nameless = all[first..]
         .iter()
@@ -119,12 +120,4 @@ pub(crate) fn is_managed(metadata: &Metadata, label: Label) -> bool {
 /// Whether a function has no name: `libfoo.so+0x1240`, or the address alone.
 pub(crate) fn is_address(name: &str) -> bool {
     name.starts_with("0x") || name.contains("+0x")
-}
-
-/// Rust's and C++'s standard libraries.
-pub(crate) fn is_plumbing(name: &str) -> bool {
-    let name = name.trim_start_matches(['<', '&']);
-    ["std::", "core::", "alloc::", "__gthread"]
-        .iter()
-        .any(|start| name.starts_with(start))
 }

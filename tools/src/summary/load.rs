@@ -117,6 +117,7 @@ fn sum_up(trace: &Trace, mut metadata: Metadata, mut adder: Adder) -> Result<Rep
     trace.visit(&mut adder)?;
     let rows = adder.rows;
     let mut profile = adder.profile;
+    profile.set_layers(metadata.layers());
     profile
         .threads
         .resize_with(metadata.threads.len(), Default::default);

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Serialize, Serializer};
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
-use stackbeat_model::ThreadIndex;
+use stackbeat_model::layers::Layer;
+use stackbeat_model::{FunctionIndex, ThreadIndex};
 
 use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
@@ -188,6 +189,16 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
+    /// What each function is to the program.
+    pub(crate) fn layers(&self) -> impl Fn(FunctionIndex) -> Layer + use<> {
+        let of = |f: &FunctionName| Layer::of(&f.name, &f.module, &f.file);
+        let layers: Vec<Layer> = self.functions.iter().map(of).collect();
+        move |function| {
+            let known = layers.get(function.0 as usize).copied();
+            known.unwrap_or(Layer::Program)
+        }
+    }
+
     /// Processes: one that executed other programs counts once.
     pub(crate) fn process_count(&self) -> usize {
         let images = self.processes.iter();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stackbeat_model::{GENERATED, ThreadIndex};
 
-use crate::summary::functions::functions;
+use crate::summary::functions::{Own, functions};
 use crate::summary::labels::gap_cpu_ns;
 use crate::summary::load::Report;
 use crate::summary::sort_key::SortKey;
@@ -53,7 +53,7 @@ pub(crate) fn lines(
     system: &System,
 ) -> Vec<String> {
     let names = &report.metadata.functions;
-    let rows = functions(&report.profile, wanted, SortKey::SelfTime);
+    let rows = functions(&report.profile, wanted, SortKey::SelfTime, Own::Exact);
     let running = rows.iter().map(|row| row.own.running_ns());
     let whole = running.fold(0, u64::saturating_add) + gap_cpu_ns(&report.profile, wanted);
     // By module's path; of generated code by the program's name.

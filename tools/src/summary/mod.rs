@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod evidence;
 pub(crate) mod focus;
 pub(crate) mod functions;
+pub(crate) mod idle;
 pub(crate) mod labels;
 pub(crate) mod load;
 pub(crate) mod long_waits;

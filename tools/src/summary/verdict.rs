@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::comparable_names;
+use stackbeat_model::layers::{is_entry, is_standard};
 use stackbeat_model::{FunctionIndex, Metrics, ProbeId, Spent, ThreadIndex, is_runtime};
 
 use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ROOT, ThreadTime};
 use crate::summary::deadlocks::Member;
-use crate::summary::labels::{is_address, is_managed, is_plumbing};
+use crate::summary::labels::{is_address, is_managed};
 use crate::summary::load::Report;
 use crate::summary::metadata::{FunctionName, Metadata};
 use crate::table::shorten_name;
@@ -34,18 +35,6 @@ const ABOVE_ALL: f64 = 0.3;
 const NAMED: usize = 3;
 /// Room for a name.
 const NAME: usize = 48;
-
-/// The functions in which every stack begins.
-const ENTRIES: [&str; 8] = [
-    "_start",
-    "main",
-    "__libc_start_main",
-    "__libc_start_main_impl",
-    "__libc_start_call_main",
-    "start_thread",
-    "clone",
-    "clone3",
-];
 
 /// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them.
 pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<String> {
@@ -130,7 +119,7 @@ fn waiting(cause: Cause) -> &'static str {
 }
 
 /// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for it.
-fn is_library(function: &FunctionName) -> bool {
+pub(crate) fn is_library(function: &FunctionName) -> bool {
     const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
     match is_runtime(&function.module) {
         true => {
@@ -458,9 +447,7 @@ impl<'a> View<'a> {
     /// Whether a function has a name that is more than the begin of every stack, or a layer of a standard library.
     fn tells(&self, function: FunctionIndex) -> bool {
         let known = self.metadata().functions.get(function.0 as usize);
-        known.is_some_and(|f| {
-            !is_address(&f.name) && !ENTRIES.contains(&f.name.as_str()) && !is_plumbing(&f.name)
-        })
+        known.is_some_and(|f| !is_address(&f.name) && !is_entry(&f.name) && !is_standard(&f.name))
     }
 
     /// Where most of the waits of a cause were, and who held the lock: ` (fsync in unixSync at os.c:12)`.

@@ -6,7 +6,8 @@ use super::source::Moment;
 use crate::render::text::section::Section;
 use crate::render::text::table_layout::{Layout, sentences};
 use crate::render::text::tables::section_text;
-use crate::summary::functions::{blocking_sites, functions};
+use crate::summary::functions::{Own, functions};
+use crate::summary::idle;
 use crate::summary::labels::alike;
 use crate::summary::sort_key::SortKey;
 use crate::summary::verdict::verdict;
@@ -101,11 +102,11 @@ impl View {
                 let threads = (0..).map(ThreadIndex).take(metadata.threads.len());
                 threads.filter(|thread| wanted(*thread)).count()
             }
-            Section::Functions => functions(profile, &wanted, self.sort)
+            Section::Functions => functions(profile, &wanted, self.sort, Own::OfProgram)
                 .iter()
                 .filter(|row| row.key(self.sort) > 0)
                 .count(),
-            _ => alike(metadata, profile, blocking_sites(profile, &wanted)).len(),
+            _ => alike(metadata, profile, idle::apart(metadata, profile, &wanted).0).len(),
         }
     }
 }

@@ -28,12 +28,16 @@ function readTree(next, meta) {
   const count = next();
   const parent = new Int32Array(count), label = new Int32Array(count), depth = new Int32Array(count);
   const firstChild = new Int32Array(count).fill(-1), sibling = new Int32Array(count).fill(-1);
+  // For which place what is allocated counts, and for which running time does (model/src/layers.rs).
+  const allocates = new Int32Array(count), runs = new Int32Array(count);
   // 1 where an outer place is the same function: recursion counts once.
   const repeats = new Uint8Array(count);
   label[0] = -1;
   for (let i = 1; i < count; i++) {
     parent[i] = i - next();
     label[i] = next();
+    allocates[i] = i - next();
+    runs[i] = i - next();
     depth[i] = depth[parent[i]] + 1;
     sibling[i] = firstChild[parent[i]];
     firstChild[parent[i]] = i;
@@ -43,6 +47,8 @@ function readTree(next, meta) {
       }
     }
   }
+  const atWork = new Uint8Array(count);
+  for (const p of meta.waits_at_work) atWork[p] = 1;
   const isFunction = (l) => l >= LABEL_FUNCTION && (l & 1) === 1;
   const isBlocking = (l) => l >= LABEL_BLOCKING && (l & 1) === 0;
   const functionOf = (l) => (isFunction(l) ? meta.functions[(l - LABEL_FUNCTION) / 2] : null);
@@ -55,7 +61,7 @@ function readTree(next, meta) {
     return isFunction(l) ? functionOf(l).name : probeOf(l).name;
   };
   const causeOf = (l) => (isBlocking(l) ? probeOf(l).cause : 0);
-  return { count, parent, label, depth, firstChild, sibling, repeats, isFunction, isBlocking, functionOf, probeOf, nameOf, causeOf };
+  return { count, parent, label, depth, firstChild, sibling, allocates, runs, atWork, repeats, isFunction, isBlocking, functionOf, probeOf, nameOf, causeOf };
 }
 
 function readCells(next) {

@@ -1,6 +1,6 @@
 // What is shown, as the fragment of the page's address: a link that somebody else opens shows the same.
 
-const LINK_DEFAULTS = { tab: "flame", weight: "wall", inverted: "", idle: "", outer: "", scope: "all", range: "", compare: "", shown: "", search: "", function: "" };
+const LINK_DEFAULTS = { tab: "flame", weight: "wall", inverted: "", idle: "", outer: "", library: "", scope: "all", range: "", compare: "", shown: "", search: "", function: "" };
 
 const pairToText = (pair) => (pair ? pair.map((ns) => Math.round(ns)).join("-") : "");
 
@@ -13,7 +13,7 @@ function pairOfText(text) {
 function linkOf(page) {
   const { view, timeline } = page, [from, to] = timeline.shown, flag = (is) => (is ? "1" : "");
   const state = {
-    tab: page.tab, weight: view.weight, inverted: flag(view.inverted), idle: flag(view.idle), outer: flag(view.outer), scope: view.scope,
+    tab: page.tab, weight: view.weight, inverted: flag(view.inverted), idle: flag(view.idle), outer: flag(view.outer), library: flag(view.library), scope: view.scope,
     range: pairToText(view.range), compare: pairToText(view.baseline), search: view.search,
     shown: from <= 0 && to >= timeline.duration ? "" : pairToText(timeline.shown), function: page.tab === "around" && page.around !== null ? String(page.around) : "",
   };
@@ -34,7 +34,7 @@ function followLink(page, link) {
   page.around = /^\d{1,9}$/.test(state.function) && Number(state.function) < data.meta.functions.length ? Number(state.function) : null;
   page.tab = document.querySelector(`[role="tab"][data-tab="${CSS.escape(state.tab)}"]`) ? state.tab : "flame";
   view.set({
-    weight: Object.hasOwn(WEIGHTS, state.weight) ? state.weight : "wall", inverted: state.inverted === "1", idle: state.idle === "1", outer: state.outer === "1",
+    weight: Object.hasOwn(WEIGHTS, state.weight) ? state.weight : "wall", inverted: state.inverted === "1", idle: state.idle === "1", outer: state.outer === "1", library: state.library === "1",
     scope: isScope ? state.scope : "all", range: pairOfText(state.range), baseline: pairOfText(state.compare), search: state.search,
   });
   page.open(page.tab);

@@ -1,7 +1,8 @@
 //! Packs the numbers of a page: LEB128 varints, read again by `page/data.js`.
 //!
 //! ```text
-//!   tree      places, then for each place but the root: its index − its parent's, label
+//!   tree      places, then for each place but the root: its index − its parent's, label, its index − that of the place
+//!             for which what it allocates counts, its index − that of the one for which its running time does
 //!   label     0 gap | 1 no stack | 2 small | 3 + 2 × function | 4 + 2 × probe
 //!   cells     for each thread: cells, then for each: place − previous place, time, count, longest,
 //!             begin of the longest, CPU, allocations, allocated bytes, samples, those that stand for running time,
@@ -58,6 +59,13 @@ pub(super) fn encode(
             Label::Leaf(Leaf::Blocking(probe)) => 4 + 2 * u64::from(probe.0),
         };
         put(&mut out, label);
+        let Pruned { counts_for, .. } = pruned;
+        for counts_for in [&counts_for.allocated, &counts_for.running] {
+            put(
+                &mut out,
+                (index as u64).saturating_sub(u64::from(counts_for[index])),
+            );
+        }
     }
     put_cells(&mut out, threads, start_ns, pruned);
     put_timeline(&mut out, threads, start_ns, pruned, timeline);

@@ -122,6 +122,7 @@ class Page {
     byId("inverted").checked = view.inverted;
     byId("idle").checked = view.idle;
     byId("outer").checked = view.outer;
+    byId("library").checked = view.library;
     byId("scope").value = view.scope;
     byId("range").hidden = !view.range;
     if (view.range) byId("range").textContent = `${formatTime(view.range[1] - view.range[0])} selected ✕`;
@@ -147,7 +148,7 @@ class Page {
     this.flame.zoomPath = [];
     byId("search").value = "";
     this.timeline.reset();
-    this.view.set({ weight: "wall", inverted: false, idle: false, outer: false, scope: "all", range: null, baseline: null, search: "" });
+    this.view.set({ weight: "wall", inverted: false, idle: false, outer: false, library: false, scope: "all", range: null, baseline: null, search: "" });
   }
 
   listen() {
@@ -166,6 +167,7 @@ class Page {
     byId("inverted").addEventListener("change", (e) => view.set({ inverted: e.target.checked }));
     byId("idle").addEventListener("change", (e) => view.set({ idle: e.target.checked }));
     byId("outer").addEventListener("change", (e) => view.set({ outer: e.target.checked }));
+    byId("library").addEventListener("change", (e) => view.set({ library: e.target.checked }));
     byId("scope").addEventListener("change", (e) => view.set({ scope: e.target.value }));
     byId("search").addEventListener("input", (e) => view.set({ search: e.target.value }));
     byId("range").addEventListener("click", () => { timeline.selected = null; view.set({ range: null }); });

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use stackbeat_model::ThreadIndex;
+use stackbeat_model::layers::CountsFor;
 
 use crate::summary::call_tree::{Cell, Profile, ROOT, Tree};
 
@@ -14,6 +15,8 @@ pub(super) struct Pruned {
     pub cells: HashMap<(ThreadIndex, u32), Cell>,
     /// New place by old place.
     pub moved: Vec<u32>,
+    /// By new place.
+    pub counts_for: CountsFor,
     /// Places that are gone.
     pub cut: u64,
 }
@@ -29,12 +32,27 @@ pub(super) fn prune(profile: &Profile, budget: usize) -> Pruned {
             .or_default()
             .add(cell);
     }
+    let counts_for = CountsFor {
+        allocated: of_kept(&profile.counts_for.allocated, &tree, &keep, &moved),
+        running: of_kept(&profile.counts_for.running, &tree, &keep, &moved),
+    };
     Pruned {
         tree,
         cells,
         moved,
+        counts_for,
         cut: keep.iter().filter(|is_kept| !**is_kept).count() as u64,
     }
+}
+
+/// For each new place the one that stands in this list for it; itself, where sums of several are. Callers of what is kept
+/// are kept.
+fn of_kept(places: &[u32], tree: &Tree, keep: &[bool], moved: &[u32]) -> Vec<u32> {
+    let mut of_new: Vec<u32> = (0..).take(tree.places().len()).collect();
+    for (old, place) in places.iter().enumerate().filter(|(old, _)| keep[*old]) {
+        of_new[moved[old] as usize] = moved[*place as usize];
+    }
+    of_new
 }
 
 /// Which places stay. A place's weight is its largest share of any measure, callees included, so a

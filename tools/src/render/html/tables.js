@@ -78,7 +78,7 @@ class Tables {
       .map((r) => ({ ...r, change: r.running - r.before }))
       .map((r) => ({ ...r, share: running > 0 ? r.running / running : 0, ends: ends(r), low: (ends(r) || [0])[0] }));
     const columns = [
-      { key: "running", title: "Self", hint: "Running in the function itself", cell: (r) => this.share(r.running, running, formatTime) },
+      { key: "running", title: "Self", hint: view.library ? "Running in the function itself" : "Running in the function itself, and in code of the standard library or of the interpreter that it called", cell: (r) => this.share(r.running, running, formatTime) },
       { key: "share", title: "Share", hint: "Of the running time of what is selected, and of its CPU time without evidence", format: (v) => `${(100 * v).toFixed(1)} %` },
       ...(before ? [
         { key: "before", title: "Baseline", hint: "Running in the function itself in the baseline, for the length of what is shown", format: formatTime },
@@ -88,6 +88,10 @@ class Tables {
         key: "low", title: "95 % interval", hint: "In which the share lies, by the number of samples", optional: true,
         cell: (r) => (r.ends ? `${(100 * r.ends[0]).toFixed(1)} … ${(100 * r.ends[1]).toFixed(1)} %` : ""),
       },
+      ...(view.library ? [] : [{
+        key: "inLibrary", title: "Lib", hint: "Of it, in code of the standard library or of the interpreter that it called", optional: true,
+        cell: (r) => (r.inLibrary > 0 ? `${((100 * r.inLibrary) / r.running).toFixed(1)} %` : "·"),
+      }]),
       { key: "samples", title: "Samples", hint: "On which the time in the function itself stands", format: formatCount },
       { key: "total", title: "Total", hint: "Wall time with callees", format: formatTime },
       { key: "cpu", title: "CPU", hint: "CPU time of the function itself", format: formatTime, optional: true },

@@ -9,7 +9,7 @@ use stackbeat_model::ThreadIndex;
 use stackbeat_symbolize::short_names;
 
 use crate::summary::call_tree::{Label, Leaf};
-use crate::summary::functions::functions;
+use crate::summary::functions::{Own, functions};
 use crate::summary::load::Report;
 use crate::summary::long_waits::LongWaitRow;
 use crate::summary::sort_key::SortKey;
@@ -59,22 +59,27 @@ fn numbers_are_those_of_the_report() {
         return;
     };
     let b = &mut shown.browser;
-    let rows = b.evaluate("page.view.functions().map((r) => [r.f.name, r.running, r.total, r.cpu, r.bytes, r.totalBlocked])");
-    let found = rows.as_array().expect("rows");
-    let expected = functions(&report.profile, &|_| true, SortKey::SelfTime);
-    assert_eq!(found.len(), expected.len());
-    for row in expected {
-        let name = &report.metadata.functions[row.function.0 as usize].name;
-        let line = json!([
-            name,
-            row.own.running_ns(),
-            row.total.wall_ns,
-            row.own.metrics.cpu_ns,
-            row.own.metrics.allocated_bytes,
-            row.total.blocked_ns
-        ]);
-        assert!(found.contains(&line), "{line} in {rows}");
+    for (own, library) in [(Own::OfProgram, false), (Own::Exact, true)] {
+        b.evaluate(&format!("page.view.set({{ library: {library} }})"));
+        let rows = b.evaluate("page.view.functions().map((r) => [r.f.name, r.running, r.inLibrary, r.total, r.cpu, r.bytes, r.totalBlocked])");
+        let found = rows.as_array().expect("rows");
+        let expected = functions(&report.profile, &|_| true, SortKey::SelfTime, own);
+        assert_eq!(found.len(), expected.len());
+        for row in expected {
+            let name = &report.metadata.functions[row.function.0 as usize].name;
+            let line = json!([
+                name,
+                row.own.running_ns(),
+                row.in_library_ns,
+                row.total.wall_ns,
+                row.own.metrics.cpu_ns,
+                row.own.metrics.allocated_bytes,
+                row.total.blocked_ns
+            ]);
+            assert!(found.contains(&line), "{line} in {rows}");
+        }
     }
+    b.evaluate("page.view.set({ library: false })");
     let wall: u64 = report.profile.threads.iter().map(|t| t.wall_ns()).sum();
     b.evaluate("page.view.set({ idle: true })");
     assert_eq!(number(&b.evaluate("page.view.sums().all")), wall as f64);
@@ -213,7 +218,7 @@ fn hands_zoom_search_select_and_reset() {
     for c in "price".chars() {
         b.key(&c.to_string());
     }
-    let price: u64 = functions(&report.profile, &|_| true, SortKey::Total)
+    let price: u64 = functions(&report.profile, &|_| true, SortKey::Total, Own::Exact)
         .iter()
         .filter(|r| report.metadata.functions[r.function.0 as usize].name == "shop::price")
         .map(|r| r.total.wall_ns)
@@ -552,7 +557,7 @@ fn a_function_has_callers_callees_and_source_lines() {
     report.metadata.functions[price].file = source.display().to_string();
     report.metadata.functions[price].line = 3;
     report.metadata.recording.started_unix_ns = u64::MAX / 2;
-    let rows = functions(&report.profile, &|_| true, SortKey::Total);
+    let rows = functions(&report.profile, &|_| true, SortKey::Total, Own::Exact);
     let total = rows
         .iter()
         .find(|r| r.function.0 as usize == price)

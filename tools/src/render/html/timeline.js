@@ -167,7 +167,7 @@ class Timeline {
       this.overviewWhole = 1;
       for (let i = 0; i < count; i++) {
         let sum = 0;
-        for (let kind = 0; kind < 11; kind++) if (!IDLE_CAUSES.has(kind)) sum += this.overviewBins[i * 12 + kind];
+        for (let kind = 0; kind < 11; kind++) if (!this.data.meta.idle_causes.includes(kind)) sum += this.overviewBins[i * 12 + kind];
         this.overviewWhole = Math.max(this.overviewWhole, sum);
       }
     }

@@ -1,10 +1,5 @@
 // What is shown (threads, range, weight, search), and the sums that follow from it.
 
-// Waits that a thread spends by choice, not because something holds it up.
-const IDLE_CAUSES = new Set([5, 6]); // poll, sleep
-// Other threads than the main one wait for work in these.
-const WORKER_CAUSES = new Set([2]); // wait: condition variables, semaphores, futexes
-
 const WEIGHTS = {
   wall: { title: "wall time", format: formatTime },
   cpu: { title: "CPU time", format: formatTime },
@@ -20,6 +15,7 @@ class View {
     this.inverted = false;
     this.idle = false; // show idle waits
     this.outer = false; // show frames that everything shares
+    this.library = false; // functions of the standard library and of an interpreter stand for themselves
     this.scope = "all"; // all | p<process> | t<thread>
     this.range = null; // [begin, end] in ns
     this.baseline = null; // the range that the other one is compared with
@@ -31,7 +27,7 @@ class View {
   onChange(listener) { this.listeners.push(listener); }
 
   set(changes) {
-    for (const key of ["weight", "inverted", "idle", "scope", "range", "outer", "baseline"]) {
+    for (const key of ["weight", "inverted", "idle", "scope", "range", "outer", "library", "baseline"]) {
       if (key in changes && changes[key] !== this[key]) { this[key] = changes[key]; this.cached = this.cachedBaseline = null; }
     }
     if ("search" in changes && changes.search !== this.search) {
@@ -60,10 +56,11 @@ class View {
   }
 
   // Whether a thread has nothing to do in a place: an idle loop, or a worker without work.
-  isIdle(t, label) {
+  isIdle(t, p) {
+    const label = this.data.label[p];
     if (label === GAP) return true;
-    const cause = this.data.causeOf(label);
-    return IDLE_CAUSES.has(cause) || (WORKER_CAUSES.has(cause) && !this.data.meta.threads[t].is_main);
+    const cause = this.data.causeOf(label), { idle_causes, idle_causes_of_workers, threads } = this.data.meta;
+    return idle_causes.includes(cause) || (idle_causes_of_workers.includes(cause) && !threads[t].is_main && !this.data.atWork[p]);
   }
 
   hasThread(t) {
@@ -117,7 +114,7 @@ class View {
           own.voluntary[p] += c.voluntary[i];
           own.involuntary[p] += c.involuntary[i];
           own.count[p] += c.count[i];
-          const isIdle = this.isIdle(t, data.label[p]);
+          const isIdle = this.isIdle(t, p);
           if (isIdle) { own.idle[p] += c.time[i]; own.idleCount[p] += c.count[i]; }
           if (this.idle || !isIdle) longest(p, c.longest[i], c.longestAt[i], t);
         }
@@ -157,12 +154,12 @@ class View {
       const p = bars.place[i];
       own.time[p] += end - begin;
       own.cpu[p] += bars.cpu[i] * part;
-      own.bytes[p] += bars.bytes[i] * part;
+      own.bytes[this.data.allocates[p]] += bars.bytes[i] * part;
       const i0 = cells.at.get(p);
       // What is inferred is in no count.
       const isCounted = i0 === undefined || cells.count[i0] > 0;
       if (isCounted) own.count[p] += 1;
-      const isIdle = this.isIdle(t, this.data.label[p]);
+      const isIdle = this.isIdle(t, p);
       if (isIdle) { own.idle[p] += end - begin; own.idleCount[p] += isCounted ? 1 : 0; }
       const share = i0 !== undefined && cells.time[i0] > 0 ? (end - begin) / cells.time[i0] : 0;
       if (share > 0) {
@@ -190,17 +187,20 @@ class View {
   functions(sums = this.sums()) {
     const { data } = this, { own, amounts } = sums;
     const rows = data.meta.functions.map((f, index) => ({
-      index, f, running: 0, samples: 0, cpu: 0, bytes: 0, blocked: 0, total: 0, totalBlocked: 0, totalCpu: 0, totalBytes: 0,
+      index, f, running: 0, inLibrary: 0, samples: 0, cpu: 0, bytes: 0, blocked: 0, total: 0, totalBlocked: 0, totalCpu: 0, totalBytes: 0,
     }));
+    // The function for which running time at a function's place counts.
+    const ownerOf = (p) => rows[(data.label[data.runs[p]] - LABEL_FUNCTION) / 2];
     const time = amounts("time"), cpu = amounts("cpu"), bytes = amounts("bytes"), blocked = amounts("blocked");
     for (let p = 1; p < data.count; p++) {
       const label = data.label[p];
       if (data.isFunction(label)) {
-        const row = rows[(label - LABEL_FUNCTION) / 2];
-        row.running += own.time[p];
-        row.samples += own.standing[p];
-        row.cpu += own.cpu[p];
-        row.bytes += own.bytes[p];
+        const row = rows[(label - LABEL_FUNCTION) / 2], owner = this.library ? row : ownerOf(p);
+        owner.running += own.time[p];
+        owner.samples += own.standing[p];
+        owner.cpu += own.cpu[p];
+        owner.bytes += own.bytes[p];
+        if (owner !== row) owner.inLibrary += own.time[p];
         if (!data.repeats[p]) {
           row.total += time[p];
           row.totalCpu += cpu[p];
@@ -210,7 +210,7 @@ class View {
       } else if (data.isBlocking(label)) {
         const caller = data.label[data.parent[p]];
         if (data.isFunction(caller)) {
-          const row = rows[(caller - LABEL_FUNCTION) / 2];
+          const row = this.library ? rows[(caller - LABEL_FUNCTION) / 2] : ownerOf(data.parent[p]);
           row.blocked += own.time[p];
           row.cpu += own.cpu[p];
           row.bytes += own.bytes[p];

@@ -15,7 +15,7 @@ use crate::summary::call_tree::{Profile, ThreadTime};
 use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::events::EventRow;
 use crate::summary::evidence::{effective_samples, interval};
-use crate::summary::functions::{blocking_sites, functions, spent_by};
+use crate::summary::functions::{Own, blocking_sites, functions, spent_by};
 use crate::summary::labels::label_text;
 use crate::summary::load::Report;
 use crate::summary::metadata::{
@@ -219,7 +219,9 @@ pub(crate) fn report<'a>(
         }
         None => None,
     };
-    let rows = functions(profile, wanted, sort).into_iter().take(top);
+    let rows = functions(profile, wanted, sort, Own::Exact)
+        .into_iter()
+        .take(top);
     let spent = spent_by(profile, wanted);
     let whole = spent.running_ns() + totals.gap_cpu_ns;
     let callers = |what| system_calls::json(&report.calls, what, metadata, profile, wanted, top);

@@ -11,6 +11,9 @@ pub(crate) struct Layout {
     pub style: Style,
     /// Lines per table.
     pub top: usize,
+    /// Each function and each wait stands for itself; otherwise what only serves others counts for them, and idle waits are
+    /// one line.
+    pub is_exact: bool,
     /// Lines of a table that are scrolled past.
     pub skipped: usize,
     /// What shows the lines that there is no room for; `None`: nothing is said of them.
@@ -24,6 +27,7 @@ impl Layout {
             width,
             style,
             top,
+            is_exact: false,
             skipped: 0,
             all_by: Some("--top 0 shows all"),
         }

@@ -13,7 +13,8 @@ use crate::render::text::section::{Section, Shown};
 use crate::render::text::table_layout::{Layout, indented, more, sentences, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::{effective_samples, interval};
-use crate::summary::functions::{FunctionRow, blocking_sites, functions, spent_by};
+use crate::summary::functions::{FunctionRow, Own, blocking_sites, functions, spent_by};
+use crate::summary::idle;
 use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
@@ -47,6 +48,7 @@ pub(crate) fn report(
         let lines = shown.lines(*section, top);
         let layout = Layout {
             top: lines.unwrap_or(usize::MAX),
+            is_exact: *shown != Shown::Screen,
             ..*layout
         };
         let text = section_text(*section, report, wanted, sort, &layout);
@@ -301,7 +303,11 @@ fn function_table(
     sort: SortKey,
     layout: &Layout,
 ) -> String {
-    let rows = functions(profile, wanted, sort);
+    let own = match layout.is_exact {
+        true => Own::Exact,
+        false => Own::OfProgram,
+    };
+    let rows = functions(profile, wanted, sort, own);
     let spent = spent_by(profile, wanted);
     let without_evidence_ns = match sort {
         SortKey::SelfTime | SortKey::Cpu => gap_cpu_ns(profile, wanted),
@@ -326,25 +332,32 @@ fn function_table(
         }
         _ => whole,
     };
+    // What is sorted by stays on the narrowest screen.
+    let column = |name, key: &[SortKey], rank| {
+        Column::number(name, if key.contains(&sort) { 0 } else { rank })
+    };
     let mut table = Table::new(vec![
-        Column::number("SELF", 0),
+        column("SELF", &[SortKey::SelfTime], 1),
         Column::number("SHARE", 1),
-        Column::number("INTERVAL", 4),
-        Column::number("SAMPLES", 2),
-        Column::number("TOTAL", 0),
-        Column::number("CPU", 5),
-        Column::number("BLOCKED", 3),
-        Column::number("ALLOCATED", 6),
+        Column::number("INTERVAL", 5),
+        Column::number("LIB", 2),
+        Column::number("SAMPLES", 3),
+        column("TOTAL", &[SortKey::SelfTime, SortKey::Total], 2),
+        column("CPU", &[SortKey::Cpu], 6),
+        column("BLOCKED", &[SortKey::Blocked], 4),
+        column("ALLOCATED", &[SortKey::Alloc], 7),
         Column::text("FUNCTION", 0),
     ]);
     let rows: Vec<_> = rows.into_iter().filter(|r| r.key(sort) > 0).collect();
+    let in_library_ns = layout.part(&rows).map(|row| row.in_library_ns);
+    let has_library = in_library_ns.max().unwrap_or(0) > 0;
     let mut is_said = percent(without_evidence_ns, whole) == percent(0, whole);
     let say_gap = |table: &mut Table| {
-        let mut line = vec![String::new(); 9];
+        let mut line = vec![String::new(); 10];
         line[0] = duration(without_evidence_ns);
         line[1] = percent(without_evidence_ns, whole);
-        line[5] = duration(without_evidence_ns);
-        line[8] = label_text(metadata, Label::Leaf(Leaf::Gap));
+        line[6] = duration(without_evidence_ns);
+        line[9] = label_text(metadata, Label::Leaf(Leaf::Gap));
         table.row(line);
     };
     for row in layout.part(&rows) {
@@ -363,6 +376,10 @@ fn function_table(
             duration(row.own.running_ns()),
             percent(share_of(row, sort), whole),
             evidence::text(ends),
+            match row.in_library_ns {
+                0 => String::new(),
+                ns => percent(ns, row.own.running_ns()),
+            },
             count(match sort {
                 SortKey::Total | SortKey::Blocked => row.total.metrics.samples,
                 _ => row.own.evidence.samples,
@@ -384,8 +401,12 @@ fn function_table(
         SortKey::Blocked => "blocked time with callees",
         SortKey::Alloc => "bytes allocated in themselves",
     };
+    let library = match has_library && matches!(sort, SortKey::SelfTime | SortKey::Cpu) {
+        true => " (and LIB)",
+        false => "",
+    };
     let mut out = String::new();
-    title(&mut out, layout, &format!("Functions by {by}"));
+    title(&mut out, layout, &format!("Functions by {by}{library}"));
     if table.is_empty() {
         out.push_str("  none\n");
         return out;
@@ -405,7 +426,11 @@ fn site_table(
     wanted: &dyn Fn(ThreadIndex) -> bool,
     layout: &Layout,
 ) -> String {
-    let sites = alike(metadata, profile, blocking_sites(profile, wanted));
+    let (sites, idle) = match layout.is_exact {
+        true => (blocking_sites(profile, wanted), idle::Sum::default()),
+        false => idle::apart(metadata, profile, wanted),
+    };
+    let sites = alike(metadata, profile, sites);
     let mut out = String::new();
     title(&mut out, layout, "Blocking calls by total time");
     if sites.is_empty() {
@@ -442,6 +467,9 @@ fn site_table(
     }
     out.push_str(&table.render(layout.width, layout.style));
     more(&mut out, layout, sites.len());
+    if let Some(text) = idle.text() {
+        indented(&mut out, layout, 4, &format!("  {text}"), Style::dim);
+    }
     out
 }
 
@@ -572,7 +600,7 @@ mod tests {
     #[test]
     fn self_times_sum_to_what_the_threads_ran() {
         let made_up = testing::report();
-        let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime);
+        let rows = functions(&made_up.profile, &|_| true, SortKey::SelfTime, Own::Exact);
         let own: u64 = rows
             .iter()
             .map(|r| r.own.running_ns())

@@ -1,0 +1,396 @@
+//! Which functions are the program's own, and which only serve it: allocators, the standard library, an interpreter.
+//! Every view asks here for whom an amount counts.
+
+use std::hash::Hash;
+
+use super::call_tree::{CallTree, Label, ROOT};
+use super::lock_functions::without_arguments;
+use super::methods::is_runtime;
+
+/// What a function is to the program's own code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// None of the others: the program, or a library that it uses.
+    Program,
+    /// Hands out memory for its caller.
+    Allocator,
+    /// Code of a standard library in the program's own file: templates, generics, and what was inlined.
+    StandardCode,
+    /// A standard library's own file.
+    StandardFile,
+    /// The machine code of an interpreter, which works for the interpreted function around it.
+    Interpreter,
+    /// Every stack, or every thread's, begins with it.
+    Entry,
+}
+
+/// Names of functions that allocate for their callers.
+const ALLOCATORS: &[&str] = &[
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "aligned_alloc",
+    "memalign",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "strdup",
+    "strndup",
+    // gnulib's, which many programs have.
+    "xmalloc",
+    "xcalloc",
+    "xrealloc",
+    "xreallocarray",
+    "xzalloc",
+    "xnmalloc",
+    "xnrealloc",
+    "x2realloc",
+    "x2nrealloc",
+    "xmemdup",
+    "xstrdup",
+    "xstrndup",
+    // Redis and its kin, PHP, PostgreSQL, OpenSSL, APR.
+    "zmalloc",
+    "zcalloc",
+    "zrealloc",
+    "emalloc",
+    "ecalloc",
+    "erealloc",
+    "palloc",
+    "palloc0",
+    "repalloc",
+    "CRYPTO_malloc",
+    "CRYPTO_zalloc",
+    "CRYPTO_realloc",
+    "apr_palloc",
+    "apr_pcalloc",
+    "ngx_alloc",
+    "ngx_calloc",
+    "ngx_palloc",
+    "ngx_pnalloc",
+    "ngx_pcalloc",
+];
+
+/// How such names begin.
+const ALLOCATOR_FAMILIES: &[&str] = &[
+    "operator new",
+    // glibc's functions behind `malloc`.
+    "__libc_malloc",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_memalign",
+    "_int_malloc",
+    "_int_realloc",
+    "_int_memalign",
+    // Rust: what `alloc::alloc` calls.
+    "__rust_alloc",
+    "__rust_realloc",
+    "__rdl_",
+    "__rg_",
+    "__rustc::",
+    "exchange_malloc",
+    // GLib.
+    "g_malloc",
+    "g_realloc",
+    "g_try_malloc",
+    "g_try_realloc",
+    "g_aligned_alloc",
+    "g_slice_alloc",
+    "g_strdup",
+    "g_strndup",
+    // CPython and NumPy.
+    "PyObject_Malloc",
+    "PyObject_Calloc",
+    "PyObject_Realloc",
+    "_PyObject_Malloc",
+    "_PyObject_Calloc",
+    "_PyObject_Realloc",
+    "PyMem_",
+    "_PyMem_",
+    "PyDataMem_",
+    // jemalloc, mimalloc, tcmalloc.
+    "je_",
+    "_rjem_",
+    "mi_malloc",
+    "mi_calloc",
+    "mi_realloc",
+    "mi_zalloc",
+    "mi_heap_",
+    "_mi_",
+    "tc_malloc",
+    "tc_calloc",
+    "tc_realloc",
+    "tc_new",
+    "tcmalloc::",
+    // SQLite, PostgreSQL, PHP, Ruby, HotSpot.
+    "sqlite3Malloc",
+    "sqlite3DbMalloc",
+    "sqlite3DbRealloc",
+    "sqlite3MemMalloc",
+    "sqlite3MemRealloc",
+    "sqlite3_malloc",
+    "sqlite3_realloc",
+    "MemoryContextAlloc",
+    "AllocSetAlloc",
+    "AllocSetRealloc",
+    "_emalloc",
+    "ruby_xmalloc",
+    "ruby_xcalloc",
+    "ruby_xrealloc",
+    "rb_gc_impl_malloc",
+    "rb_gc_impl_calloc",
+    "rb_gc_impl_realloc",
+    "os::malloc",
+    "os::realloc",
+    "AllocateHeap",
+];
+
+/// The functions in which every stack begins, beside `main`.
+const ENTRIES: &[&str] = &[
+    "_start",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "start_thread",
+    "clone",
+    "clone3",
+];
+
+/// How names begin of what standard libraries have: Rust's and C++'s.
+const STANDARD: &[&str] = &["std::", "core::", "alloc::", "__gthread", "__gnu_cxx::"];
+
+/// Where the sources of templates, generics and inlined functions of these libraries lie.
+const STANDARD_SOURCES: &[&str] = &[
+    "/rustc/",
+    "/rust/deps/",
+    "/usr/include/c++/",
+    "/usr/lib/gcc/",
+];
+
+/// The same, where a Rust toolchain has its own sources, wherever it is.
+const RUST_SOURCES: &str = "/lib/rustlib/src/rust/library/";
+
+/// How the files of these libraries are named.
+const STANDARD_FILES: &[&str] = &["libstdc++", "libc++", "libstd-"];
+
+/// Whether a function belongs to Rust's or C++'s standard library, by its name.
+pub fn is_standard(name: &str) -> bool {
+    let name = name.trim_start_matches(['<', '&']);
+    STANDARD.iter().any(|begin| name.starts_with(begin))
+}
+
+/// Whether every stack, or every thread's, begins with a function.
+pub fn is_entry(name: &str) -> bool {
+    name == "main" || ENTRIES.contains(&name)
+}
+
+/// Whether a function allocates for its caller.
+fn is_allocator(name: &str) -> bool {
+    let name = without_arguments(name);
+    // `malloc.part.0`, `malloc@plt`.
+    let end = name.find(['.', '@']).filter(|end| *end > 0);
+    let name = end.map_or(name, |end| &name[..end]);
+    ALLOCATORS.contains(&name)
+        || ALLOCATOR_FAMILIES.iter().any(|begin| name.starts_with(begin))
+        // A class' own operator, and a program's own allocator in Rust.
+        || name.contains("::operator new")
+        || name.contains("GlobalAlloc>::")
+}
+
+impl Layer {
+    /// What a function of this name, module and source file is.
+    pub fn of(name: &str, module: &str, source: &str) -> Layer {
+        if is_runtime(module) {
+            return Layer::Program;
+        }
+        let file = module.rsplit('/').next().unwrap_or_default();
+        if is_allocator(name) {
+            return Layer::Allocator;
+        }
+        if ENTRIES.contains(&name) {
+            return Layer::Entry;
+        }
+        let is_of =
+            |begins: &[&str], text: &str| begins.iter().any(|begin| text.starts_with(begin));
+        let is_source = is_of(STANDARD_SOURCES, source) || source.contains(RUST_SOURCES);
+        if is_standard(name) || is_source {
+            return match is_of(STANDARD_FILES, file) {
+                true => Layer::StandardFile,
+                false => Layer::StandardCode,
+            };
+        }
+        match is_of(&["python", "libpython"], file) {
+            true => Layer::Interpreter,
+            false => Layer::Program,
+        }
+    }
+}
+
+/// By place of a call tree: the place for whose function amounts count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountsFor {
+    /// What is allocated: the innermost function that is the program's own, and no allocator, standard library or
+    /// interpreter; where there is none, the innermost that is no allocator.
+    pub allocated: Vec<u32>,
+    /// Running time: the innermost function that is neither code of a standard library in the program's file nor an
+    /// interpreter's, nor an allocator that one of these calls.
+    pub running: Vec<u32>,
+}
+
+impl CountsFor {
+    /// `layer` says what a function is.
+    pub fn of<G, F: Copy, C>(
+        tree: &CallTree<Label<G, F, C>>,
+        layer: impl Fn(F) -> Layer,
+    ) -> CountsFor
+    where
+        Label<G, F, C>: Copy + Eq + Hash,
+    {
+        let layers = tree.places().iter().map(|place| match place.label {
+            Label::Function(function) => Some(layer(function)),
+            _ => None,
+        });
+        let layers: Vec<Option<Layer>> = layers.collect();
+        // The nearest function outwards that is not passed, by its own layer and its caller's.
+        let nearest = |is_passed: &dyn Fn(Layer, Option<Layer>) -> bool| {
+            let mut found: Vec<Option<u32>> = vec![None];
+            for (at, place) in (0..).zip(tree.places()).skip(1) {
+                let caller = place.parent as usize;
+                found.push(match layers[at as usize] {
+                    Some(Layer::Entry) => None,
+                    Some(layer) if !is_passed(layer, layers[caller]) => Some(at),
+                    _ => found[caller],
+                });
+            }
+            found
+        };
+        let serves = |layer| matches!(layer, Layer::StandardCode | Layer::Interpreter);
+        let own = nearest(&|layer, _| layer != Layer::Program);
+        let outside = nearest(&|layer, _| layer == Layer::Allocator);
+        let served = nearest(&|layer, caller| {
+            serves(layer) || layer == Layer::Allocator && caller.is_some_and(serves)
+        });
+        let places = || ROOT..tree.places().len() as u32;
+        let allocated = places().map(|at| {
+            let index = at as usize;
+            own[index].or(outside[index]).unwrap_or(at)
+        });
+        let running = places().map(|at| served[at as usize].unwrap_or(at));
+        CountsFor {
+            allocated: allocated.collect(),
+            running: running.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_known_and_their_callers_are_not() {
+        for name in [
+            "malloc",
+            "malloc@plt",
+            "xrealloc",
+            "operator new(unsigned long)",
+            "operator new[](unsigned long, std::nothrow_t const&)",
+            "shop::Pool::operator new(unsigned long)",
+            "__rust_alloc",
+            "__rustc::__rust_alloc_zeroed",
+            "<mimalloc::MiMalloc as core::alloc::global::GlobalAlloc>::alloc",
+            "g_malloc0_n",
+            "PyObject_Malloc",
+            "_PyObject_Malloc.cold",
+        ] {
+            let layer = Layer::of(name, "/srv/shop", "");
+            assert_eq!(layer, Layer::Allocator, "{name}");
+        }
+        for name in [
+            "mallocate",
+            "parse",
+            "operator<<(std::ostream&, Shop const&)",
+            "shop::operator_new",
+            "mi_menu",
+            "PyObject_Call",
+            "<shop::Order as core::fmt::Display>::fmt",
+        ] {
+            let layer = Layer::of(name, "/srv/shop", "");
+            assert_eq!(layer, Layer::Program, "{name}");
+        }
+        // What a runtime names is somebody's function, whatever its name.
+        let method = Layer::of("malloc", "python", "");
+        assert_eq!(method, Layer::Program);
+    }
+
+    #[test]
+    fn standard_libraries_are_known_by_name_source_and_file() {
+        let of = |name, module| Layer::of(name, module, "");
+        let vector = "std::vector<int>::push_back(int const&)";
+        assert_eq!(of(vector, "/srv/shop"), Layer::StandardCode);
+        let print = "std::ostream::operator<<(double)";
+        let library = "/usr/lib/libstdc++.so.6";
+        assert_eq!(of(print, library), Layer::StandardFile);
+        let grow = "<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop";
+        assert_eq!(of(grow, "/srv/shop"), Layer::StandardCode);
+        let table = "hashbrown::raw::RawTable<T>::find";
+        assert_eq!(of(table, "/srv/shop"), Layer::Program);
+        for source in [
+            "/rust/deps/hashbrown-0.15.2/src/raw/mod.rs",
+            "/home/me/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/num/mod.rs",
+        ] {
+            let layer = Layer::of(table, "/srv/shop", source);
+            assert_eq!(layer, Layer::StandardCode, "{source}");
+        }
+        let interpreter = of("PyUnicode_New", "/usr/lib/libpython3.11.so.1.0");
+        assert_eq!(interpreter, Layer::Interpreter);
+        let extension = "/srv/_json.cpython-311-x86_64-linux-gnu.so";
+        assert_eq!(of("scan", extension), Layer::Program);
+    }
+
+    /// By the functions of a stack, outermost first: for which of them allocated bytes and running time count.
+    fn counts_for(stack: &[(&str, &str)]) -> (u32, u32) {
+        let mut tree = CallTree::<Label<(), u32, u32>>::default();
+        let numbers: Vec<u32> = (0..).take(stack.len()).collect();
+        let place = tree.path(&numbers) as usize;
+        let layer = |number: u32| {
+            let (name, module) = stack[number as usize];
+            Layer::of(name, module, "")
+        };
+        let counts = CountsFor::of(&tree, layer);
+        // The first function's place is 1.
+        (counts.allocated[place] - 1, counts.running[place] - 1)
+    }
+
+    #[test]
+    fn amounts_count_for_the_innermost_function_of_the_program() {
+        let (shop, libc, python) = ("/srv/shop", "/lib/libc.so.6", "/usr/bin/python3.11");
+        let c = [
+            ("_start", shop),
+            ("main", shop),
+            ("parse", shop),
+            ("xmalloc", shop),
+        ];
+        assert_eq!(counts_for(&c), (2, 3));
+        let vector = ("std::vector<int>::push_back(int&&)", shop);
+        let new = ("operator new(unsigned long)", "/usr/lib/libstdc++.so.6");
+        assert_eq!(counts_for(&[c[0], c[1], vector, new]), (1, 1));
+        assert_eq!(counts_for(&[c[0], c[1], vector]), (1, 1));
+        // Nothing of the program is around it: it is the library's.
+        let thread = ("std::sys::thread_start", shop);
+        let boxed = ("__rust_alloc", shop);
+        let start = ("start_thread", libc);
+        assert_eq!(counts_for(&[start, thread, boxed]), (1, 2));
+        assert_eq!(counts_for(&[start, thread]), (1, 1));
+        // Of an interpreter's own code the interpreted function around it; of an extension that one itself.
+        let [run, list] = ["Py_RunMain", "list_resize"].map(|name| (name, python));
+        let load = ("load", "python");
+        assert_eq!(counts_for(&[c[0], run, load, list]), (2, 2));
+        let scan = ("scan", "/srv/_json.cpython-311-x86_64-linux-gnu.so");
+        assert_eq!(counts_for(&[c[0], run, load, scan, list]), (3, 3));
+        assert_eq!(counts_for(&[c[0], run, list]), (2, 2));
+        let memory = ("_PyObject_Malloc", python);
+        assert_eq!(counts_for(&[c[0], run, load, list, memory]), (2, 2));
+    }
+}

@@ -1,0 +1,177 @@
+//! Waits of threads that have nothing to do: event loops, sleeps, and workers without work. Whoever looks for what holds a
+//! program up looks at the others first.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use stackbeat_core::probe::Cause;
+use stackbeat_model::ThreadIndex;
+
+use super::call_tree::{Label, Leaf, Profile, Tree};
+use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
+use super::labels::is_managed;
+use super::metadata::Metadata;
+use super::verdict::is_library;
+use crate::units::{duration, plural};
+
+/// Waits that a thread spends by choice, not because something holds it up.
+pub(crate) const CAUSES: [Cause; 2] = [Cause::Poll, Cause::Sleep];
+
+/// Other threads than the main one wait for work in these: condition variables, semaphores, futexes.
+pub(crate) const CAUSES_OF_WORKERS: [Cause; 1] = [Cause::Wait];
+
+/// The places in a call tree at which workers wait for something in the middle of their work: the interpreted function
+/// that waits is the program's own. That of a worker without work is the library's, which has the pool.
+pub(crate) fn waits_at_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
+    let is_worker = |label| match label {
+        Label::Leaf(Leaf::Blocking(probe)) => CAUSES_OF_WORKERS.contains(&probe.cause()),
+        _ => false,
+    };
+    let is_at_work = |place: u32| {
+        let managed = tree
+            .labels(place)
+            .find(|label| is_managed(metadata, *label));
+        match managed {
+            Some(Label::Function(f)) => !is_library(&metadata.functions[f.0 as usize]),
+            _ => false,
+        }
+    };
+    (0..)
+        .zip(tree.places())
+        .filter(|(place, here)| is_worker(here.label) && is_at_work(*place))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// Idle waits, summed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    by_cause: BTreeMap<&'static str, u64>,
+    threads: BTreeSet<ThreadIndex>,
+    /// Of rows that stand for several, each.
+    thread_count: u64,
+}
+
+impl Sum {
+    /// In one line; `None`: there are none.
+    pub(crate) fn text(&self) -> Option<String> {
+        let whole = self.by_cause.values().copied().fold(0, u64::saturating_add);
+        let mut parts: Vec<_> = self.by_cause.iter().collect();
+        parts.sort_by_key(|(_, ns)| Reverse(**ns));
+        let parts: Vec<String> = (parts.into_iter())
+            .map(|(cause, ns)| format!("{cause} {}", duration(*ns)))
+            .collect();
+        (whole > 0).then(|| {
+            format!(
+                "and {} idle in {} ({}; apart with --all)",
+                duration(whole),
+                plural(self.thread_count, "thread", "threads"),
+                parts.join(", ")
+            )
+        })
+    }
+}
+
+/// The blocking sites of the wanted threads without idle waits, and those summed up. Where there are no others, idle waits
+/// are what there is to show.
+pub(crate) fn apart(
+    metadata: &Metadata,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+) -> (Vec<SiteRow>, Sum) {
+    let row = |thread: ThreadIndex| metadata.threads.get(thread.0 as usize);
+    let at_work = waits_at_work(metadata, &profile.tree);
+    let cause_at = |place: u32| match profile.tree.places()[place as usize].label {
+        Label::Leaf(Leaf::Blocking(probe)) => Some(probe.cause()),
+        _ => None,
+    };
+    let is_idle = |thread: ThreadIndex, place: u32| {
+        cause_at(place).is_some_and(|cause| {
+            let is_worker = row(thread).is_none_or(|row| !row.is_main);
+            CAUSES.contains(&cause)
+                || CAUSES_OF_WORKERS.contains(&cause) && is_worker && !at_work.contains(&place)
+        })
+    };
+    let others = |thread, place| wanted(thread) && !is_idle(thread, place);
+    let sites = blocking_sites_of(profile, &others);
+    if sites.is_empty() {
+        return (blocking_sites(profile, wanted), Sum::default());
+    }
+    let mut sum = Sum::default();
+    let idle = profile
+        .cells
+        .iter()
+        .filter(|((thread, place), _)| wanted(*thread) && is_idle(*thread, *place));
+    for ((thread, place), cell) in idle {
+        let cause = cause_at(*place).unwrap_or(Cause::None);
+        let ns = sum.by_cause.entry(cause.name()).or_default();
+        *ns = ns.saturating_add(cell.spent.blocked_ns);
+        if sum.threads.insert(*thread) {
+            sum.thread_count += u64::from(row(*thread).map_or(1, |row| row.merged.max(1)));
+        }
+    }
+    (sites, sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::load::Report;
+    use crate::testing;
+
+    #[test]
+    fn waits_with_a_cause_stay_and_the_others_are_one_line() {
+        let report = testing::report();
+        let (sites, idle) = apart(&report.metadata, &report.profile, &|_| true);
+        let causes: BTreeSet<&str> = sites.iter().map(|site| site.cause.name()).collect();
+        assert_eq!(causes, BTreeSet::from(["io", "lock", "net", "process"]));
+        assert_eq!(
+            idle.text().as_deref(),
+            Some("and 320 ms idle in 3 threads (poll 200 ms, wait 120 ms; apart with --all)")
+        );
+        // Of the main thread, a wait for another thread is none by choice.
+        let all: u64 = blocking_sites(&report.profile, &|_| true)
+            .iter()
+            .map(|s| s.total_ns)
+            .sum();
+        let shown: u64 = sites.iter().map(|site| site.total_ns).sum();
+        assert_eq!(shown + idle.by_cause.values().sum::<u64>(), all);
+    }
+
+    #[test]
+    fn where_there_are_only_idle_waits_they_are_shown() {
+        let mut report = testing::report();
+        for thread in &mut report.metadata.threads {
+            thread.is_main = false;
+        }
+        report.profile.cells.retain(|(_, place), _| {
+            let label = report.profile.tree.places()[*place as usize].label;
+            let is_idle = |cause| CAUSES.contains(&cause) || CAUSES_OF_WORKERS.contains(&cause);
+            matches!(label, Label::Leaf(Leaf::Blocking(probe)) if is_idle(probe.cause()))
+        });
+        let (sites, idle) = apart(&report.metadata, &report.profile, &|_| true);
+        assert_eq!(sites.len(), 2);
+        assert_eq!(idle.text(), None);
+    }
+
+    #[test]
+    fn a_worker_that_waits_in_a_function_of_the_program_has_work() {
+        let mut report = testing::report();
+        let waits = || CAUSES_OF_WORKERS.map(|cause| cause.name());
+        let found = |report: &Report| {
+            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+            sites
+                .iter()
+                .any(|site| waits().contains(&site.cause.name()))
+        };
+        assert!(!found(&report));
+        let worker = (report.metadata.functions.iter()).position(|f| f.name == "shop::worker");
+        let worker = &mut report.metadata.functions[worker.expect("is there")];
+        (worker.module, worker.file) = ("python".into(), "/srv/shop.py".into());
+        assert!(found(&report));
+        let worker = (report.metadata.functions.iter()).position(|f| f.name == "shop::worker");
+        let worker = &mut report.metadata.functions[worker.expect("is there")];
+        worker.file = "/usr/lib/python3.11/concurrent/futures/thread.py".into();
+        assert!(!found(&report));
+    }
+}
