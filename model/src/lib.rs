@@ -40,7 +40,7 @@ mod wakeups;
 use std::borrow::Cow;
 use std::ops::AddAssign;
 
-pub use methods::is_runtime;
+pub use methods::{is_runtime, qualified_name};
 use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};
 

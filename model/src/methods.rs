@@ -1,5 +1,7 @@
 //! Methods: what managed frames (Python, a JVM, …) are named by.
 
+use std::borrow::Cow;
+
 use hashbrown::HashMap;
 use stackbeat_proto::v1::{self, NodeKind, methods::Runtime};
 
@@ -93,6 +95,35 @@ pub fn is_runtime(module: &str) -> bool {
     matches!(module, PYTHON | OTHER)
 }
 
+/// A function's name where others stand beside it: of Python's it has the module, because each file may have a `run`.
+pub fn qualified_name<'a>(name: &'a str, module: &str, file: &str) -> Cow<'a, str> {
+    match python_module(file).filter(|_| module == PYTHON) {
+        Some(of_file) => Cow::Owned(format!("{of_file}.{name}")),
+        None => Cow::Borrowed(name),
+    }
+}
+
+/// `json.decoder` of `/usr/lib/python3.11/json/decoder.py`. Elsewhere nobody knows where packages begin: the file's own
+/// name, or that of the folder that a package is.
+fn python_module(file: &str) -> Option<String> {
+    const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
+    if let Some(frozen) = file.strip_prefix("<frozen ") {
+        return Some(frozen.trim_end_matches('>').to_owned());
+    }
+    let path = file.strip_suffix(".py")?;
+    let path = path.strip_suffix("/__init__").unwrap_or(path);
+    let in_packages = PACKAGES.iter().find_map(|folder| path.rsplit_once(folder));
+    let of_library = || {
+        let (_, rest) = path.rsplit_once("/lib/python")?;
+        rest.split_once('/')
+    };
+    let own = || path.rsplit('/').next().unwrap_or(path);
+    let place = in_packages
+        .or_else(of_library)
+        .map_or_else(own, |(_, rest)| rest);
+    (!place.is_empty()).then(|| place.replace('/', "."))
+}
+
 /// The line table; `None` when its columns do not fit each other.
 fn lines(method: &v1::methods::Method) -> Option<Vec<(u32, u32)>> {
     if method.position.len() != method.line.len() {
@@ -107,4 +138,33 @@ fn lines(method: &v1::methods::Method) -> Option<Vec<(u32, u32)>> {
             Some((position, line))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_python_have_their_modules() {
+        let of = |file| qualified_name("Shop.run", PYTHON, file).into_owned();
+        assert_eq!(of("/srv/app/store.py"), "store.Shop.run");
+        assert_eq!(of("/srv/app/store/__init__.py"), "store.Shop.run");
+        assert_eq!(of("store.py"), "store.Shop.run");
+        assert_eq!(
+            of("/usr/lib/python3.11/json/decoder.py"),
+            "json.decoder.Shop.run"
+        );
+        assert_eq!(
+            of("/srv/venv/lib/python3.12/site-packages/flask/app.py"),
+            "flask.app.Shop.run"
+        );
+        assert_eq!(
+            of("<frozen importlib._bootstrap>"),
+            "importlib._bootstrap.Shop.run"
+        );
+        assert_eq!(of("<string>"), "Shop.run");
+        assert_eq!(of(""), "Shop.run");
+        let native = qualified_name("run", "/srv/shop", "store.py");
+        assert_eq!(native, "run");
+    }
 }

@@ -149,6 +149,7 @@ fn part(part: &Part) -> Value {
 fn finding(gate: &Gate, finding: &Finding) -> Value {
     let e = &finding.explanation;
     let name = |id: Option<_>| id.map(|id| gate.table.names.text(id));
+    let source = e.function.and_then(|id| gate.sources.get(&id));
     with(
         row(&finding.row),
         &[
@@ -168,6 +169,8 @@ fn finding(gate: &Gate, finding: &Finding) -> Value {
             ),
             ("role", e.role.map_or(Value::Null, |r| role(gate, r))),
             ("function", json!(name(e.function))),
+            ("file", json!(source.map(|(file, _)| file))),
+            ("line", json!(source.map(|(_, line)| line))),
             ("deepest", json!(name(e.deepest))),
             ("path", json!(e.path)),
             ("share", json!(e.share)),

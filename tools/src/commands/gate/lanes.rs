@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use stackbeat_core::probe::Cause;
+use stackbeat_model::qualified_name;
 use stackbeat_symbolize::short_names::fit;
 
 use crate::render::markup::escape;
@@ -216,7 +217,10 @@ fn state(label: Option<Label>) -> String {
 
 fn name(report: &Report, label: Label) -> String {
     match label {
-        Label::Function(f) => report.metadata.functions[f.0 as usize].name.clone(),
+        Label::Function(f) => {
+            let f = &report.metadata.functions[f.0 as usize];
+            qualified_name(&f.name, &f.module, &f.file).into_owned()
+        }
         Label::Leaf(Leaf::Blocking(probe)) => probe.name().into_owned(),
         Label::Leaf(Leaf::Gap) => "no evidence".into(),
         Label::Leaf(Leaf::Code | Leaf::NoStack) => "no stack".into(),

@@ -9,14 +9,16 @@ use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_gate::run::wait_sums::{End, Party, WaitKey};
 use stackbeat_gate::run::{self, About, Builder, NameId, Names, Role, RoleId, Run, ScopeSum, Side};
+use stackbeat_model::layers::Layer;
 use stackbeat_model::metric::{Metric, Values};
-use stackbeat_model::{ProbeId, ThreadIndex, Trace, transfers};
+use stackbeat_model::{ProbeId, ThreadIndex, Trace, is_runtime, qualified_name, transfers};
 
 use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
 use crate::summary::load::{Report, summarize_by};
 use crate::summary::metadata::{FunctionName, Metadata, Recording};
 use crate::summary::roles::role_of_thread;
+use crate::summary::verdict::is_library;
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]
@@ -47,7 +49,10 @@ impl Reader {
         let functions: Vec<NameId> = metadata
             .functions
             .iter()
-            .map(|f| self.names.function(&f.name, is_system(f), side))
+            .map(|f| {
+                let name = qualified_name(&f.name, &f.module, &f.file);
+                self.names.function(&name, is_system(f), side)
+            })
             .collect();
         self.note_builds(metadata, &functions, side);
         for (function, id) in metadata.functions.iter().zip(&functions) {
@@ -339,6 +344,12 @@ fn is_system(function: &FunctionName) -> bool {
     // Templates and inlined functions of the languages' libraries are compiled into the program.
     const SOURCES: [&str; 3] = ["/usr/include/", "/usr/lib/gcc/", "/rustc/"];
     if SOURCES.iter().any(|s| function.file.starts_with(s)) {
+        return true;
+    }
+    if is_runtime(&function.module) {
+        return is_library(function);
+    }
+    if Layer::of(&function.name, &function.module, &function.file) == Layer::Interpreter {
         return true;
     }
     let file = function.module.rsplit('/').next().unwrap_or("");

@@ -236,9 +236,15 @@ impl Gate {
     /// The function to look at and its share of the change.
     pub(super) fn function(&self, finding: &Finding) -> Option<String> {
         let e = &finding.explanation;
-        let name = self.table.names.text(e.function?);
+        let function = e.function?;
+        let name = self.table.names.text(function);
+        let place = self.sources.get(&function).map(|(file, line)| {
+            let file = file.rsplit('/').next().unwrap_or(file);
+            format!(" ({file}:{line})")
+        });
         Some(format!(
-            "{name} has {:.0} % of the change{}",
+            "{name}{} has {:.0} % of the change{}",
+            place.unwrap_or_default(),
             100.0 * e.share.clamp(0.0, 1.0),
             match e.deepest.filter(|d| Some(*d) != e.function) {
                 Some(deepest) => format!(", in {}", self.table.names.text(deepest)),
