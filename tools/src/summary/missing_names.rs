@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stackbeat_model::{GENERATED, ThreadIndex};
+use stackbeat_model::layers::Layer;
+use stackbeat_model::{GENERATED, ThreadIndex, is_runtime};
 
-use crate::summary::functions::{Own, functions};
+use crate::summary::functions::{FunctionRow, Own, functions};
 use crate::summary::labels::gap_cpu_ns;
 use crate::summary::load::Report;
+use crate::summary::metadata::FunctionName;
 use crate::summary::sort_key::SortKey;
 use crate::terminal::clean;
 use crate::units::percent;
@@ -79,6 +81,7 @@ pub(crate) fn lines(
         sums
     };
     let mut lines = stripped_lines(&heaviest(stripped), whole, system);
+    lines.extend(python_line(report, &rows, whole));
     let modules = || names.iter().map(|function| function.module.as_str());
     // V8 was asked for names and gave some.
     let has_v8_names = names
@@ -93,6 +96,30 @@ pub(crate) fn lines(
         ));
     }
     lines
+}
+
+/// Says of an interpreter of Python's why none of its functions have names.
+fn python_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option<String> {
+    let layer = report.metadata.layers();
+    let names = &report.metadata.functions;
+    let name = |row: &FunctionRow| names.get(row.function.0 as usize);
+    let is_named = |f: &FunctionName| is_runtime(&f.module);
+    if names.iter().any(is_named) {
+        return None;
+    }
+    let of_interpreter = (rows.iter()).filter(|row| layer(row.function) == Layer::Interpreter);
+    let running = of_interpreter.clone().map(|row| row.own.running_ns());
+    let ns = running.fold(0, u64::saturating_add);
+    let heaviest = of_interpreter.max_by_key(|row| row.own.running_ns())?;
+    let file = name(heaviest)?.module.rsplit('/').next()?;
+    (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
+        format!(
+            "{} of the running time is in {} without names of Python functions: those of CPython 3.10 to 3.15 are known, \
+             3.14 and later not without the GIL",
+            percent(ns, whole),
+            clean(file)
+        )
+    })
 }
 
 /// `libfoo.so.1+0x1240`, in a file.
@@ -314,6 +341,24 @@ mod tests {
             "{said:?}"
         );
         assert!(lines(&report, &|_| false, &asked).is_empty());
+    }
+
+    #[test]
+    fn of_an_interpreter_that_is_not_known_it_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut report = crate::testing::report();
+        let asked = system(folder.path(), false);
+        let price = (report.metadata.functions.iter()).position(|f| f.name == "shop::price");
+        let price = price.expect("is there");
+        report.metadata.functions[price].module = "/usr/lib/libpython3.9.so.1.0".into();
+        let says = |report: &Report| lines(report, &|_| true, &asked).join("\n");
+        let said = says(&report);
+        assert!(
+            said.contains("is in libpython3.9.so.1.0 without names of Python functions"),
+            "{said}"
+        );
+        report.metadata.functions[0].module = "python".into();
+        assert!(!says(&report).contains("Python"));
     }
 
     #[test]
