@@ -239,27 +239,11 @@ fn walk(
     table: Option<&Table>,
     root: u64,
 ) -> (WalkEnd, Found) {
-    use crate::unwind::walk::Start;
-    use crate::unwind::{CodeMask, Native};
+    use crate::unwind::StackWalker;
     let bounds = scratch.bounds();
     let frames = &mut scratch.frames;
     frames.clear(limit);
-    let from = Start {
-        registers,
-        exact,
-        high: bounds.high,
-        skip: (0, 0),
-    };
-    let is_stack = bounds.low..bounds.high;
-    // A leaf's code, or a context of an async function, which may be gone: the kernel copies it.
-    let mut read = |address| match is_stack.contains(&address) {
-        true => bounds.read(address),
-        false => copied_word(address),
-    };
-    scratch.walker.knows_swift();
-    let mask = CodeMask::native();
-    let walker = &mut scratch.walker;
-    let end = walker.walk_stack::<Native>(&from, bounds.low, mask, &mut read, frames);
+    let end = scratch.walker.walk(registers, &bounds, exact, frames);
     let Some(table) = table else {
         return (end, Found::cut_at(0));
     };
@@ -299,12 +283,4 @@ fn walk(
         ..Found::default()
     };
     (end, found)
-}
-
-/// A word that may not be there.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn copied_word(address: u64) -> Option<u64> {
-    let mut word = [0; 8];
-    let read = crate::platform::read_memory(crate::platform::process_id(), address, &mut word);
-    (read == Ok(word.len())).then(|| u64::from_ne_bytes(word))
 }

@@ -11,7 +11,7 @@ use crate::unwind::{
 const WINDOW: usize = 32;
 
 /// A thread's walker. The stack is read where it is, between the stack pointer and the end of the thread's stack; code near
-/// an interrupted pc through the kernel, which fails instead of faulting.
+/// an interrupted pc, and contexts of Swift's async functions, through the kernel, which fails instead of faulting.
 #[derive(Debug)]
 #[repr(C)]
 pub struct FrameWalker {
@@ -19,7 +19,7 @@ pub struct FrameWalker {
     window: [u64; WINDOW],
 }
 
-/// Code that was read.
+/// Code, or a context, that was read.
 struct Window<'a> {
     start: u64,
     words: usize,
@@ -81,6 +81,9 @@ unsafe impl StackWalker for FrameWalker {
             None => code.word(address),
             word => word,
         };
+        if cfg!(target_vendor = "apple") {
+            self.walker.knows_swift();
+        }
         let mask = CodeMask::native();
         self.walker
             .walk_stack::<Native>(&from, bounds.low, mask, &mut read, out)
