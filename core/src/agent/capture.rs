@@ -217,7 +217,7 @@ impl Capture<'_> {
         if tick < TICK_RUNNING {
             self.entry.last_tick.store(tick, Ordering::Relaxed);
         }
-        self.block.held_since.store(0, Ordering::Relaxed);
+        self.block.held_since.store(Cycles(0), Ordering::Relaxed);
         true
     }
 
