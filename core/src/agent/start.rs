@@ -7,6 +7,7 @@ use super::{alternate, registered, tls};
 use super::{registration, systrace, texts};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::clock;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::cycles::Cycles;
 use crate::ids::{Pid, Upid};
 use crate::native::own_modules;
