@@ -69,7 +69,7 @@ pub(crate) fn zig() -> Command {
 }
 
 /// Rust's copy of LLVM's linker: of the compiler in use, or of one that rustup has installed.
-fn lld() -> PathBuf {
+pub(crate) fn lld() -> PathBuf {
     let used = run(Command::new("rustc").args(["--print", "sysroot"]));
     let home = std::env::var_os("HOME").unwrap_or_default();
     let installed = std::fs::read_dir(Path::new(&home).join(".rustup/toolchains"));

@@ -10,6 +10,7 @@ mod headers;
 mod linkers;
 mod loggers;
 mod objc;
+mod peer;
 mod posix;
 mod rebinding;
 mod system;
