@@ -1,4 +1,4 @@
-//! `stackbeat apple record`, with a script in the place of Xcode's tools, of a simulator and of a device. The
+//! `stackbeat apple record` and `doctor`, with a script in the place of Xcode's tools, of a simulator and of a device. The
 //! app is a program on this machine with the library for apps, whose constructor begins the session as in an
 //! app.
 
@@ -66,8 +66,12 @@ impl Mac {
     }
 
     fn record(&self, arguments: &[&str]) -> Output {
+        self.run("record", arguments)
+    }
+
+    fn run(&self, what: &str, arguments: &[&str]) -> Output {
         let xcrun = workspace().join("tests/tests/apple/xcrun.sh");
-        let output = command(&["apple", "record", "-b", APP, "--xcrun"])
+        let output = command(&["apple", what, "-b", APP, "--xcrun"])
             .arg(xcrun)
             .args(arguments)
             .env("FAKE_XCRUN", self.folder.path())
@@ -254,6 +258,40 @@ fn functions_have_the_names_of_the_build() {
         said.contains("empty: has no dSYM; Xcode leaves them"),
         "{said}"
     );
+}
+
+/// The app here is a program of Linux, whose library has no hooks to place: the doctor says so. What it says of hooks that are
+/// placed is tested beside its table.
+#[test]
+fn the_doctor_says_what_works_in_an_app() {
+    let mac = Mac::new();
+    mac.write("captured", "");
+    let output = mac.run("doctor", &["--duration", "1s"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains("com.example.app on Red"), "{said}");
+    assert!(
+        said.contains("FAILED   hooks: the app says nothing of its hooks"),
+        "{said}"
+    );
+    assert!(said.contains("ok       session in the app: "), "{said}");
+    assert!(
+        mac.read("environment")
+            .contains("\"STACKBEAT_DURATION_MS\":\"1000\"")
+    );
+    let json = mac.run(
+        "doctor",
+        &["--duration", "1s", "--simulator", "booted", "--json"],
+    );
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(json["schema"], "stackbeat.apple-doctor.v1");
+    assert_eq!(
+        (&json["ok"], &json["device"]),
+        (&false.into(), &"Phone".into())
+    );
+    assert_eq!(json["app"][1]["name"], "hooks");
+    // No trace stays behind.
+    assert!(!mac.at(&format!("{APP}.beat")).exists());
 }
 
 #[test]

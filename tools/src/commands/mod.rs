@@ -3,6 +3,7 @@
 //! Commands that start programs of this machine, or look into them, exist on Linux.
 
 pub(crate) mod android;
+mod app_checks;
 pub(crate) mod apple;
 mod checks;
 pub(crate) mod control;

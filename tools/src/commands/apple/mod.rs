@@ -1,10 +1,13 @@
-//! `stackbeat apple record`: has an app record itself in a simulator or on a device, by Xcode's tools.
+//! `stackbeat apple record` and `stackbeat apple doctor`: has an app record itself in a simulator or on a device, by Xcode's
+//! tools.
 //!
 //! - `xcrun`: the program that runs these tools, and what it says when something is missing
 //! - `simulator`, `device`: the two places, as one contract
 //! - `record`: a recording from its begin to its end
+//! - `doctor`: what a short one says of the hooks
 
 mod device;
+mod doctor;
 mod record;
 mod simulator;
 mod xcrun;
@@ -19,6 +22,7 @@ use crate::cli::apple::{AppleArgs, AppleCommand};
 pub(crate) fn run(args: &AppleArgs) -> Result<u8> {
     match &args.command {
         AppleCommand::Record(args) => record::run(args),
+        AppleCommand::Doctor(args) => doctor::run(args),
     }
 }
 
