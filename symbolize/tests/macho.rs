@@ -154,6 +154,47 @@ fn of_a_file_for_several_processors_the_part_with_the_uuid_counts() {
     ));
 }
 
+/// A build that leaves no dSYM: the library with its symbol table names functions, without lines.
+#[test]
+fn without_a_dsym_the_symbol_table_of_a_build_names_functions() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("Products");
+    std::fs::create_dir_all(&folder).unwrap();
+    let (library, debug) = build(directory.path(), "aarch64");
+    std::fs::copy(&library, folder.join("App")).unwrap();
+    let files = Arc::new(FilesOfBuilds::below(&folder).unwrap());
+    let id = uuid(&library);
+    assert_eq!(files.get(&id), Some(&*folder.join("App")));
+    let addresses = addresses(&library);
+    let options = Options {
+        files_of_builds: files,
+        ..Options::default()
+    };
+    let on_phone = Path::new("/private/var/containers/Bundle/Application/A/App.app/App");
+    let found = look_up(on_phone, id, &addresses, NodeKind::LeafPc, options);
+    assert_eq!(found.report.failures, []);
+    // As the dSYM names the outermost function of each address.
+    let expected = expected(&debug, &addresses);
+    let base = |name: &str| name.split('(').next().unwrap_or_default().to_owned();
+    let same = addresses.iter().filter(|address| {
+        let [ours, theirs] = [found.frames.get(address), expected.get(address)];
+        let [ours, theirs] = [ours, theirs].map(|frames| frames.map(|all| base(&all[0].0)));
+        ours.is_some() && ours == theirs
+    });
+    let same = same.count();
+    assert!(
+        same * 100 > addresses.len() * 97,
+        "{same} of {}",
+        addresses.len()
+    );
+    assert!(
+        found
+            .frames
+            .values()
+            .all(|frames| frames.len() == 1 && frames[0].2 == 0)
+    );
+}
+
 /// A folder as Xcode leaves it: bundles, one with the debug information for two processors, below other folders.
 #[test]
 fn dsyms_below_a_folder_are_found_by_uuid() {
