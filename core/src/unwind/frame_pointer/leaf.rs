@@ -4,6 +4,9 @@ use super::link_register;
 use super::{CodeMask, LOWEST_CODE, Registers, stack_word};
 use core::ops::Range;
 
+/// In a record's first word: it is that of one of Swift's async functions.
+pub(super) const EXTENDED: u64 = 1 << 60;
+
 /// Where the caller of an interrupted function is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
@@ -87,7 +90,7 @@ impl Architecture for X86_64 {
     /// Swift marks records of async functions in it (LLVM, X86FrameLowering.cpp: bit 60).
     #[inline(always)]
     fn frame_address(fp: u64) -> u64 {
-        fp & !super::swift_async::EXTENDED
+        fp & !EXTENDED
     }
 
     /// The lower half (`TASK_SIZE_MAX` with five levels of tables: 56 bits).

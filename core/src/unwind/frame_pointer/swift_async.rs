@@ -8,10 +8,8 @@
 //! Nothing is guessed: unless every context up to the outermost one is as it should be, none of them gives a frame. Programs for
 //! systems before macOS 12 and iOS 15 mark no records.
 
+use super::leaf::EXTENDED;
 use super::{Architecture, CodeMask, Frames};
-
-/// The bit of an extended record.
-pub(super) const EXTENDED: u64 = 1 << 60;
 
 /// Contexts are aligned for anything (Task.h, `alignas(MaximumAlignment)`).
 const ALIGNMENT: u64 = 16;

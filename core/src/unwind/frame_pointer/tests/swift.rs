@@ -1,6 +1,6 @@
 //! Stacks with one of Swift's async functions, as LLVM and Swift's runtime lay them out.
 
-use super::super::swift_async::EXTENDED;
+use super::super::leaf::EXTENDED;
 use super::*;
 
 const HEAP: u64 = 0x60_0000_1000;
