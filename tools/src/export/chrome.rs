@@ -353,9 +353,11 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
         json_writer::number(out, u64::from(self.tid))?;
         out.write_all(b",\"ts\":")?;
         let (begin_ns, end_ns) = (closed.slice.begin_ns, closed.slice.end_ns);
-        json_writer::micros(out, begin_ns.saturating_sub(self.writer.origin_ns))?;
+        let origin_ns = self.writer.origin_ns;
+        let [begin_ns, end_ns] = [begin_ns, end_ns].map(|ns| ns.saturating_sub(origin_ns));
+        json_writer::micros(out, begin_ns)?;
         out.write_all(b",\"dur\":")?;
-        json_writer::micros(out, end_ns.saturating_sub(begin_ns))?;
+        json_writer::micros_until(out, begin_ns, end_ns)?;
         write!(out, r#","cat":"{category}","name":"#)?;
         json_writer::string(out, name)?;
         out.write_all(br#","args":{"#)?;

@@ -14,6 +14,26 @@ pub(super) fn micros(out: &mut dyn Write, ns: u64) -> io::Result<()> {
     thousandths(out, ns, 1_000, 3)
 }
 
+/// Writes how long after its begin something ends, in microseconds, so that begin and length as floating-point numbers add up to
+/// the very number that the end is when it is written. Most lengths do so in their own digits; others get more, which name the
+/// neighbouring number. speedscope adds them, and takes slices for overlapping whose sums differ in the last bit. Few have no such
+/// number: those longer than their begin, of which half the sums lie in the middle of two numbers.
+pub(super) fn micros_until(out: &mut dyn Write, begin_ns: u64, end_ns: u64) -> io::Result<()> {
+    // Both are divided with the rounding that reading their digits has.
+    let in_micros = |ns: u64| ns as f64 / 1_000.0;
+    let (begin, end) = (in_micros(begin_ns), in_micros(end_ns));
+    let length = in_micros(end_ns.saturating_sub(begin_ns));
+    if begin + length == end {
+        return micros(out, end_ns.saturating_sub(begin_ns));
+    }
+    let rest = end - begin;
+    let near = [rest, rest.next_up(), rest.next_down()];
+    match near.into_iter().find(|length| begin + length == end) {
+        Some(length) => write!(out, "{length}"),
+        None => micros(out, end_ns.saturating_sub(begin_ns)),
+    }
+}
+
 /// Writes nanoseconds as milliseconds without losing a digit: `1.234567`.
 pub(super) fn millis(out: &mut dyn Write, ns: u64) -> io::Result<()> {
     thousandths(out, ns, 1_000_000, 6)
@@ -102,6 +122,34 @@ mod tests {
         string(&mut out, "a\u{9b}2J\u{1b}]0;\u{7}\u{202e}\"b").unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, r#""a\u009b2J\u001b]0;\u0007\u202e\"b""#);
+    }
+
+    #[test]
+    fn begin_and_length_add_up_to_the_end() {
+        let written = |begin_ns, end_ns| {
+            let mut out = Vec::new();
+            micros_until(&mut out, begin_ns, end_ns).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written(1_000, 4_000), "3");
+        // Weyl's sequence: begins up to some hours, lengths from some ns to minutes.
+        let mut longer = 0;
+        for i in 1..100_000u64 {
+            let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let (begin_ns, length_ns) = (mixed >> 20, (mixed & 0xfff_ffff) >> (i % 28));
+            let mut end = Vec::new();
+            micros(&mut end, begin_ns + length_ns).unwrap();
+            let end: f64 = String::from_utf8(end).unwrap().parse().unwrap();
+            let mut begin = Vec::new();
+            micros(&mut begin, begin_ns).unwrap();
+            let begin: f64 = String::from_utf8(begin).unwrap().parse().unwrap();
+            let text = written(begin_ns, begin_ns + length_ns);
+            let length: f64 = text.parse().unwrap();
+            assert_eq!(begin + length, end, "{begin_ns} {length_ns}");
+            assert!((length * 1_000.0 - length_ns as f64).abs() < 0.01);
+            longer += u32::from(text.len() > 10);
+        }
+        assert!(longer > 1_000, "{longer}");
     }
 
     #[test]
