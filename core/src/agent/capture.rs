@@ -122,7 +122,7 @@ impl Capture<'_> {
             self.open_stale_signal_gate(registers);
         }
         let is_on = self.control.switch.load(Ordering::Relaxed) == 1;
-        if request.is_at_better_moment && !self.scratch.better_moment.is_wanted() {
+        if request.is_at_better_moment() && !self.scratch.better_moment.is_wanted() {
             return 0;
         }
         if is_on && request.is_of_clock() && self.is_left_to_better_moment() {

@@ -144,7 +144,6 @@ pub(super) fn better_moment(probe: Probe, arg: u64) {
     away(|| Request {
         arg: Some((arg, 0)),
         is_met: true,
-        is_at_better_moment: true,
         ..Request::point(probe)
     });
 }

@@ -21,8 +21,6 @@ pub(in crate::agent) struct Request<'a> {
     pub overdue: bool,
     /// The sampling clock has met it, without a tick: bypasses the throttle.
     pub is_met: bool,
-    /// An interruption by the clock was left to it ([`super::super::better_moment`]); where none was, nothing is captured.
-    pub is_at_better_moment: bool,
     /// Nobody asked for it: no loss when the budget refuses it.
     pub spare: bool,
     /// Bypasses throttle, budget and mask: starts, ends and faults.
@@ -52,7 +50,6 @@ impl Request<'_> {
             forced: false,
             overdue: false,
             is_met: false,
-            is_at_better_moment: false,
             spare: false,
             exempt: false,
             last: false,
@@ -69,6 +66,12 @@ impl Request<'_> {
     /// A sampling clock asks for it, by a tick or without, wherever the thread is.
     pub(super) fn is_of_clock(&self) -> bool {
         self.interrupted.is_some() && !self.exempt
+    }
+
+    /// An interruption by the clock was left to it ([`super::super::better_moment`]), neither now nor at the end of a call. Where
+    /// none was, nothing is captured.
+    pub(super) fn is_at_better_moment(&self) -> bool {
+        self.is_met && self.interrupted.is_none() && self.begin == Cycles(0)
     }
 
     /// Whether it may come inside of a wait that goes on around it. The gate keeps the sampler's signals away from there, and
