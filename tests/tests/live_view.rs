@@ -197,8 +197,11 @@ fn a_process_is_shown_on_a_terminal_and_left_as_it_was() {
     terminal.press("s");
     terminal.shows(&["Functions by wall time with callees"]);
     terminal.press("w");
-    let screen = terminal.shows(&["Blocking calls"]);
-    assert!(!screen.contains("Functions by"), "{screen}");
+    until("only blocking calls are left", || {
+        let screen = terminal.screen();
+        let is_left = screen.contains("Blocking calls") && !screen.contains("Functions by");
+        is_left.then_some(())
+    });
     terminal.press("?");
     terminal.shows(&["Any key goes back."]);
     terminal.press("x");
