@@ -72,7 +72,7 @@ pub fn switched() -> Option<Switched> {
         .collect();
     read(
         |name| std::env::var(name).ok(),
-        |name| argument(&arguments, name).or_else(|| defaults::text(name)),
+        |name| argument(&arguments, name).or_else(|| default_of(name)),
     )
 }
 
@@ -147,10 +147,26 @@ impl Switched {
     }
 }
 
+/// A value of the app's domain, as text. CoreFoundation's functions are looked up, because an import would bring it in: a program
+/// without it has no preferences.
 #[cfg(target_vendor = "apple")]
-mod defaults {
-    //! CoreFoundation's preferences, if it is in the process: a program without it has none. Its functions
-    //! are looked up, because an import would bring it in.
+fn default_of(name: &str) -> Option<String> {
+    preferences::text(name, |name| {
+        // SAFETY: a name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    })
+}
+
+/// There are none.
+#[cfg(not(target_vendor = "apple"))]
+fn default_of(_: &str) -> Option<String> {
+    None
+}
+
+#[cfg(any(target_vendor = "apple", test))]
+mod preferences {
+    //! CoreFoundation's preferences.
 
     use core::ffi::{CStr, c_char, c_void};
     use std::ffi::CString;
@@ -162,14 +178,8 @@ mod defaults {
     /// CFString.h, `kCFStringEncodingUTF8`.
     const UTF8: u32 = 0x0800_0100;
 
-    fn find(name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: a name.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    }
-
-    /// A value of the app's domain, as text.
-    pub(super) fn text(name: &str) -> Option<String> {
+    /// A value of the app's domain, as text. `find` gives a symbol of CoreFoundation's.
+    pub(super) fn text(name: &str, find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<String> {
         let name = CString::new(name).ok()?;
         // SAFETY: CoreFoundation's functions have these types (CFString.h, CFPreferences.h, CFBase.h); what
         // is created or copied is released once.
@@ -233,15 +243,6 @@ mod defaults {
     }
 }
 
-#[cfg(not(target_vendor = "apple"))]
-mod defaults {
-    //! There are none.
-
-    pub(super) fn text(_: &str) -> Option<String> {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,6 +253,152 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         read(|name| of(variables, name), |name| of(defaults, name))
+    }
+
+    /// CoreFoundation as far as preferences need it.
+    mod stand_in {
+        use std::ffi::{CStr, CString, c_char, c_void};
+        use std::ptr;
+        use std::sync::atomic::{AtomicIsize, Ordering};
+
+        enum Value {
+            Text(CString),
+            Yes(bool),
+            Number(i64),
+            Date,
+        }
+
+        /// Values that nobody has released.
+        pub(super) static LIVE: AtomicIsize = AtomicIsize::new(0);
+        static CURRENT_APPLICATION: usize = 7;
+
+        fn made(value: Value) -> *const c_void {
+            LIVE.fetch_add(1, Ordering::Relaxed);
+            Box::into_raw(Box::new(value)).cast()
+        }
+        unsafe fn of<'a>(value: *const c_void) -> &'a Value {
+            // SAFETY: one that `made` gave.
+            unsafe { &*value.cast() }
+        }
+        unsafe extern "C" fn create(
+            _: *const c_void,
+            text: *const c_char,
+            code: u32,
+        ) -> *const c_void {
+            // kCFStringEncodingUTF8.
+            assert_eq!(code, 0x0800_0100);
+            // SAFETY: a C string.
+            made(Value::Text(unsafe { CStr::from_ptr(text) }.to_owned()))
+        }
+        unsafe extern "C" fn copy(key: *const c_void, application: *const c_void) -> *const c_void {
+            assert_eq!(application as usize, CURRENT_APPLICATION);
+            // SAFETY: a key that was made here.
+            let Value::Text(key) = (unsafe { of(key) }) else {
+                panic!("a key is text");
+            };
+            match key.to_str() {
+                Ok("StackbeatRecord") => made(Value::Yes(true)),
+                Ok("StackbeatDisabled") => made(Value::Yes(false)),
+                Ok("StackbeatOutput") => made(Value::Text(c"/tmp/a.beat".to_owned())),
+                Ok("StackbeatIntervalUs") => made(Value::Number(500)),
+                Ok("StackbeatDurationMs") => made(Value::Date),
+                _ => ptr::null(),
+            }
+        }
+        unsafe extern "C" fn get_text(
+            value: *const c_void,
+            to: *mut c_char,
+            room: isize,
+            _: u32,
+        ) -> u8 {
+            // SAFETY: a value that was made here.
+            let Value::Text(text) = (unsafe { of(value) }) else {
+                return 0;
+            };
+            let bytes = text.as_bytes_with_nul();
+            if bytes.len() > room as usize {
+                return 0;
+            }
+            // SAFETY: there is room.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len()) };
+            1
+        }
+        unsafe extern "C" fn type_of(value: *const c_void) -> usize {
+            // SAFETY: a value that was made here.
+            match unsafe { of(value) } {
+                Value::Text(_) => string(),
+                Value::Yes(_) => boolean(),
+                Value::Number(_) => number(),
+                Value::Date => 42,
+            }
+        }
+        extern "C" fn string() -> usize {
+            1
+        }
+        extern "C" fn boolean() -> usize {
+            2
+        }
+        extern "C" fn number() -> usize {
+            3
+        }
+        unsafe extern "C" fn yes(value: *const c_void) -> u8 {
+            // SAFETY: a value that was made here.
+            u8::from(matches!(unsafe { of(value) }, Value::Yes(true)))
+        }
+        unsafe extern "C" fn get_number(value: *const c_void, kind: isize, to: *mut i64) -> u8 {
+            // kCFNumberSInt64Type.
+            assert_eq!(kind, 4);
+            // SAFETY: a value that was made here.
+            let Value::Number(found) = (unsafe { of(value) }) else {
+                return 0;
+            };
+            // SAFETY: where it goes.
+            unsafe { *to = *found };
+            1
+        }
+        unsafe extern "C" fn release(value: *const c_void) {
+            LIVE.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: a value that was made here, and is released once.
+            drop(unsafe { Box::from_raw(value.cast_mut().cast::<Value>()) });
+        }
+
+        pub(super) fn find(name: &CStr) -> Option<*mut c_void> {
+            let found = match name.to_str().expect("a name") {
+                "CFStringCreateWithCString" => create as *mut c_void,
+                "CFPreferencesCopyAppValue" => copy as *mut c_void,
+                "CFStringGetCString" => get_text as *mut c_void,
+                "CFGetTypeID" => type_of as *mut c_void,
+                "CFStringGetTypeID" => string as *mut c_void,
+                "CFBooleanGetTypeID" => boolean as *mut c_void,
+                "CFNumberGetTypeID" => number as *mut c_void,
+                "CFBooleanGetValue" => yes as *mut c_void,
+                "CFNumberGetValue" => get_number as *mut c_void,
+                "CFRelease" => release as *mut c_void,
+                "kCFPreferencesCurrentApplication" => {
+                    (&raw const CURRENT_APPLICATION) as *mut c_void
+                }
+                _ => return None,
+            };
+            Some(found)
+        }
+    }
+
+    #[test]
+    fn values_of_preferences_are_text_whatever_their_type() {
+        let text = |name: &str| preferences::text(name, stand_in::find);
+        assert_eq!(text("StackbeatOther"), None);
+        // A date is no setting.
+        assert_eq!(text("StackbeatDurationMs"), None);
+        let switched = read(|_| None, text).expect("to be recorded");
+        let expected = Switched {
+            output: Some("/tmp/a.beat".into()),
+            interval_ns: Some(500_000),
+            ..Switched::default()
+        };
+        assert_eq!(switched, expected);
+        assert_eq!(stand_in::LIVE.load(std::sync::atomic::Ordering::Relaxed), 0);
+        // A program without CoreFoundation has none.
+        assert_eq!(preferences::text("StackbeatRecord", |_| None), None);
     }
 
     #[test]
