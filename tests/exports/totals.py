@@ -15,6 +15,7 @@ different length) ends in an error and exit code 1.
 import collections
 import gzip
 import json
+import math
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -97,7 +98,8 @@ def firefox(path):
 
 
 def chrome(path, argument=None):
-    document = json.load(open(path, encoding="utf-8"), parse_float=Fraction, parse_int=Fraction)
+    # Times are floating-point numbers, as in every viewer. A slice's end may be the number next to that of the next begin.
+    document = json.load(open(path, encoding="utf-8"))
     totals = collections.Counter()
     threads = collections.defaultdict(list)
     slices = [event for event in document["traceEvents"] if event["ph"] == "X" and "args" in event]
@@ -105,16 +107,17 @@ def chrome(path, argument=None):
     for event in sorted(slices, key=lambda event: event["ts"]):
         open_slices = threads[event["pid"], event["tid"]]
         begin, end = event["ts"], event["ts"] + event["dur"]
-        while open_slices and open_slices[-1][1] <= begin:
+        length_ns = round(event["dur"] * 1000)
+        while open_slices and open_slices[-1][1] <= math.nextafter(begin, math.inf):
             open_slices.pop()
         name = event["name"]
         if argument:
             totals[name] += event["args"].get(argument, 0)
         else:
-            totals[name] += event["dur"] * 1000
+            totals[name] += length_ns
             if open_slices:
-                totals[open_slices[-1][0]] -= event["dur"] * 1000
-        assert not open_slices or end <= open_slices[-1][1], f"reaches out of its caller: {event}"
+                totals[open_slices[-1][0]] -= length_ns
+        assert not open_slices or end <= math.nextafter(open_slices[-1][1], math.inf), f"reaches out of its caller: {event}"
         open_slices.append((name, end))
     return {name: int(total) for name, total in totals.items() if total}
 
