@@ -39,11 +39,11 @@ impl Task {
         }
     }
 
-    /// The file, if there is room for one more.
-    fn kept(&self, file: File) -> Option<File> {
+    /// The file, if fewer than so many are kept.
+    fn kept(&self, file: File, most: usize) -> Option<File> {
         let kept = &self.kept.0;
         // Others add and take away meanwhile: it may be one more than that.
-        let has_room = kept.load(Ordering::Relaxed) < MAX_KEPT_FILES;
+        let has_room = kept.load(Ordering::Relaxed) < most;
         has_room.then(|| {
             kept.fetch_add(1, Ordering::Relaxed);
             file
@@ -63,7 +63,7 @@ impl Followed for Task {
         let Some(file) = &self.file else {
             return match open_state(self.pid, self.tid) {
                 Ok((file, state)) => {
-                    self.file = self.kept(file);
+                    self.file = self.kept(file, MAX_KEPT_FILES);
                     state
                 }
                 // Only a file that was open before can tell that its thread has ended: the number
@@ -92,7 +92,8 @@ impl Followed for Task {
             let (pid, tid) = (self.pid, self.tid);
             let file = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
             let run_ns = read_run_ns(&file);
-            self.schedstat = self.kept(file);
+            // Whether threads run is asked far more often: half of the room is for that alone.
+            self.schedstat = self.kept(file, MAX_KEPT_FILES / 2);
             return run_ns;
         }
         read_run_ns(self.schedstat.as_ref()?)
