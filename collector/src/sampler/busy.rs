@@ -16,7 +16,8 @@ use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::Shared;
 
-/// CPU time of a process, ns, before its threads leave the ticks: short runs have many samples, long ones have enough.
+/// How long the threads of a process compute or wait for processors, ns, before they leave the ticks: short runs have many samples,
+/// long ones have enough.
 pub(super) const AT_FIRST_NS: u64 = 1_000_000_000;
 /// Distance between two polls, ns; and for each thread that is to be asked about.
 const POLL_NS: u64 = 50_000_000;
@@ -79,13 +80,11 @@ impl Sampler {
             }
             let threads = threads.get(i).map_or(&[][..], |tids| tids);
             let cpu_ns = self.host.process_cpu_ns(process.pid);
+            let contention = &mut process.contention;
+            contention.poll(&*self.host, process.pid, threads, timer_ns.into());
             if on_ticks == on_ticks::NO {
                 process.next_cpu_poll_ns = now_ns + CONTENTION_POLL_NS;
-                if begins == on_ticks::AT_FIRST
-                    && process
-                        .contention
-                        .poll(&*self.host, process.pid, threads, timer_ns.into())
-                {
+                if contention.take() && begins == on_ticks::AT_FIRST {
                     entry.on_ticks.store(on_ticks::AT_FIRST, Ordering::SeqCst);
                     process.is_clocked = false;
                     process.cpu_before_ns = cpu_ns;
@@ -93,17 +92,15 @@ impl Sampler {
                 }
                 continue;
             }
-            let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns);
+            // Ticks cost as much while a thread waits for a processor.
+            let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns) + contention.ready_ns();
             if used_ns < AT_FIRST_NS {
                 // One thread needs that long for the rest; many are found somewhat later.
                 process.next_cpu_poll_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
                 continue;
             }
             process.is_new = false;
-            if process
-                .contention
-                .poll(&*self.host, process.pid, threads, timer_ns.into())
-            {
+            if contention.take() {
                 process.cpu_before_ns = cpu_ns;
                 continue;
             }

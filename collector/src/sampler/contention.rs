@@ -16,47 +16,54 @@ const PART: u64 = 8;
 /// Computing between two waits for so many ticks has lost the tick's phase.
 const LONG_TICKS: u64 = 4;
 
-/// What the scheduler had counted of a process' threads at the last poll.
+/// What the scheduler has counted of a process' threads, and what they did since the last [`Contention::take`].
 #[derive(Debug, Default)]
 pub(super) struct Contention {
     before: HashMap<Tid, Scheduled>,
+    since: Since,
+}
+
+/// What threads of a process did in some time, ns.
+#[derive(Debug, Default)]
+struct Since {
+    run: u64,
+    /// Waited for a processor.
+    ready: u64,
+    /// The part of `run` that is of threads whose waits choose when they begin to run.
+    chosen: u64,
 }
 
 impl Contention {
-    /// Whether timers that go off each `tick_ns` would meet these threads of a process at moments that their waits choose, as far as
-    /// that is known since the last poll; the first looks at their whole life.
-    pub(super) fn poll(
-        &mut self,
-        host: &dyn Host,
-        pid: Pid,
-        threads: &[Tid],
-        tick_ns: u64,
-    ) -> bool {
-        if threads.is_empty() {
-            return false;
-        }
-        let is_first = self.before.is_empty();
+    /// Asks about these threads of a process. What one did before it was first asked about is not known.
+    pub(super) fn poll(&mut self, host: &dyn Host, pid: Pid, threads: &[Tid], tick_ns: u64) {
         let before = std::mem::take(&mut self.before);
-        let mut all_ns = 0;
-        let mut chosen_ns = 0;
         for tid in threads.iter().take(MOST_THREADS) {
             let Some(now) = host.scheduled(pid, *tid) else {
                 continue;
             };
             self.before.insert(*tid, now);
-            let since = match before.get(tid) {
-                Some(since) => *since,
-                None if is_first => Scheduled::default(),
-                None => continue,
+            let Some(since) = before.get(tid) else {
+                continue;
             };
-            let run_ns = now.run_ns.saturating_sub(since.run_ns);
-            let ready_ns = now.ready_ns.saturating_sub(since.ready_ns);
-            all_ns += run_ns;
-            if ready_ns > run_ns / PART && has_short_bursts(host, pid, *tid, now.run_ns, tick_ns) {
-                chosen_ns += run_ns;
+            let run = now.run_ns.saturating_sub(since.run_ns);
+            let ready = now.ready_ns.saturating_sub(since.ready_ns);
+            self.since.run += run;
+            self.since.ready += ready;
+            if ready > run / PART && has_short_bursts(host, pid, *tid, now.run_ns, tick_ns) {
+                self.since.chosen += run;
             }
         }
-        chosen_ns > all_ns / PART
+    }
+
+    /// How long they waited for processors, ns.
+    pub(super) fn ready_ns(&self) -> u64 {
+        self.since.ready
+    }
+
+    /// Whether timers that go off each `tick_ns` would meet them at moments that their waits choose. Begins anew.
+    pub(super) fn take(&mut self) -> bool {
+        let since = std::mem::take(&mut self.since);
+        since.chosen > since.run / PART
     }
 }
 
@@ -94,6 +101,10 @@ mod tests {
             }
             let own = (Pid(std::process::id()), Tid(platform::thread_id()));
             let mut contention = Contention::default();
+            let poll = |contention: &mut Contention| {
+                contention.poll(&Linux::of_the_dead(), own.0, &[own.1], TICK_NS);
+            };
+            poll(&mut contention);
             let mut found = Vec::new();
             for _ in 0..3 {
                 let until = Instant::now() + Duration::from_millis(180);
@@ -104,7 +115,9 @@ mod tests {
                         std::thread::sleep(pause);
                     }
                 }
-                found.push(contention.poll(&Linux::of_the_dead(), own.0, &[own.1], TICK_NS));
+                poll(&mut contention);
+                assert_eq!(contention.ready_ns() > 50_000_000, rivals > 0);
+                found.push(contention.take());
             }
             found
         })
@@ -127,7 +140,10 @@ mod tests {
     fn a_thread_that_is_gone_says_nothing() {
         let mut contention = Contention::default();
         let host = Linux::of_the_dead();
-        assert!(!contention.poll(&host, Pid(u32::MAX >> 1), &[Tid(1)], TICK_NS));
-        assert!(!contention.poll(&host, Pid(std::process::id()), &[], TICK_NS));
+        for _ in 0..2 {
+            contention.poll(&host, Pid(u32::MAX >> 1), &[Tid(1)], TICK_NS);
+            contention.poll(&host, Pid(std::process::id()), &[], TICK_NS);
+        }
+        assert!(!contention.take());
     }
 }

@@ -140,6 +140,8 @@ pub(crate) fn run(
         count(&shared.figures.ticks, 1);
         let ticks = shared.figures.ticks.load(Ordering::Relaxed);
         let mut hook_time_ns = HOOK_TIME_NS;
+        // One for all classes: those of one interval share their wake-ups.
+        let jitter = random.fraction();
         for (class, schedule) in schedules.iter_mut().enumerate() {
             if schedule.set_interval(interval_ns(shared, class), now) {
                 keeper.asked(class, schedule.interval_ns);
@@ -169,9 +171,10 @@ pub(crate) fn run(
                 }
                 // Jitter of an eighth of a step keeps captures from beating with the program's own
                 // periods; the grid itself does not move.
-                let jitter = random.below(step_ns / 8);
-                schedule.next_ns =
-                    schedule.next_ns - schedule.next_ns % (step_ns / 8).max(1) + step_ns + jitter;
+                let jitter_ns = jitter.of(step_ns / 8);
+                schedule.next_ns = schedule.next_ns - schedule.next_ns % (step_ns / 8).max(1)
+                    + step_ns
+                    + jitter_ns;
                 if schedule.next_ns <= now {
                     count(&shared.figures.ticks_late, 1);
                     schedule.next_ns = now + step_ns / 2;
@@ -488,14 +491,26 @@ fn watch_pool(shared: &Shared, polls: &mut u16, random: &mut Random) {
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    fn fraction(&mut self) -> Fraction {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        match bound {
-            0 => 0,
-            _ => (word >> 32) % bound,
-        }
+        Fraction(word >> 32)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.fraction().of(bound)
+    }
+}
+
+/// Below 1, in parts of 2^32.
+#[derive(Clone, Copy, Debug)]
+struct Fraction(u64);
+
+impl Fraction {
+    /// This part of something, rounded down.
+    fn of(self, whole: u64) -> u64 {
+        ((u128::from(self.0) * u128::from(whole)) >> 32) as u64
     }
 }
