@@ -339,13 +339,13 @@ fn function_table(
     let mut table = Table::new(vec![
         column("SELF", &[SortKey::SelfTime], 1),
         Column::number("SHARE", 1),
-        Column::number("INTERVAL", 5),
-        Column::number("LIB", 2),
-        Column::number("SAMPLES", 3),
+        Column::number("INTERVAL", 6),
+        Column::number("LIB", 4),
+        Column::number("SAMPLES", 5),
         column("TOTAL", &[SortKey::SelfTime, SortKey::Total], 2),
-        column("CPU", &[SortKey::Cpu], 6),
-        column("BLOCKED", &[SortKey::Blocked], 4),
-        column("ALLOCATED", &[SortKey::Alloc], 7),
+        column("CPU", &[SortKey::Cpu], 7),
+        column("BLOCKED", &[SortKey::Blocked], 3),
+        column("ALLOCATED", &[SortKey::Alloc], 8),
         Column::text("FUNCTION", 0),
     ]);
     let rows: Vec<_> = rows.into_iter().filter(|r| r.key(sort) > 0).collect();
@@ -394,19 +394,17 @@ fn function_table(
     if !is_said {
         say_gap(&mut table);
     }
-    let by = match sort {
-        SortKey::SelfTime => "time running in themselves",
-        SortKey::Total => "wall time with callees",
-        SortKey::Cpu => "CPU time in themselves",
-        SortKey::Blocked => "blocked time with callees",
-        SortKey::Alloc => "bytes allocated in themselves",
-    };
-    let library = match has_library && matches!(sort, SortKey::SelfTime | SortKey::Cpu) {
-        true => " (and LIB)",
-        false => "",
+    let by = match (sort, has_library) {
+        (SortKey::SelfTime, true) => "own time, with library code for them",
+        (SortKey::SelfTime, false) => "time running in themselves",
+        (SortKey::Cpu, true) => "own CPU time, with library code for them",
+        (SortKey::Cpu, false) => "CPU time in themselves",
+        (SortKey::Total, _) => "wall time with callees",
+        (SortKey::Blocked, _) => "blocked time with callees",
+        (SortKey::Alloc, _) => "bytes allocated in themselves",
     };
     let mut out = String::new();
-    title(&mut out, layout, &format!("Functions by {by}{library}"));
+    title(&mut out, layout, &format!("Functions by {by}"));
     if table.is_empty() {
         out.push_str("  none\n");
         return out;
