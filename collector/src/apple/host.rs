@@ -90,7 +90,7 @@ impl Host for Inside {
     }
 
     fn resources(&self, pid: Pid) -> Option<Box<dyn Resources>> {
-        (pid == self.own_pid).then(|| Box::new(OfProcess(pid)) as Box<dyn Resources>)
+        (pid == self.own_pid).then(|| Box::new(OfProcess::new(pid)) as Box<dyn Resources>)
     }
 
     fn limits(&self, _: Pid) -> Option<Box<dyn Limits>> {

@@ -1,7 +1,7 @@
 //! Functions, structures and constants of Mach. Source: xnu's osfmk/mach (thread_info.h, thread_act.defs, task.defs, kern_return.h,
 //! message.h, arm/_structs.h, i386/_structs.h), the same in Apple's SDKs since macOS 11 and iOS 14.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::mem::offset_of;
 
 /// `mach_port_t`: a name of something in the kernel.
@@ -132,6 +132,21 @@ pub(super) const fn words_of<T>() -> u32 {
 const _: () = assert!(words_of::<IdentifierInfo>() == 6);
 const _: () = assert!(words_of::<ExtendedInfo>() == 28);
 const _: () = assert!(offset_of!(ExtendedInfo, name) == 48);
+
+/// A function that some systems do not have: an import of it would keep a program from starting there.
+///
+/// # Safety
+/// `F` is the type of its address.
+pub(super) unsafe fn look_up<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    #[cfg(target_vendor = "apple")]
+    // SAFETY: a name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    #[cfg(not(target_vendor = "apple"))]
+    let found = super::tests::look_up(name);
+    // SAFETY: by contract.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+}
 
 unsafe extern "C" {
     /// mach_init.h: what `mach_task_self()` reads.

@@ -1,5 +1,9 @@
 //! What the process uses, for counters: `proc_pid_rusage`.
 //!
+//! Source: libproc.h of xnu (libsyscall/wrappers/libproc), since macOS 10.9 and iOS 7. The SDK of iOS does not have this header, and
+//! Apple calls its functions private there (its answer FB23247918, quoted in pull request 1679 of the crate sysinfo). So the function
+//! is looked for by name: without it a session has no such counters, and nothing else is missing.
+//!
 //! It says nothing of page faults that need no disk and of descriptors: these counters are not there.
 
 use std::ffi::c_int;
@@ -7,6 +11,7 @@ use std::mem::offset_of;
 
 use stackbeat_core::ids::Pid;
 
+use super::mach::look_up;
 use super::threads::Threads;
 use crate::host::{Other, Resources, Use};
 use crate::session::own_threads;
@@ -50,25 +55,43 @@ const _: () = assert!(offset_of!(UsageInfo, footprint_bytes) == 72);
 const _: () = assert!(offset_of!(UsageInfo, disk_read_bytes) == 144);
 const _: () = assert!(offset_of!(UsageInfo, billed_energy_nj) == 264);
 
-unsafe extern "C" {
-    /// libproc.h of the macOS SDK; libsystem_kernel of iOS exports it, too.
-    fn proc_pid_rusage(pid: c_int, flavor: c_int, info: *mut UsageInfo) -> c_int;
-}
+/// `proc_pid_rusage`.
+pub(super) type Ask = unsafe extern "C" fn(c_int, c_int, *mut UsageInfo) -> c_int;
 
 /// This process.
 #[derive(Debug)]
-pub(super) struct OfProcess(pub(super) Pid);
+pub(super) struct OfProcess {
+    pid: Pid,
+    /// `None`: this system does not have it.
+    ask: Option<Ask>,
+}
+
+impl OfProcess {
+    pub(super) fn new(pid: Pid) -> OfProcess {
+        // SAFETY: the type is that of the header.
+        let ask = unsafe { look_up::<Ask>(c"proc_pid_rusage") };
+        OfProcess { pid, ask }
+    }
+
+    #[cfg(test)]
+    pub(super) fn without(pid: Pid) -> OfProcess {
+        OfProcess { pid, ask: None }
+    }
+}
 
 impl Resources for OfProcess {
     fn read(&mut self) -> Use {
-        let own = own_threads::count(self.0);
+        let own = own_threads::count(self.pid);
         let mut found = Use {
             threads: Some(Threads::count().saturating_sub(own)),
             ..Use::default()
         };
         let mut info = UsageInfo::default();
+        let Some(ask) = self.ask else {
+            return found;
+        };
         // SAFETY: the kernel writes a structure of this flavor there.
-        if unsafe { proc_pid_rusage(self.0.0.cast_signed(), FLAVOR, &raw mut info) } != 0 {
+        if unsafe { ask(self.pid.0.cast_signed(), FLAVOR, &raw mut info) } != 0 {
             return found;
         }
         found.resident_bytes = Some(info.resident_bytes);

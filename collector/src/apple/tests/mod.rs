@@ -12,7 +12,10 @@ use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::platform;
 
 use super::host::Inside;
-use crate::host::{Host, Interruption, State, Suspended, Suspension, ToWalk};
+use super::resources::OfProcess;
+use crate::host::{Host, Interruption, Resources, State, Suspended, Suspension, ToWalk};
+
+pub(super) use world::look_up;
 
 fn own_pid() -> Pid {
     Pid(std::process::id())
@@ -251,6 +254,16 @@ fn who_has_ended_is_not_suspended() {
     assert!(matches!(by.suspend(own_pid(), tid), Suspended::Gone));
     by.prepare(own_pid(), Tid(1));
     assert!(matches!(by.suspend(own_pid(), Tid(1)), Suspended::Gone));
+}
+
+#[test]
+fn a_system_may_lack_what_says_how_much_is_used() {
+    let with = Inside::new(own_pid()).resources(own_pid());
+    let with = with.expect("its own").read();
+    assert!(with.resident_bytes.is_some() && with.others.len() == 6);
+    let without = OfProcess::without(own_pid()).read();
+    assert!(without.resident_bytes.is_none() && without.others.is_empty());
+    assert!(without.threads.is_some());
 }
 
 #[test]

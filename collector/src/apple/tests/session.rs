@@ -210,9 +210,11 @@ fn check_counters(all: &All) {
     let cpu = most(of("CPU", "%"));
     let written = most(of("disk written", "bytes/s"));
     let power = most(of("power", "uW"));
-    assert!(cpu >= 50, "{cpu}");
+    // Other processes may have most of the processor.
+    assert!(cpu >= 10, "{cpu}");
     for (name, percent) in [("written", written / 10_000_000), ("power", power / 20_000)] {
-        assert!(percent.abs_diff(cpu) <= 20, "{name}: {percent}, {cpu}");
+        let most = (5 + cpu / 4).unsigned_abs();
+        assert!(percent.abs_diff(cpu) <= most, "{name}: {percent}, {cpu}");
     }
     assert_eq!(most(of("disk read", "bytes/s")), 0);
     // What Darwin does not say.

@@ -5,7 +5,7 @@
 //!
 //! No call allocates, except `task_threads`, whose memory is mapped.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem;
 use std::ptr;
 use std::sync::Once;
@@ -307,8 +307,15 @@ unsafe extern "C" fn mach_wait_until(deadline: u64) -> Return {
     SUCCESS
 }
 
+/// What is looked for by name.
+pub(in super::super) fn look_up(name: &CStr) -> *mut c_void {
+    match name.to_bytes() {
+        b"proc_pid_rusage" => proc_pid_rusage as *mut c_void,
+        _ => ptr::null_mut(),
+    }
+}
+
 /// What a process uses: each second of CPU time takes 2 J here, and writes 1 GB.
-#[unsafe(no_mangle)]
 unsafe extern "C" fn proc_pid_rusage(pid: c_int, flavor: c_int, info: *mut UsageInfo) -> c_int {
     if pid != std::process::id() as c_int || flavor != 4 {
         return -1;
