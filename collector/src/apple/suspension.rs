@@ -60,6 +60,11 @@ impl Suspension for ByMach {
         window::read(from, into)
     }
 
+    unsafe fn read_own_stack(&mut self, _: Pid, from: u64, into: &mut [u64]) -> usize {
+        // SAFETY: by contract; a thread is suspended only when its registers could be read, which waits until it has stopped.
+        unsafe { window::read_stopped(from, into) }
+    }
+
     fn resume(&mut self) {
         if let Some(thread) = self.whom {
             window::resume(thread);

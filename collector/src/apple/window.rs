@@ -98,6 +98,19 @@ pub(super) fn resume(thread: Port) {
     unsafe { thread_resume(thread) };
 }
 
+/// Reads words of a stopped thread's stack, without the kernel: it would copy more than 16 KiB by sharing the pages, and the
+/// thread would then fault at its next write to each (xnu, osfmk/vm/vm_map.c, `vm_map_copyin_internal`).
+///
+/// # Safety
+/// The thread was suspended and its registers were read, and it has not begun to end. The words lie between its stack pointer and
+/// its stack's end.
+pub(super) unsafe fn read_stopped(from: u64, into: &mut [u64]) -> usize {
+    let from = core::ptr::with_exposed_provenance::<u64>(from as usize);
+    // SAFETY: by contract they are mapped, and nobody writes to them. They are no words of `into`: that is not on a stack.
+    unsafe { into.as_mut_ptr().copy_from_nonoverlapping(from, into.len()) };
+    into.len()
+}
+
 /// Reads words of this process' memory. Gives how many could be read, from the first one on.
 pub(super) fn read(from: u64, into: &mut [u64]) -> usize {
     /// A part of any page size.

@@ -219,7 +219,7 @@ pub(crate) enum Interruption {
 /// Suspends threads, one at a time.
 ///
 /// From `suspend` to `resume` is the *window*. Inside the program the suspended thread may hold any lock. So these two and
-/// `read_stack` allocate nothing, take no lock that a thread of the program may hold, log nothing, and wait for nobody but the system.
+/// the reads allocate nothing, take no lock that a thread of the program may hold, log nothing, and wait for nobody but the system.
 pub(crate) trait Suspension: fmt::Debug + Send {
     /// The next thread is this one. Outside of the window.
     fn prepare(&mut self, _pid: Pid, _tid: Tid) {}
@@ -229,6 +229,15 @@ pub(crate) trait Suspension: fmt::Debug + Send {
 
     /// Reads words of the suspended thread's stack, from an address upward. Gives how many.
     fn read_stack(&mut self, pid: Pid, from: u64, into: &mut [u64]) -> usize;
+
+    /// The same of words that are there for sure. Inside the program no system call is needed for them.
+    ///
+    /// # Safety
+    /// The words lie between the suspended thread's stack pointer and the end of its stack, and the thread has not begun to
+    /// end.
+    unsafe fn read_own_stack(&mut self, pid: Pid, from: u64, into: &mut [u64]) -> usize {
+        self.read_stack(pid, from, into)
+    }
 
     /// Lets the suspended thread go on where it was: no call that it is in fails for that.
     fn resume(&mut self);

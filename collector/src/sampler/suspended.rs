@@ -165,7 +165,11 @@ fn take_from(
         false => UNKNOWN_BYTES,
     };
     let room = words.get_mut(..bytes / 8)?;
-    let read = by.read_stack(whom.pid, from, room);
+    let read = match is_on_it {
+        // SAFETY: the thread is stopped, its entry says that it has not ended, and the words lie below its stack's end.
+        true => unsafe { by.read_own_stack(whom.pid, from, room) },
+        false => by.read_stack(whom.pid, from, room),
+    };
     if let Some(tick) = whom.tick {
         entry.last_tick.store(tick, Ordering::Relaxed);
     }

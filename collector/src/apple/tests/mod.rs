@@ -168,6 +168,7 @@ unsafe extern "C" {
 /// A stack as it was taken in a window.
 fn take(by: &mut dyn Suspension, tid: Tid) -> Option<Vec<u64>> {
     let mut words = vec![0u64; 4096];
+    let mut direct = [0; 64];
     by.prepare(own_pid(), tid);
     let window = crate::sampler::window::enter();
     let (registers, cpu_ns, read) = match by.suspend(own_pid(), tid) {
@@ -175,14 +176,17 @@ fn take(by: &mut dyn Suspension, tid: Tid) -> Option<Vec<u64>> {
             let from = registers.sp & !7;
             // As much as surely lies on it.
             let read = by.read_stack(own_pid(), from, &mut words[..64]);
+            // SAFETY: the thread is suspended where it calls functions, far from its stack's end.
+            let directly = unsafe { by.read_own_stack(own_pid(), from, &mut direct) };
             by.resume();
-            (registers, cpu_ns, read)
+            (registers, cpu_ns, read.min(directly))
         }
         Suspended::NotNow | Suspended::Gone => return None,
     };
     // What fails in the window is not told: whoever tells allocates.
     drop(window);
     assert!(cpu_ns > 0);
+    assert_eq!((read, &words[..64]), (64, &direct[..]));
     let walked = by.walk(&ToWalk {
         pid: own_pid(),
         upid: Upid(1),
