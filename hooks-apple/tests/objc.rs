@@ -57,6 +57,11 @@ impl Object {
         (&raw const *self).cast_mut().cast()
     }
 
+    /// Takes it, and no method is called.
+    pub(crate) fn take_unseen(&self) {
+        self.take(FOREVER);
+    }
+
     /// Takes it, at once or within a time.
     fn take(&self, time: Duration) -> u8 {
         let own = platform::thread_id();
@@ -196,7 +201,8 @@ static CLASSES: LazyLock<Vec<&'static Class>> = LazyLock::new(|| {
         class(
             "NSLock",
             Some(root),
-            methods!["lock" lock, "tryLock" try_lock, "unlock" unlock, "lockBeforeDate:" lock_before],
+            methods!["lock" lock, "tryLock" try_lock, "unlock" unlock, "lockBeforeDate:" lock_before,
+                "dealloc" dealloc],
         ),
         // The method with a date is the root's here.
         class(
@@ -240,6 +246,12 @@ unsafe extern "C-unwind" fn lock_before(object: Pointer, _: Pointer, date: Point
 unsafe extern "C-unwind" fn unlock(object: Pointer, _: Pointer) {
     // SAFETY: by contract of the call.
     unsafe { at(object) }.let_go();
+}
+
+/// The object becomes another one, at the same address.
+unsafe extern "C-unwind" fn dealloc(object: Pointer, _: Pointer) {
+    // SAFETY: by contract of the call.
+    *unsafe { at(object) }.state.lock().expect("not poisoned") = State::default();
 }
 
 unsafe extern "C-unwind" fn wait(object: Pointer, _: Pointer) {

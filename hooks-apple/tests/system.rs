@@ -358,6 +358,19 @@ fn use_locks_of_foundation() {
         });
         objc::send(lock, c"unlock");
     }
+    // Freed while it is held, and another one at its address: whoever had the first one does not have it.
+    let lock = Object::new("NSLock");
+    objc::send(lock, c"lock");
+    objc::send(lock, c"dealloc");
+    contend_for(
+        "freed",
+        || lock.take_unseen(),
+        || {
+            objc::send(lock, c"lock");
+            objc::send(lock, c"unlock");
+        },
+        || objc::send(lock, c"unlock"),
+    );
     let condition = Object::new("NSCondition");
     wait_and_wake(
         "condition",
@@ -592,7 +605,9 @@ fn check_hooks(said: &[String]) {
     one("apple, by malloc_logger: all allocations");
     one("apple, by __syscall_logger: memory that is mapped");
     let methods = one("apple, by methods: ");
-    assert!(methods.contains("-[NSLock lock], "), "{methods}");
+    for method in ["-[NSLock lock], ", "-[NSLock dealloc], "] {
+        assert!(methods.contains(method), "{methods}");
+    }
     let missing = one("apple, not available: -[");
     assert!(
         missing.contains("-[NSRecursiveLock lockBeforeDate:], "),
@@ -632,6 +647,7 @@ fn check_waits(trace: &Trace, seen: &Seen) {
         ("group waits", Probe::DispatchGroupWait, "", "group ends"),
         ("lock waits", Probe::ObjectLock, "lock ends", "lock ends"),
         ("again waits", Probe::ObjectLock, "again ends", "again ends"),
+        ("freed waits", Probe::ObjectLock, "", "freed ends"),
         ("condition waits", Probe::ObjectWait, "", "condition ends"),
         // Not what it is made of, too.
         ("when waits", Probe::ObjectLock, "", "when ends"),

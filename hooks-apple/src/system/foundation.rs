@@ -8,7 +8,7 @@ use super::methods::{Method, method};
 use super::*;
 use stackbeat_core::function_of_table;
 
-use super::owners::{let_go, owner_of, taken};
+use super::owners::{freed, let_go, owner_of, taken};
 
 /// `id`, `SEL`, an `NSDate`.
 type Object = *mut c_void;
@@ -151,6 +151,16 @@ function_of_table! { @ condition_broadcast(object: Object, selector: Selector) -
     release(Probe::ObjectSignal, condition_of(object), How::Wake(u32::MAX), || call(object, selector))
 } }
 
+macro_rules! freeings {
+    ($($name:ident)*) => {
+        $(function_of_table! { @ $name(object: Object, selector: Selector) -> () {
+            freed(object as u64);
+            call(object, selector);
+        } })*
+    };
+}
+freeings! { lock_dealloc recursive_dealloc conditional_dealloc condition_dealloc }
+
 macro_rules! methods {
     ($($class:literal $selector:literal $hook:ident;)*) => {
         /// The methods that are replaced.
@@ -181,6 +191,11 @@ methods! {
     "NSCondition" "waitUntilDate:" condition_wait_until;
     "NSCondition" "signal" condition_signal;
     "NSCondition" "broadcast" condition_broadcast;
+    // A lock that is freed while somebody has it.
+    "NSLock" "dealloc" lock_dealloc;
+    "NSRecursiveLock" "dealloc" recursive_dealloc;
+    "NSConditionLock" "dealloc" conditional_dealloc;
+    "NSCondition" "dealloc" condition_dealloc;
 }
 
 /// # Safety

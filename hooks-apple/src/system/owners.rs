@@ -83,6 +83,19 @@ pub(super) fn owner_of(address: u64) -> Tid {
     Tid(word as u32)
 }
 
+/// The lock at an address is freed: the next one there is another.
+pub(super) fn freed(address: u64) {
+    let Some((place, rest)) = place_of(address) else {
+        return;
+    };
+    let word = place.word.load(Ordering::Relaxed);
+    if word >> 32 == rest >> 32 {
+        let _ = place
+            .word
+            .compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// Forgets all.
 pub(super) fn forget() {
     for place in &PLACES {
@@ -114,6 +127,16 @@ mod tests {
         assert_eq!((owner_of(lock), owner_of(same_place)), (Tid(0), own));
         let_go(lock);
         assert_eq!(owner_of(same_place), own);
+        // Freed while it is held, and another lock at its address, which is taken as often as it is let go of.
+        taken(same_place);
+        freed(lock);
+        assert_eq!(owner_of(same_place), own);
+        freed(same_place);
+        assert_eq!(owner_of(same_place), Tid(0));
+        taken(same_place);
+        let_go(same_place);
+        assert_eq!(owner_of(same_place), Tid(0));
+        taken(same_place);
         // Not such addresses.
         for address in [lock + 8, 1 << 50] {
             taken(address);
