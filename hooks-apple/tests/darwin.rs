@@ -538,6 +538,29 @@ unsafe extern "C" fn dlclose(_: *mut c_void) -> c_int {
     0
 }
 
+/// Where the last call of `dlopen_from` said that it comes from.
+pub(crate) static LOADED_FROM: AtomicUsize = AtomicUsize::new(0);
+/// How long initializers take, and what they allocate.
+pub(crate) const INITIALIZERS: Duration = Duration::from_millis(12);
+pub(crate) const INITIALIZERS_BYTES: usize = 777;
+/// What a library is known by.
+pub(crate) const LIBRARY: usize = 0x77;
+
+/// It would take the hook for its caller.
+unsafe extern "C" fn dlopen(_: *const c_void, _: c_int) -> *mut c_void {
+    panic!("the hook does not call it");
+}
+
+unsafe extern "C" fn dlopen_from(path: *const c_void, mode: c_int, from: usize) -> *mut c_void {
+    LOADED_FROM.store(from, Ordering::SeqCst);
+    if !path.is_null() && mode & libc::RTLD_NOLOAD == 0 {
+        std::thread::sleep(INITIALIZERS);
+        // SAFETY: freed at once.
+        unsafe { free(malloc(INITIALIZERS_BYTES)) };
+    }
+    std::ptr::without_provenance_mut(LIBRARY)
+}
+
 type Callback = unsafe extern "C" fn(*const c_void, usize, *mut c_void);
 
 /// `CFRunLoopObserverContext`.
@@ -846,6 +869,8 @@ pub(crate) fn functions() -> Functions {
         "malloc_logger" = &raw const MALLOC_LOGGER;
         "__syscall_logger" = &raw const SYSCALL_LOGGER;
         "mach_task_self_" = &raw const TASK_SELF;
+        "dlopen" = dlopen;
+        "dlopen_from" = dlopen_from;
         "dlclose" = dlclose;
         "CFRunLoopGetMain" = run_loop_main;
         "CFRunLoopGetCurrent" = run_loop_current;

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_long, c_void};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
-use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::ptr::{null, null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -145,6 +145,31 @@ fn contend(
     });
 }
 
+/// Loads a library, and asks for one.
+fn load(image: &Mapped) {
+    // SAFETY: the function of `system.c`.
+    let open = unsafe {
+        type Open = extern "C" fn(*const c_char, c_int) -> *mut c_void;
+        function::<Open>(image, "call_dlopen")
+    };
+    let begin = image.function("call_dlopen").addr();
+    let is_caller = move |from: usize| (begin + 1..begin + 100).contains(&from);
+    let paths = [c"@rpath/Kitchen.framework/Kitchen".as_ptr(), null()];
+    let paths = paths.map(|path| path.expose_provenance());
+    thread("loads", || {
+        for (path, mode) in [
+            (paths[0], libc::RTLD_NOW),
+            (paths[0], libc::RTLD_NOLOAD),
+            (paths[1], libc::RTLD_NOW),
+        ] {
+            let path = std::ptr::with_exposed_provenance(path);
+            assert_eq!(open(path, mode).addr(), darwin::LIBRARY);
+            let from = darwin::LOADED_FROM.swap(0, Ordering::SeqCst);
+            assert!(is_caller(from), "{from:x}");
+        }
+    });
+}
+
 /// Loops of other threads than the main one.
 fn run_other_loops(image: &Mapped) {
     // SAFETY: functions of `system.c`, with their signatures.
@@ -197,7 +222,7 @@ fn record(output: &Path, linker: Linker) {
     // SAFETY: a mapped image; the hooks have the signatures of their functions.
     let report = unsafe { rebinder.add_image(image.loaded, || File::open(&path).ok(), &libraries) };
     let report = report.expect("an image");
-    assert!(report.rebound == 21 && report.elsewhere == 0, "{report:?}");
+    assert!(report.rebound == 22 && report.elsewhere == 0, "{report:?}");
 
     let text = format!(r#"{{"output":{output:?},"overwrite":true,"symbolize":true}}"#);
     let wanted = stackbeat_collector::embedded::Wanted::from_text(&text).expect("in order");
@@ -222,6 +247,7 @@ fn record(output: &Path, linker: Linker) {
         )
     };
     thread("allocates", || allocate());
+    load(image);
     thread("unloads", || assert_eq!(close(null_mut()), 0));
     thread("loop", || {
         let turns = [SLEEP; 3];
@@ -582,6 +608,7 @@ fn check(path: &Path) {
     check_waits(&trace, &seen);
     check_flows(&seen);
     check_turns(&seen);
+    check_load(&seen);
     let totals = seen.totals["allocates"].metrics;
     let counted = (totals.allocations, totals.allocated_bytes, totals.frees);
     assert_eq!(counted, (3, 100 + 120 + 1000, 3));
@@ -698,6 +725,27 @@ fn check_waits(trace: &Trace, seen: &Seen) {
     let ends_ns = began_ns - 10_000_000..began_ns + 2_000_000;
     assert!(itself[0].wall_ns() >= 4_000_000, "{itself:?}");
     assert!(ends_ns.contains(&itself[0].end_ns), "{itself:?} {began_ns}");
+}
+
+/// One scope, as long as the initializers, and what they allocate.
+fn check_load(seen: &Seen) {
+    let scopes = seen.events.iter().filter(|event| event.0 == "loads");
+    let scopes: Vec<_> = scopes.collect();
+    let kinds: Vec<_> = scopes
+        .iter()
+        .map(|event| (event.1, event.2.as_str()))
+        .collect();
+    let name = "dlopen Kitchen";
+    assert_eq!(
+        kinds,
+        [(Kind::ScopeBegin, name), (Kind::ScopeEnd, name)],
+        "{scopes:?}"
+    );
+    let took = Duration::from_nanos(scopes[1].4 - scopes[0].4);
+    assert!(took >= darwin::INITIALIZERS, "{took:?}");
+    let totals = seen.totals["loads"].metrics;
+    let allocated = (totals.allocations, totals.allocated_bytes);
+    assert_eq!(allocated, (1, darwin::INITIALIZERS_BYTES as u64));
 }
 
 fn check_flows(seen: &Seen) {

@@ -152,7 +152,7 @@ unsafe extern "C" fn added(header: *const c_void, slide: isize) {
     if is_own || !IS_ON.load(Ordering::Acquire) {
         return;
     }
-    // `dlopen` is no hook: it finds `@rpath` and `@loader_path` by who calls it.
+    // Also what comes as a dependency.
     if IS_INSTALLED.load(Ordering::Acquire) {
         agent::hit(Probe::LibraryLoad, address);
     }

@@ -11,7 +11,7 @@
 
 use stackbeat_core::agent;
 
-use super::{foundation, malloc_logger, run_loop, syscall_logger};
+use super::{foundation, library, malloc_logger, run_loop, syscall_logger};
 use crate::rebind::Rebinder;
 
 /// Lines for [`agent::say`], after hooks were placed. `incomplete`: images whose slots could not all be found.
@@ -36,6 +36,12 @@ pub fn lines(rebinder: &Rebinder, incomplete: usize) -> Vec<String> {
         lines.push(format!(
             "apple, not available: pointers in data, or signed ones, of {incomplete} images"
         ));
+    }
+    if !library::knows_callers() {
+        lines.push(
+            "apple, not available: how long dlopen takes, because this system has no dlopen_from"
+                .to_owned(),
+        );
     }
     let of_others = [
         (

@@ -18,9 +18,6 @@
 //! Calls inside the dyld shared cache pass no slot: a mutex that Foundation takes, work that UIKit hands to a
 //! queue. Allocations, run loops and Foundation's own locks are seen there too, because loggers, observers and methods
 //! need no slot.
-//! `dlopen` is no hook, because it looks at who calls it to find `@rpath` and `@loader_path`: dyld's
-//! announcements of images stand for it.
-//!
 //! # Signal safety
 //!
 //! That of the agent's hooks. Nothing here allocates but what Apple's functions do themselves.
@@ -85,6 +82,9 @@ pub fn prepare(find: &dyn Fn(&str) -> Option<u64>) -> Vec<Replacement> {
         false => posix::functions(),
     };
     all.extend(functions());
+    if !library::knows_callers() {
+        all.retain(|replacement| replacement.name != "dlopen");
+    }
     all
 }
 

@@ -51,6 +51,8 @@ macro_rules! symbols {
 symbols! {
     // mach/thread_act.h.
     THREAD_INFO = "thread_info";
+    // dyld's dlfcn_private.h.
+    DLOPEN_FROM = "dlopen_from";
     // Block.h.
     BLOCK_COPY = "_Block_copy";
     BLOCK_RELEASE = "_Block_release";

@@ -28,6 +28,7 @@ extern void dispatch_group_async(void *, void *, block);
 extern void dispatch_sync(void *, block);
 extern void CFRunLoopRun(void);
 extern int CFRunLoopRunInMode(const void *, double, unsigned char);
+extern void *dlopen(const char *, int);
 extern int dlclose(void *);
 
 void call_lock(void *lock) { os_unfair_lock_lock(lock); }
@@ -69,6 +70,11 @@ void call_allocations(void) {
   first = realloc(first, 1000);
   free(first);
   free(second);
+}
+// No tail call: the function is its caller.
+void *call_dlopen(const char *path, int mode) {
+  void *volatile library = dlopen(path, mode);
+  return library;
 }
 int call_dlclose(void *library) { return dlclose(library); }
 void call_run(void) { CFRunLoopRun(); }
