@@ -5,6 +5,7 @@
 mod app;
 mod damage;
 mod darwin;
+mod dyld;
 mod formats;
 mod headers;
 mod linkers;
