@@ -105,6 +105,7 @@ prepare() {
   scripts/install-art.sh target/art || failed=1
   scripts/install-kotlin.sh target/kotlin || failed=1
   scripts/install-apple-tools.sh target/apple-tools || failed=1
+  scripts/install-fishhook.sh target/fishhook || failed=1
   return $failed
 }
 # await PROCESS FILE: waits for what runs beside, and shows what it said.

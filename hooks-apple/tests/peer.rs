@@ -1,7 +1,8 @@
-//! fishhook, the C original, as a peer: compiled for macOS, linked, mapped into this process and called. It rebinds a second copy of
-//! each image, whose slots are compared with those of ours.
+//! fishhook as a peer: it rebinds a second copy of each image, whose slots are compared with those of ours.
 //!
-//! It is loaded from GitHub, which not every machine can reach, so the test is asked for: `-- --ignored peer`.
+//! - The crate (0.3.0): its module for macOS as it is, built for Linux (`fishhook/`), and given the image by a stand-in for dyld.
+//! - The C original, of which it is a translation: compiled for macOS, linked, mapped into this process and called. It is loaded from
+//!   GitHub, which not every machine can reach, so that test is asked for: `-- --ignored peer`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -13,7 +14,7 @@ use std::ptr::null_mut;
 use stackbeat_apple::macho::Image;
 use stackbeat_apple::rebind::Rebinder;
 
-use crate::linkers::{LINKERS, OWN, folder, image, lld, run, zig};
+use crate::linkers::{LINKERS, Linker, OWN, folder, image, lld, run, zig};
 use crate::posix::function;
 use crate::rebinding::{NAMES, hooks, no_functions, replacements};
 use crate::truth::truth;
@@ -32,7 +33,9 @@ fn build() -> PathBuf {
         .parent()
         .expect("a workspace");
     let sources = root.join("target/fishhook");
-    run(Command::new(root.join("scripts/install-fishhook.sh")).arg(&sources));
+    run(Command::new(root.join("scripts/install-fishhook.sh"))
+        .arg(&sources)
+        .arg("original"));
     let (object, library) = (folder().join("fishhook.o"), folder().join("fishhook.dylib"));
     let target = format!("{}-macos.11.0", OWN.1);
     run(zig()
@@ -105,6 +108,12 @@ fn hooked(image: &Mapped) -> BTreeSet<(u64, &'static str)> {
         .collect()
 }
 
+/// Whether a slot is one that calls pass, not a pointer in data.
+fn is_call(image: &Image, slot: u64) -> bool {
+    let mut sections = image.pointers.iter();
+    sections.any(|section| (section.address..section.address + section.bytes).contains(&slot))
+}
+
 #[test]
 #[ignore = "loads fishhook from GitHub"]
 fn slots_are_those_of_fishhook_and_pointers_in_data() {
@@ -146,14 +155,92 @@ fn slots_are_those_of_fishhook_and_pointers_in_data() {
         assert!(theirs.len() >= 4, "{linker:?}: {theirs:x?}");
         // What it does not know: pointers that the program has in its data.
         let image = Image::read(&read(&path)).expect("an image");
-        let is_call = |slot: u64| {
-            let mut sections = image.pointers.iter();
-            sections
-                .any(|section| (section.address..section.address + section.bytes).contains(&slot))
-        };
-        let (calls, in_data): (BTreeSet<_>, BTreeSet<_>) =
-            ours.into_iter().partition(|(slot, _)| is_call(*slot));
+        let (calls, in_data): (BTreeSet<_>, BTreeSet<_>) = ours
+            .into_iter()
+            .partition(|(slot, _)| is_call(&image, *slot));
         assert_eq!(calls, theirs, "{linker:?}");
         assert!(in_data.len() >= 4, "{linker:?}: {in_data:x?}");
+    }
+}
+
+/// The crate, built for this machine.
+#[cfg(target_arch = "x86_64")]
+type Rebind = unsafe extern "C" fn(usize, usize, usize, *const *const c_char, *const usize, usize);
+
+#[cfg(target_arch = "x86_64")]
+fn load_crate() -> Rebind {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("a workspace");
+    let folder = root.join("target/fishhook");
+    run(Command::new(root.join("scripts/install-fishhook.sh"))
+        .arg(&folder)
+        .arg("crate"));
+    let library = folder.join("libfishhook_peer.so");
+    let library = CString::new(library.as_os_str().as_encoded_bytes()).expect("no NUL");
+    // SAFETY: its initializers do nothing; the function has this type (`fishhook/peer.rs`).
+    unsafe {
+        let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null(), "{library:?}");
+        let rebind = libc::dlsym(handle, c"rebind".as_ptr());
+        assert!(!rebind.is_null());
+        std::mem::transmute::<*mut c_void, Rebind>(rebind)
+    }
+}
+
+/// Where it works: near addresses, and a section whose names begin the table.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_crate_finds_some_of_the_calls_and_takes_some_for_others() {
+    let rebind = load_crate();
+    let (functions, hooks) = (no_functions(), hooks());
+    let libraries = Libraries(functions.clone());
+    let names = NAMES.map(|name| CString::new(name).expect("no NUL"));
+    let names = names.each_ref().map(|name| name.as_ptr());
+    let addresses = NAMES.map(|name| hooks[name] as usize);
+    let by_crate = |image: &Mapped| {
+        let (begin, bytes) = image.range();
+        // SAFETY: a mapped image whose code is not called.
+        unsafe {
+            rebind(
+                begin,
+                bytes,
+                image.loaded.slide as usize,
+                names.as_ptr(),
+                addresses.as_ptr(),
+                names.len(),
+            );
+        }
+        hooked(image)
+    };
+    for linker in LINKERS {
+        let path = image(linker, OWN);
+        let truth = truth(&path);
+        let far = map(&read(&path), &truth, &functions, false);
+        let near = crate::world::map_low(&read(&path), &truth, &functions);
+        let ours = map(&read(&path), &truth, &functions, false);
+        let rebinder = Rebinder::new(&replacements(&hooks), &libraries);
+        // SAFETY: a mapped image whose code is not called.
+        let report =
+            unsafe { rebinder.add_image(ours.loaded, || File::open(&path).ok(), &libraries) };
+        report.expect("an image");
+        let ours = hooked(&ours);
+        // It cuts the slide to 32 bits.
+        assert!(by_crate(&far).is_empty(), "{linker:?}");
+        let before = near.protections();
+        let theirs = by_crate(&near);
+        // What it made writable stays so.
+        assert_ne!(near.protections(), before, "{linker:?}");
+        let image = Image::read(&read(&path)).expect("an image");
+        assert!(theirs.iter().all(|(slot, _)| is_call(&image, *slot)));
+        let (right, wrong): (BTreeSet<_>, BTreeSet<_>) =
+            theirs.iter().partition(|found| ours.contains(found));
+        let calls = ours.iter().filter(|(slot, _)| is_call(&image, *slot));
+        match linker {
+            // One section of pointers.
+            Linker::LldChains => assert!(wrong.is_empty() && calls.eq(&right), "{theirs:x?}"),
+            // It reads the names of each section from the begin of the table.
+            _ => assert!(!wrong.is_empty() && calls.count() >= 4, "{theirs:x?}"),
+        }
     }
 }

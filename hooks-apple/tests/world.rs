@@ -21,7 +21,21 @@ pub(crate) struct Mapped {
 
 /// Maps an image and binds it. `lazily`: lazy slots keep the address of their helper.
 pub(crate) fn map(file: &[u8], truth: &Truth, functions: &Functions, lazily: bool) -> Mapped {
-    load(file, truth, functions, lazily, &|function, _, _| function)
+    let mapped = load(file, truth, functions, lazily, 0, &|function, _, _| {
+        function
+    });
+    let slide = mapped.loaded.slide;
+    assert!(slide > u64::from(u32::MAX), "a slide of more than 32 bits");
+    mapped
+}
+
+/// The same below 2 GiB.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn map_low(file: &[u8], truth: &Truth, functions: &Functions) -> Mapped {
+    let below = libc::MAP_32BIT;
+    load(file, truth, functions, false, below, &|function, _, _| {
+        function
+    })
 }
 
 /// What a slot holds for a function: by its address before the slide is added, and the slide.
@@ -35,7 +49,7 @@ pub(crate) fn map_signed(
     functions: &Functions,
     signed: Signed<'_>,
 ) -> Mapped {
-    load(file, truth, functions, false, signed)
+    load(file, truth, functions, false, 0, signed)
 }
 
 fn load(
@@ -43,6 +57,7 @@ fn load(
     truth: &Truth,
     functions: &Functions,
     lazily: bool,
+    where_to: i32,
     signed: Signed<'_>,
 ) -> Mapped {
     let image = Image::read(file).expect("an image");
@@ -55,13 +70,12 @@ fn load(
     // SAFETY: new memory.
     let base = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | where_to;
         let base = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
         assert_ne!(base, libc::MAP_FAILED);
         base.cast::<u8>()
     };
     let slide = base.expose_provenance() as u64;
-    assert!(slide > u64::from(u32::MAX), "a slide of more than 32 bits");
     for segment in &image.segments {
         let from = &file[segment.file_offset as usize..][..segment.file_bytes as usize];
         // SAFETY: within the mapping, which nobody else uses.
@@ -121,6 +135,12 @@ impl Mapped {
                 .cast::<u64>()
                 .write_unaligned(value)
         };
+    }
+
+    /// Where it lies: begin and length.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn range(&self) -> (usize, usize) {
+        (self.base.addr(), self.bytes)
     }
 
     /// The word at an address before the slide is added.
