@@ -7,6 +7,8 @@ mod loom;
 mod agent;
 #[cfg(not(any(loom, miri)))]
 mod alone;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+mod apple_wait;
 #[cfg(not(any(loom, miri)))]
 mod attach_detach;
 #[cfg(not(any(loom, miri)))]

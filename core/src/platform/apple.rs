@@ -296,7 +296,10 @@ pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
 
 /// Asks the dynamic linker for all that is needed later. It takes locks: not for hooks.
 pub fn prepare() {
-    address_wait::prepare();
+    address_wait::prepare(|name| {
+        // SAFETY: a name.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.expose_provenance()
+    });
     memory::prepare();
 }
 

@@ -5,8 +5,7 @@
 //! iOS 10, and is no public interface, so it is used where the public one is missing only. Both are looked for by name at
 //! the start, because an import that is missing keeps a program from starting, and `dlsym` takes locks.
 
-use super::last_error;
-use crate::platform::Errno;
+use super::{Errno, last_error};
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -36,12 +35,8 @@ static OS_WAKE_ALL: AtomicUsize = AtomicUsize::new(0);
 static ULOCK_WAIT: AtomicUsize = AtomicUsize::new(0);
 static ULOCK_WAKE: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks for the functions. May lock and allocate.
-pub(super) fn prepare() {
-    let find = |name: &CStr| {
-        // SAFETY: a name.
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.expose_provenance()
-    };
+/// Looks for the functions by their names. May lock and allocate.
+pub(super) fn prepare(find: impl Fn(&CStr) -> usize) {
     let public: [(&AtomicUsize, &CStr); 4] = [
         (&OS_WAIT, c"os_sync_wait_on_address"),
         (&OS_WAIT_TIMEOUT, c"os_sync_wait_on_address_with_timeout"),
