@@ -12,6 +12,8 @@ mod linkers;
 mod loggers;
 mod objc;
 mod peer;
+#[cfg(target_arch = "x86_64")]
+mod perfetto;
 mod posix;
 mod rebinding;
 mod system;

@@ -279,3 +279,60 @@ fn beside(f: impl FnOnce() + Send, then: impl FnOnce(u32) -> Cycles) -> Cycles {
         then(tid.recv().expect("the thread runs"))
     })
 }
+
+/// How long each call below lasts.
+const LASTS: Duration = Duration::from_millis(3);
+
+/// Stands for any of them.
+extern "C" fn takes_a_while(_: usize, _: usize, _: usize, _: usize, _: usize, _: usize) -> c_int {
+    std::thread::sleep(LASTS);
+    5
+}
+
+/// The lines that only Darwin has: Linux has other functions, or none.
+#[test]
+fn waits_of_darwins_own_calls_are_recorded() {
+    if !is_alone("posix::waits_of_darwins_own_calls_are_recorded") {
+        return;
+    }
+    let all = functions();
+    let mapping = &session();
+    agent::thread_started(None, agent::Creator::UNKNOWN);
+    // The probe, what it says of the call, and its result: what is left of a sleep was cut off by a signal.
+    for (name, probe, arg, result) in [
+        ("poll", Probe::Poll, 2, 5),
+        ("select$1050", Probe::Select, 1, 5),
+        ("select$DARWIN_EXTSN", Probe::Select, 1, 5),
+        ("pselect$1050", Probe::Select, 1, 5),
+        ("pselect$DARWIN_EXTSN", Probe::Select, 1, 5),
+        ("kevent", Probe::Poll, 1, 5),
+        ("kevent64", Probe::Poll, 1, 5),
+        ("connect", Probe::Connect, 1, 5),
+        ("accept", Probe::Accept, 1, 5),
+        ("sleep", Probe::Nanosleep, 1, libc::EINTR.into()),
+        ("open", Probe::Open, 0, 5),
+        ("openat", Probe::Open, 1, 5),
+    ] {
+        let function = all.iter().find(|function| function.name == name);
+        let function = function.expect(name);
+        let original = takes_a_while as *mut c_void;
+        function.original.store(original, Ordering::Release);
+        // SAFETY: a hook that passes on words; the stand-in uses none of them.
+        let returned = unsafe {
+            type Call =
+                unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> c_int;
+            core::mem::transmute::<*const c_void, Call>(function.hook)(1, 2, 3, 0, 0, 0)
+        };
+        assert_eq!(returned, 5, "{name}");
+        let seen = samples(mapping, probe);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|sample| (sample.arg, sample.duration_cycles))
+            .collect();
+        let [(said, lasted)] = seen[..] else {
+            panic!("{name}: {seen:?}");
+        };
+        assert_eq!(said, Some((arg, result)), "{name}");
+        assert!(lasted > Cycles(0), "{name}");
+    }
+}

@@ -843,6 +843,9 @@ fn calls_become_waits_flows_and_turns_in_a_trace() {
         let output = folder.path().join(format!("{linker:?}.beat"));
         record(&output, linker);
         check(&output);
+        // Emulation has neither the tool nor the viewer.
+        #[cfg(target_arch = "x86_64")]
+        crate::perfetto::check(&output);
         if let Some(kept) = std::env::var_os("STACKBEAT_KEEP_TRACE") {
             std::fs::copy(&output, kept).expect("copied");
         }

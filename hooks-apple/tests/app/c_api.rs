@@ -1,5 +1,6 @@
 //! The functions of the header, called by a program of C.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -45,11 +46,15 @@ fn a_program_records_itself() {
         &program,
         &[&search, "-lstackbeat_apple_app"],
     );
-    let output = Command::new(&program)
-        .arg(folder.path())
-        .env("LD_LIBRARY_PATH", &libraries)
-        .output()
-        .expect("it runs");
+    let run = |others: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg(folder.path()).args(others);
+        command.env("LD_LIBRARY_PATH", &libraries);
+        command.output().expect("it runs")
+    };
+    let killed = run(&["is killed"]);
+    assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+    let output = run(&[]);
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{errors}");
@@ -66,6 +71,8 @@ fn a_program_records_itself() {
     assert_eq!(status["interval_ns"], 3_000_000);
     assert_eq!(status["probes"], serde_json::json!(["lock", "wait"]));
     let at = |name: &str| folder.path().join(name);
+    // What the last run left is completed by this one.
+    assert_eq!(marks(&at("killed.beat")), ["before it is killed"]);
     assert_eq!(marks(&at("dump.beat")), ["first mark"]);
     assert_eq!(marks(&at("first.beat")), ["first mark", "last mark"]);
     assert_eq!(marks(&at("second.beat")), ["second session"]);

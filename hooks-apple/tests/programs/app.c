@@ -1,6 +1,7 @@
-// An app that records itself: argv[1] is its folder.
+// An app that records itself: argv[1] is its folder. With another argument the system ends it while it is recorded.
 #include "stackbeat_app.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,6 +24,15 @@ int main(int argc, char **argv) {
     stackbeat_app_options options = STACKBEAT_APP_OPTIONS;
     if (argc < 2) {
         return 2;
+    }
+    if (argc > 2) {
+        snprintf(path, sizeof path, "%s/killed.beat", argv[1]);
+        options.output = path;
+        if (stackbeat_app_start(&options) != 0) {
+            return failed("start to be killed");
+        }
+        stackbeat_app_mark("before it is killed");
+        return raise(SIGKILL);
     }
     // Nothing to stop, to change or to write yet.
     if (stackbeat_app_stop() == 0 || stackbeat_app_capture(1) == 0 || stackbeat_app_dump("/nowhere", 0) == 0 ||
