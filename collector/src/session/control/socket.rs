@@ -16,6 +16,12 @@ use std::time::Duration;
 )]
 mod place;
 
+/// Apple's place, for a test on Linux.
+#[cfg(all(test, target_os = "linux"))]
+#[path = "socket/by_file.rs"]
+#[allow(dead_code, reason = "Linux has no such option of sockets")]
+mod by_file;
+
 pub(super) use place::{forget, peer_uid, sessions};
 
 /// Listens as this session.
@@ -109,6 +115,71 @@ pub(super) fn may_steer(user: libc::uid_t, owner: libc::uid_t) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What Apple's systems say of the other side.
+    #[cfg(target_os = "linux")]
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn getpeereid(
+        socket: libc::c_int,
+        user: *mut libc::uid_t,
+        group: *mut libc::gid_t,
+    ) -> libc::c_int {
+        // SAFETY: the caller's descriptor and numbers.
+        unsafe {
+            let mut peer: libc::ucred = std::mem::zeroed();
+            let mut length = size_of_val(&peer) as libc::socklen_t;
+            let to = (&raw mut peer).cast();
+            let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+            let done = libc::getsockopt(socket, level, option, to, &raw mut length);
+            (*user, *group) = (peer.uid, peer.gid);
+            done
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_session_is_found_by_its_file_and_takes_that_of_one_that_was_killed() {
+        use std::io::{Read, Write};
+
+        let session = format!("test-{}", std::process::id());
+        let is_listed = || by_file::sessions().contains(&session);
+        let connect = || {
+            let (to, length) = address(&by_file::path(&session))?;
+            let stream = new()?;
+            // SAFETY: the address is valid for `length` bytes.
+            match unsafe { libc::connect(stream.as_raw_fd(), (&raw const to).cast(), length) } {
+                0 => Ok(stream),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        assert!(!is_listed());
+        assert_eq!(
+            connect().expect_err("nobody").kind(),
+            io::ErrorKind::NotFound
+        );
+        let listener = by_file::listen(&session).expect("it listens");
+        assert!(is_listed());
+        let mut client = connect().expect("it is found");
+        client.write_all(b"?").expect("written");
+        let (mut served, _) = listener.accept().expect("a client");
+        served.read_exact(&mut [0]).expect("read");
+        for stream in [&client, &served] {
+            assert_eq!(by_file::peer_uid(stream).expect("known"), own_uid());
+        }
+        // One of this name lives.
+        let second = by_file::listen(&session).expect_err("it is taken");
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        // It is killed, and its file stays.
+        drop(listener);
+        assert!(is_listed());
+        let error = connect().expect_err("nobody answers");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let next = by_file::listen(&session).expect("it takes the place");
+        connect().expect("it answers");
+        by_file::forget(&session);
+        assert!(!is_listed());
+        drop(next);
+    }
 
     #[test]
     fn owner_and_root_may_steer() {

@@ -14,6 +14,18 @@ const PREFIX: &str = "sb1-";
 /// What socket(2) is asked for.
 pub(super) const KIND: libc::c_int = libc::SOCK_STREAM;
 
+/// sys/socket.h, `SO_NOSIGPIPE`.
+const NO_SIGPIPE: libc::c_int = 0x1022;
+
+unsafe extern "C" {
+    /// unistd.h.
+    fn getpeereid(
+        socket: libc::c_int,
+        user: *mut libc::uid_t,
+        group: *mut libc::gid_t,
+    ) -> libc::c_int;
+}
+
 /// Closed on exec, and no signal when the other side is gone (setsockopt(2), `SO_NOSIGPIPE`).
 pub(super) fn prepare(socket: &OwnedFd) -> io::Result<()> {
     let on: libc::c_int = 1;
@@ -24,7 +36,7 @@ pub(super) fn prepare(socket: &OwnedFd) -> io::Result<()> {
             libc::setsockopt(
                 socket.as_raw_fd(),
                 libc::SOL_SOCKET,
-                libc::SO_NOSIGPIPE,
+                NO_SIGPIPE,
                 (&raw const on).cast(),
                 size_of_val(&on) as libc::socklen_t,
             ),
@@ -86,7 +98,7 @@ pub(in crate::session::control) fn sessions() -> Vec<String> {
 pub(in crate::session::control) fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
     let (mut user, mut group) = (0, 0);
     // SAFETY: writes the two numbers.
-    match unsafe { libc::getpeereid(stream.as_raw_fd(), &raw mut user, &raw mut group) } {
+    match unsafe { getpeereid(stream.as_raw_fd(), &raw mut user, &raw mut group) } {
         0 => Ok(user),
         _ => Err(io::Error::last_os_error()),
     }
