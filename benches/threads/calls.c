@@ -5,17 +5,28 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "stackbeat.h"
+
+static const char *const kinds[] = {"malloc", "mutex", "counter", "scope", NULL};
+enum { MALLOC, MUTEX, COUNTER, SCOPE };
+
 static long calls_each;
-static int locks;
+static int kind;
 static pthread_barrier_t all_there;
 
 static void *work(void *nothing) {
   pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
   pthread_barrier_wait(&all_there);
   for (long i = 0; i < calls_each; i += 2) {
-    if (locks) {
+    if (kind == MUTEX) {
       pthread_mutex_lock(&own);
       pthread_mutex_unlock(&own);
+    } else if (kind == COUNTER) {
+      stackbeat_counter("counter", i);
+      stackbeat_counter("counter", i + 1);
+    } else if (kind == SCOPE) {
+      stackbeat_scope_begin("scope");
+      stackbeat_scope_end();
     } else {
       void *volatile block = malloc(64);
       free(block);
@@ -32,10 +43,10 @@ static double cpu_ns(void) {
 
 int main(int count, char **arguments) {
   if (count != 4) {
-    fprintf(stderr, "usage: calls malloc|mutex THREADS CALLS\n");
+    fprintf(stderr, "usage: calls malloc|mutex|counter|scope THREADS CALLS\n");
     return 2;
   }
-  locks = strcmp(arguments[1], "mutex") == 0;
+  while (kinds[kind] && strcmp(arguments[1], kinds[kind]) != 0) kind++;
   int threads = atoi(arguments[2]);
   calls_each = atol(arguments[3]) / threads;
   pthread_t *all = calloc(threads, sizeof *all);

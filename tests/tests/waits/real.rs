@@ -14,6 +14,7 @@ fn wants_wakers(trace: &Path, at_least: u64, percent: u64) {
     let waits = &report(trace)["waits"];
     let number = |key: &str| waits[key].as_u64().expect("a count");
     let (ended, known) = (number("count") - number("failed"), number("with_waker"));
+    println!("{ended} waits that somebody ended, {known} with their waker");
     assert!(
         ended >= at_least && known * 100 >= ended * percent,
         "{ended} waits, {known} with their wakers; without: {:#?}",
