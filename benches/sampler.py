@@ -7,7 +7,7 @@ coverage  the part of the threads' CPU time of which samples say where it was sp
           and without it (`--no-interrupt`: only hooks capture). The rest is "no evidence" in reports.
 idle      CPU of the recorder, per second, beside a program with so many waiting threads and none or one that
           computes; what each waiting thread adds; and what reading its stack takes, once. Read from /proc when
-          all stacks have been read. With --against by turns for another version.
+          all stacks have been read. With --against in turns for another version.
 attach    `attach` to busy programs and away again: how long its thread stood still, and all of it.
 
 Programs that are not installed are left out and said to be.
@@ -188,7 +188,7 @@ def busiest(pid):
     return max([pid, *children], key=cpu_s)
 
 
-def visited_programs(folder):
+def programs_to_attach_to(folder):
     """Name, command, who makes a server ready, and who asks it all the time."""
     work = "import threading\ndef f():\n  while True: sum(bytes([i % 251])[0] for i in range(2000))\n[threading.Thread(target=f).start() for _ in range(4)]"
     redis = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--daemonize", "no"]
@@ -205,11 +205,11 @@ def visited_programs(folder):
     os.chmod(folder, 0o777)
     if versions := sorted(glob.glob("/usr/lib/postgresql/*/bin")):
         tool = lambda name, *arguments: [*(AS_POSTGRES if os.geteuid() == 0 else []), os.path.join(versions[-1], name), *arguments]
-        made = lambda *command: subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        made(*tool("initdb", "-D", "data", "-A", "trust", "-U", "postgres", "--no-sync"))
+        run = lambda *command: subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        run(*tool("initdb", "-D", "data", "-A", "trust", "-U", "postgres", "--no-sync"))
         server = tool("postgres", "-D", "data", "-h", "", "-c", f"unix_socket_directories={folder}")
         client = tool("pgbench", "-h", folder, "-U", "postgres")
-        programs.append(("postgres backend, pgbench", server, lambda: made(*client, "-iq", "postgres"), [*client, "-n", "-T", "3600", "postgres"]))
+        programs.append(("postgres backend, pgbench", server, lambda: run(*client, "-iq", "postgres"), [*client, "-n", "-T", "3600", "postgres"]))
     return programs
 
 
@@ -219,7 +219,7 @@ def attach(stackbeat, quick):
     print(f"\n{'attach':<28} {'':<8} {'thread stopped ms':>22} {'all of it ms':>22}")
     with tempfile.TemporaryDirectory(prefix="stackbeat-bench.") as folder:
         out = os.path.join(folder, "out.beat")
-        for name, command, prepare, asking in visited_programs(folder):
+        for name, command, prepare, asking in programs_to_attach_to(folder):
             if not shutil.which(command[0]):
                 print(f"{name:<28} left out: {command[0]} not installed")
                 continue
@@ -259,7 +259,7 @@ def main():
         sys.exit(f"{stackbeat}: not there; build it with: cargo build --release -p stackbeat")
     parts = options.parts.split(",")
     if unknown := set(parts) - {"coverage", "idle", "attach"}:
-        sys.exit(f"not known: {', '.join(sorted(unknown))}; there are: coverage, idle, visits")
+        sys.exit(f"not known: {', '.join(sorted(unknown))}; there are: coverage, idle, attach")
     if "coverage" in parts:
         coverage(stackbeat, 10 if options.quick else 1)
     if "idle" in parts:

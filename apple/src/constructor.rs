@@ -7,7 +7,7 @@ use crate::own_session::{self, SessionError};
 use crate::switch;
 
 extern "C" fn begin() {
-    let begun = std::panic::catch_unwind(|| {
+    let outcome = std::panic::catch_unwind(|| {
         let Some(switched) = switch::switched() else {
             return;
         };
@@ -21,7 +21,7 @@ extern "C" fn begin() {
             failed(&error);
         }
     });
-    if begun.is_err() {
+    if outcome.is_err() {
         say("a defect of stackbeat's: the app is not recorded");
     }
 }

@@ -47,7 +47,7 @@ pub enum SessionError {
 
 /// Held by the thread that begins or ends a session.
 static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions {
-    begun: 0,
+    started_count: 0,
     one_is_coming: false,
 });
 /// None is coming any more.
@@ -55,7 +55,7 @@ static NONE_IS_COMING: Condvar = Condvar::new();
 
 struct Sessions {
     /// How many have begun.
-    begun: u64,
+    started_count: u64,
     /// [`start_soon`] was called, and its session has neither begun nor failed.
     one_is_coming: bool,
 }
@@ -112,13 +112,13 @@ pub fn start_soon(
     drop(is_coming(true));
     let begin = move || {
         // A panic is a thread's end; nobody may wait for it.
-        let begun = std::panic::catch_unwind(|| {
+        let outcome = std::panic::catch_unwind(|| {
             let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
             begin(&mut sessions, wanted, duration)
         });
         drop(is_coming(false));
         NONE_IS_COMING.notify_all();
-        if let Ok(Err(error)) = begun {
+        if let Ok(Err(error)) = outcome {
             failed(&error);
         }
     };
@@ -157,14 +157,14 @@ fn begin(
     }
     // SAFETY: a function of this library, which stays.
     AT_EXIT.call_once(|| _ = unsafe { libc::atexit(process_ends) });
-    sessions.begun += 1;
-    let number = sessions.begun;
+    sessions.started_count += 1;
+    let number = sessions.started_count;
     if let Some(duration) = duration {
         let timer = move || {
             std::thread::sleep(duration);
             // Somebody else may have ended it, and begun another one.
             let sessions = alone();
-            if sessions.begun == number && embedded::is_recording() {
+            if sessions.started_count == number && embedded::is_recording() {
                 end();
             }
         };

@@ -63,7 +63,7 @@ class Archivist:
     """Has the ledger locked until the disk has what it wrote."""
 
     def __init__(self):
-        self.asked, self.begun = queue.SimpleQueue(), queue.SimpleQueue()
+        self.asked, self.started = queue.SimpleQueue(), queue.SimpleQueue()
         self.ledger = threading.Lock()
         self.file = tempfile.TemporaryFile(buffering=0)
         self.thread = threading.Thread(target=self.work, name="archivist")
@@ -72,14 +72,14 @@ class Archivist:
     def work(self):
         while self.asked.get() is not None:
             with self.ledger:
-                self.begun.put(True)
+                self.started.put(True)
                 self.file.write(b"a line of the ledger\n")
                 os.fsync(self.file.fileno())
 
     def write_and_look(self, times):
         for _ in range(times):
             self.asked.put(True)
-            self.begun.get()
+            self.started.get()
             with self.ledger:
                 pass
 
@@ -88,7 +88,7 @@ class Binder:
     """Packs pages, and has a lock file locked meanwhile."""
 
     def __init__(self):
-        self.asked, self.begun = queue.SimpleQueue(), queue.SimpleQueue()
+        self.asked, self.started = queue.SimpleQueue(), queue.SimpleQueue()
         self.file = tempfile.NamedTemporaryFile()
         self.pages = b"".join(b"page %d of the ledger\n" % (i * 7919 % 10007) for i in range(1200))
         self.thread = threading.Thread(target=self.work, name="binder")
@@ -98,14 +98,14 @@ class Binder:
         with open(self.file.name) as lock:
             while self.asked.get() is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                self.begun.put(True)
+                self.started.put(True)
                 zlib.compress(self.pages)
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
     def pack_and_look(self, times):
         for _ in range(times):
             self.asked.put(True)
-            self.begun.get()
+            self.started.get()
             fcntl.flock(self.file, fcntl.LOCK_EX)
             fcntl.flock(self.file, fcntl.LOCK_UN)
 

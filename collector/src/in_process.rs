@@ -23,7 +23,7 @@ use crate::session::options::{Options, Outcome, Progress, Status};
 use crate::session::{jit_maps, runtime_folders};
 
 /// The program ends when it likes; nothing else is waited for.
-const LOOK: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_secs(60);
 
 /// Records one run of a program by a session inside it, from `library`. Returns when the program has ended and its trace is complete.
 ///
@@ -85,7 +85,7 @@ pub fn record_in_process(
             user,
             system,
             ..
-        } = supervisor.wait(LOOK)
+        } = supervisor.wait(POLL)
         {
             break (wait_status, user + system);
         }

@@ -42,8 +42,8 @@ unsafe extern "C" fn stackbeat_session_begin(start: *const Start) -> i32 {
         };
         let previous = previous.map(|p| PathBuf::from(OsStr::from_bytes(p.to_bytes())));
         let wanted = Wanted::from_text(&options.to_string_lossy());
-        let begun = wanted.and_then(|wanted| embedded::begin(wanted, previous, start.own_thread));
-        match begun {
+        let session = wanted.and_then(|wanted| embedded::begin(wanted, previous, start.own_thread));
+        match session {
             Ok(path) => {
                 let bytes = path.as_os_str().as_bytes();
                 if bytes.len() >= PATH_BYTES {

@@ -250,11 +250,11 @@ fn record(output: &Path, linker: Linker) {
     load(image);
     thread("unloads", || assert_eq!(close(null_mut()), 0));
     thread("loop", || {
-        let turns = [SLEEP; 3];
-        darwin::run_main_loop(c"kCFRunLoopDefaultMode", &turns, || {
+        let iterations = [SLEEP; 3];
+        darwin::run_main_loop(c"kCFRunLoopDefaultMode", &iterations, || {
             std::thread::sleep(SLEEP / 2)
         });
-        darwin::run_main_loop(c"UITrackingRunLoopMode", &turns[..1], || {});
+        darwin::run_main_loop(c"UITrackingRunLoopMode", &iterations[..1], || {});
     });
 
     run_other_loops(image);
@@ -640,7 +640,7 @@ fn check_hooks(said: &[String]) {
         missing.contains("-[NSRecursiveLock lockBeforeDate:], "),
         "{missing}"
     );
-    one("apple, by observers: turns of run loops");
+    one("apple, by observers: iterations of run loops");
     one("apple, not seen: calls inside the dyld shared cache");
 }
 
@@ -784,20 +784,22 @@ fn check_flows(seen: &Seen) {
 fn check_turns(seen: &Seen) {
     let of = |kind: Kind| {
         let events = seen.events.iter().filter(move |event| event.1 == kind);
-        events.map(|(thread, _, name, turn, time)| (*turn, (thread.as_str(), name.as_str(), *time)))
+        events.map(|(thread, _, name, number, time)| {
+            (*number, (thread.as_str(), name.as_str(), *time))
+        })
     };
     let begins: BTreeMap<i64, _> = of(Kind::AsyncBegin).collect();
     let ends: BTreeMap<i64, _> = of(Kind::AsyncEnd).collect();
-    // Numbers are those of one turn: all threads count together.
+    // Each iteration has a number of its own: all threads count together.
     assert_eq!(begins.len(), of(Kind::AsyncBegin).count());
-    let mut turns: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (turn, (thread, name, began)) in &begins {
-        let (end_thread, end_name, ended) = ends[turn];
+    let mut iterations: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (number, (thread, name, began)) in &begins {
+        let (end_thread, end_name, ended) = ends[number];
         assert_eq!(
             (*thread, *name, *began <= ended),
             (end_thread, end_name, true)
         );
-        turns.entry(thread).or_default().push(name);
+        iterations.entry(thread).or_default().push(name);
     }
     // One before the first sleep, and one after each.
     let [default, tracking, own] = [
@@ -814,7 +816,7 @@ fn check_turns(seen: &Seen) {
         ("own mode", vec![own; 3]),
         ("by a method", vec![default; 2]),
     ];
-    assert_eq!(turns, BTreeMap::from(expected));
+    assert_eq!(iterations, BTreeMap::from(expected));
     let mut slept: BTreeMap<&str, usize> = BTreeMap::new();
     for (thread, probe, wall_ns) in &seen.blocked {
         if *probe == Probe::RunLoopWait {

@@ -31,11 +31,11 @@ extern "C" fn start(
     if !is_asked || resolve::any_loaded(DEFERRING_SANITIZERS) || runtime::is_second() {
         return;
     }
-    let begun = match own {
+    let session = match own {
         Some(own) if is_own => own_session::begin(&own, session),
         _ => session,
     };
-    let Some(session) = begun else { return };
+    let Some(session) = session else { return };
     if !agent::init(session) {
         return;
     }

@@ -237,8 +237,8 @@ fn unpatched_hooks_stay_out_of_a_process_that_is_attached_to() {
     let agent = agent().to_str().expect("UTF-8");
     for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
         let program = compile(folder.path(), "late.c", &["-Wl,-z,relro", binding, "-ldl"]);
-        let visit = |session: Session, visits: &str, blocks: &str| {
-            let arguments = [agent, session.path(), visits, blocks];
+        let attach = |session: Session, times: &str, blocks: &str| {
+            let arguments = [agent, session.path(), times, blocks];
             let output = run(Command::new(&program).args(arguments));
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(
@@ -248,10 +248,10 @@ fn unpatched_hooks_stay_out_of_a_process_that_is_attached_to() {
             );
             session.total(|t| t.allocations.load(Ordering::Relaxed))
         };
-        let all = visit(Session::new().capture_all(), "1", "20000");
+        let all = attach(Session::new().capture_all(), "1", "20000");
         let unpatched = || Session::new().unpatch_allocation().capture_all();
-        let few = visit(unpatched(), "1", "20000");
+        let few = attach(unpatched(), "1", "20000");
         assert!(all > 20_000 && few < 1000, "{binding}: {few} of {all}");
-        visit(unpatched(), "100", "100");
+        attach(unpatched(), "100", "100");
     }
 }

@@ -47,17 +47,17 @@ impl Calls {
         stack: StackIndex,
     ) -> Option<AttributedCalls> {
         let (number, count) = row.arg?;
-        let made = AttributedCalls {
+        let attributed = AttributedCalls {
             thread,
             stack,
             call: SystemCall::from_number(number)?,
             count: u64::try_from(count).ok()?,
             time_ns: row.time_ns,
         };
-        let given = &mut self.given.0[made.call as usize];
-        *given = given.saturating_add(made.count);
-        self.last[made.call as usize] = Some(made);
-        Some(made)
+        let given = &mut self.given.0[attributed.call as usize];
+        *given = given.saturating_add(attributed.count);
+        self.last[attributed.call as usize] = Some(attributed);
+        Some(attributed)
     }
 
     /// What was made after the last samples, given the thread's exact counts.

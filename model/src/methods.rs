@@ -70,8 +70,8 @@ impl Methods {
             };
             return (unknown, 0);
         };
-        let begun = method.lines.partition_point(|(from, _)| *from <= position);
-        let line = match begun.checked_sub(1) {
+        let lines_before = method.lines.partition_point(|(from, _)| *from <= position);
+        let line = match lines_before.checked_sub(1) {
             Some(last) if position != NO_POSITION => method.lines[last].1,
             _ => 0,
         };

@@ -35,7 +35,7 @@ pub trait Visitor {
     /// A sample as the file has it.
     fn sample(&mut self, trace: &Trace, thread: ThreadIndex, row: &SampleRow, stack: StackIndex) {}
     /// System calls of a kind and a stack; what a thread makes of a kind comes in parts, in order of time.
-    fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {}
+    fn system_calls(&mut self, trace: &Trace, attributed: &AttributedCalls) {}
     /// A mark, a scope's end or another event of the file; without a thread one of a process or the session.
     fn event(
         &mut self,
@@ -277,8 +277,8 @@ impl Visit<'_> {
                 if call_attribution::is_of_calls(row) {
                     visitor.sample(trace, index, row, stack);
                     segmenter.seen(row, stack);
-                    if let Some(made) = calls.sample(index, row, stack) {
-                        visitor.system_calls(trace, &made);
+                    if let Some(attributed) = calls.sample(index, row, stack) {
+                        visitor.system_calls(trace, &attributed);
                     }
                     continue;
                 }
@@ -315,9 +315,9 @@ impl Visit<'_> {
             calls,
             ..
         } = &mut *state;
-        if let Some(made) = &trace.thread(index).system_calls {
-            for made in calls.rest(made) {
-                visitor.system_calls(trace, &made);
+        if let Some(totals) = &trace.thread(index).system_calls {
+            for attributed in calls.rest(totals) {
+                visitor.system_calls(trace, &attributed);
             }
         }
         let totals_at_end = trace.thread(index).totals.as_ref();

@@ -508,8 +508,8 @@ mod tests {
             }
             let ends_on_a_packet = cut == 0 || whole.contains(&(cut as u64));
             assert_eq!(failed, !ends_on_a_packet, "cut at {cut}");
-            let begun = whole.iter().filter(|&&o| o < cut as u64).count();
-            assert_eq!(good, begun - usize::from(failed));
+            let packets = whole.iter().filter(|&&o| o < cut as u64).count();
+            assert_eq!(good, packets - usize::from(failed));
         }
     }
 

@@ -79,8 +79,8 @@ impl Method {
         if position == u32::MAX {
             return 0;
         }
-        let begun = self.lines.iter().rev().find(|(from, _)| *from <= position);
-        begun.map_or(0, |(_, line)| *line)
+        let line = self.lines.iter().rev().find(|(from, _)| *from <= position);
+        line.map_or(0, |(_, line)| *line)
     }
 }
 

@@ -195,14 +195,18 @@ pub(crate) fn report() -> Report {
         (1, &[8, 5], SystemCall::WakeUps, 60),
     ] {
         let functions: Vec<_> = path.iter().map(|f| FunctionIndex(*f)).collect();
-        let made = AttributedCalls {
+        let attributed = AttributedCalls {
             thread: ThreadIndex(thread),
             stack: StackIndex::NONE,
             call,
             count,
             time_ns: START_NS,
         };
-        calls.add(made.thread, profile.tree.path(&functions), &made);
+        calls.add(
+            attributed.thread,
+            profile.tree.path(&functions),
+            &attributed,
+        );
     }
     let metadata = metadata(end_ns - START_NS, &profile);
     profile.set_layers(metadata.layers());

@@ -1,4 +1,4 @@
-//! Processes that a fault has ended: what their entries say of it.
+//! Processes that crashed: what their entries say of it.
 
 use std::path::Path;
 

@@ -71,7 +71,7 @@ static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
 /// What came of the last attempt, for who waits for it.
-static BEGUN: Mutex<Option<Result<PathBuf, BeginError>>> = Mutex::new(None);
+static START_RESULT: Mutex<Option<Result<PathBuf, BeginError>>> = Mutex::new(None);
 
 /// What the threads of the session call first.
 pub type OwnThread = extern "C" fn();
@@ -120,7 +120,7 @@ pub fn begin(
         *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let end = match refused {
             Some(error) if STATE.load(Ordering::Acquire) == state::BEGINNING => {
-                *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
+                *START_RESULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(error));
                 state::REFUSED
             }
             _ => state::ENDED,
@@ -134,8 +134,11 @@ pub fn begin(
     while STATE.load(Ordering::Acquire) == state::BEGINNING {
         platform::wait(&STATE, state::BEGINNING, None);
     }
-    let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner).take();
-    begun.unwrap_or(Err(BeginError::Panicked))
+    let result = START_RESULT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    result.unwrap_or(Err(BeginError::Panicked))
 }
 
 /// Ends the session of this process. Returns when its trace is complete, or cannot be completed in time; then `recover` can.
@@ -264,7 +267,7 @@ fn run(
     });
     session.begin(!wanted.start_disabled);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
-    *BEGUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(storage.path.clone()));
+    *START_RESULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(storage.path.clone()));
     advance(state::RECORDING);
 
     let symbolize = wanted.symbolize;

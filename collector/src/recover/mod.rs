@@ -568,13 +568,13 @@ impl PrivateCopy {
         let copy_in = |folder: &Path| {
             let id = COPIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let copy = folder.join(format!("{COPY_PREFIX}{}.{id}", std::process::id()));
-            let made = copy_sparse(path, &copy).and_then(|()| {
+            let mapping = copy_sparse(path, &copy).and_then(|()| {
                 let c_path = CString::new(copy.as_os_str().as_bytes())?;
                 Mapping::open(&c_path).map_err(|e| io::Error::other(e.to_string()))
             });
             // The mapping lives on without a name.
             let _ = fs::remove_file(&copy);
-            made
+            mapping
         };
         let mapping = copy_in(folder).or_else(|_| copy_in(&std::env::temp_dir()))?;
         Ok(PrivateCopy { mapping })

@@ -39,9 +39,9 @@ const STILL_NS: [u64; CLASSES] = {
     ns
 };
 
-/// Distance between two looks at a thread that waits while nobody runs, ns; and for each such thread.
-const LOOK_NS: u64 = 20_000_000;
-const LOOK_EACH_NS: u64 = 2_000_000;
+/// Distance between two polls of a thread that waits while nobody runs, ns; and for each such thread.
+const POLL_NS: u64 = 20_000_000;
+const POLL_EACH_NS: u64 = 2_000_000;
 /// CPU time by which a suspended thread has gone on with its wait, and within which time, ns.
 const WAITS_AGAIN_NS: u64 = 500_000;
 const WAITS_AGAIN_WITHIN_NS: u64 = 200_000_000;
@@ -365,7 +365,7 @@ impl Suspender {
 
     /// Whether it is time to look at a thread that waits: with so many of them, none is looked at all the time.
     pub(super) fn is_due(&self, thread: &Thread, threads: usize, now_ns: u64) -> bool {
-        let distance_ns = LOOK_NS.max(LOOK_EACH_NS * threads as u64);
+        let distance_ns = POLL_NS.max(POLL_EACH_NS * threads as u64);
         let still = self.still.get(&thread.utid);
         still.is_none_or(|still| now_ns.saturating_sub(still.seen_ns) >= distance_ns)
     }

@@ -1,5 +1,5 @@
 //! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when an iteration of an
-//! event loop takes too long, when the program or a process that it has started dies of a fault.
+//! event loop takes too long, when the program or a process that it has started crashes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(crate) struct AutoDump {
     crash: Option<Reason>,
     /// The program has died of this, and its dump is not written yet.
     end: Option<Reason>,
-    /// Processes that died of a fault while a dump was under way.
+    /// Processes that crashed while a dump was under way.
     crashes: VecDeque<Reason>,
     number: u32,
     /// When the last one was written that nobody asked for, and how many so far.
@@ -127,7 +127,7 @@ impl AutoDump {
         true
     }
 
-    /// The program itself has ended: by a fault? Its last state is dumped. The drain must still run.
+    /// The program itself has ended: by a crash? Its last state is dumped. The drain must still run.
     pub(crate) fn program_ended(&mut self, wait_status: i32) {
         self.await_news();
         self.take_reasons();

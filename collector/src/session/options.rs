@@ -175,7 +175,7 @@ pub struct Dumps {
     pub block_ns: Option<u64>,
     /// What a thread has to wait for.
     pub causes: Vec<probe::Cause>,
-    /// When the program or a process that it has started dies of a fault.
+    /// When the program or a process that it has started crashes.
     pub crash: bool,
     /// Least distance between two dumps that nobody asked for, ns.
     pub every_ns: u64,

@@ -45,6 +45,6 @@ pub(crate) struct Reason {
     pub node: u32,
     /// When it was, if that is not now.
     pub at_ns: Option<u64>,
-    /// A fault that has ended a process.
+    /// The crash that has ended a process.
     pub crash: Option<Crash>,
 }

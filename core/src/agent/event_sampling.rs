@@ -134,10 +134,10 @@ pub(super) fn add_quietly(entry: &ThreadEntry, call: SystemCall) -> bool {
 #[inline(always)]
 pub(super) fn add_some_quietly(entry: &ThreadEntry, call: SystemCall, more: u64) -> bool {
     let calls = &entry.system_calls[call as usize];
-    let made = calls.count.load(Ordering::Relaxed).wrapping_add(more);
-    let is_quiet = made < calls.next.load(Ordering::Relaxed);
+    let count = calls.count.load(Ordering::Relaxed).wrapping_add(more);
+    let is_quiet = count < calls.next.load(Ordering::Relaxed);
     if is_quiet {
-        calls.count.store(made, Ordering::Relaxed);
+        calls.count.store(count, Ordering::Relaxed);
     }
     is_quiet
 }

@@ -256,8 +256,8 @@ pub(super) fn allocations() {
 pub(super) fn add(entry: &ThreadEntry, call: SystemCall, more: u64) {
     if !event_sampling::add_some_quietly(entry, call, more) {
         let calls = &entry.system_calls[call as usize];
-        let made = calls.count.load(Ordering::Relaxed).wrapping_add(more);
-        calls.count.store(made, Ordering::Relaxed);
+        let count = calls.count.load(Ordering::Relaxed).wrapping_add(more);
+        calls.count.store(count, Ordering::Relaxed);
         capture_call(call);
     }
 }

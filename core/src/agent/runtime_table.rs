@@ -432,10 +432,10 @@ unsafe extern "C" fn begin_wait_at(
         how: How::Wake(1),
     };
     let awaited = (object != 0).then_some(awaited);
-    let begun = probe(number)
+    let wait_state = probe(number)
         .and_then(|probe| runtime::begin_wait_at(probe, object, awaited, [pc, sp, fp]));
     // SAFETY: as the header says.
-    unsafe { Opaque::fill(wait, begun) };
+    unsafe { Opaque::fill(wait, wait_state) };
 }
 
 unsafe extern "C" fn end_wait(wait: *mut Opaque<WAIT_WORDS>, result: i64) {

@@ -219,7 +219,7 @@ pub fn signal_thread(_process: Pid, _thread: Tid, _signal: i32) -> Result<(), Er
     Err(Errno(libc::ENOTSUP))
 }
 
-/// Threads are suspended here, not signalled: gates need not be light.
+/// Threads are suspended here, not signalled: no asymmetric barrier is needed.
 pub fn accept_barriers() -> bool {
     false
 }

@@ -251,7 +251,7 @@ impl Layout {
     }
 }
 
-/// Offset 0. Plain facts, written once before the program starts.
+/// Offset 0. Written once before the program starts.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct Header {
@@ -564,7 +564,7 @@ pub struct ProcessEntry {
     pub fatal_utid: AtomicU32,
     /// Its tid.
     pub fatal_tid: AtomicU32,
-    /// The node of its stack; 0: not yet; `fault::NO_NODE`.
+    /// The node of its stack; 0: not yet; `crate::crash_signals::NO_NODE`.
     pub fatal_node: AtomicU32,
     /// Entries that the collector has made for threads of it and that no thread has taken over so far.
     pub adopted: AtomicU32,

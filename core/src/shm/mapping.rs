@@ -120,12 +120,12 @@ impl Mapping {
             .map_err(|e| MappingError::System("create", e))?;
         // Others see by this that somebody works with the file (`recover`), however this process ends.
         platform::lock(fd);
-        let made = Self::lay_out(fd, layout, buffers.min(capacity.buffers));
-        if made.is_err() {
+        let mapping = Self::lay_out(fd, layout, buffers.min(capacity.buffers));
+        if mapping.is_err() {
             platform::close(fd);
             platform::remove(path);
         }
-        made
+        mapping
     }
 
     fn lay_out(fd: i32, layout: Layout, buffers: u32) -> Result<Mapping, MappingError> {
@@ -655,7 +655,7 @@ pub(crate) mod tests {
                 .expect("it exists")
         };
         assert!(Mapping::open(&path).is_ok());
-        // Each byte of the header's facts, flipped, is noticed: another magic, version or size.
+        // Each byte of the header, flipped, is noticed: another magic, version or size.
         for offset in (0..12).chain(32..52).chain(56..64) {
             let mut f = file();
             let mut byte = [0u8];

@@ -110,13 +110,12 @@ fn run(suspension: Suspension) {
     // A thread's own number is found beside its number of the kernel's. This thread's is another than any that was looked at before.
     monitors::learn_thread(threads::current());
     let own = monitors::thin_lock_id(threads::current());
-    let begun = STATE.compare_exchange(
+    let _ = STATE.compare_exchange(
         state::BEGINS,
         state::RUNS,
         Ordering::AcqRel,
         Ordering::Acquire,
     );
-    let _ = begun;
     while STATE.load(Ordering::Acquire) != state::ENDS {
         let questions = QUESTIONS.load(Ordering::Acquire);
         for place in &ASKED {

@@ -66,8 +66,8 @@ pub unsafe fn begin(
         .for_each(|line| eprintln!("stackbeat: {line}"));
     if let Some(art) = art().filter(|_| has(SUSPEND)) {
         // SAFETY: by contract.
-        let is_begun = unsafe { trial::begin(art, vm) };
-        if !is_begun {
+        let is_started = unsafe { trial::begin(art, vm) };
+        if !is_started {
             let version = art.version;
             return Err(ArtError::NoSuspension { version });
         }

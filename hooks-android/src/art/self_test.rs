@@ -14,7 +14,7 @@ use super::hooks::{self, Hook};
 use super::jni::{Class, Env};
 use super::library::Art;
 use super::place;
-use super::start::{IS_BEGUN, art, while_suspended};
+use super::start::{IS_STARTED, art, while_suspended};
 use super::versions::Function;
 use crate::doctor::State;
 
@@ -49,10 +49,10 @@ pub unsafe fn run(
     env: *mut c_void,
     in_own_thread: impl FnOnce(Box<dyn FnOnce() -> Vec<String> + Send>) -> Vec<String>,
 ) -> Vec<String> {
-    let is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: by contract.
     let vm = unsafe { Env::new(env) }.vm();
-    let Some((art, vm)) = art().filter(|_| *is_begun).zip(vm) else {
+    let Some((art, vm)) = art().filter(|_| *is_started).zip(vm) else {
         return Vec::new();
     };
     in_own_thread(Box::new(move || {

@@ -25,7 +25,7 @@ use crate::doctor::{Hooks, State};
 
 static ART: AtomicPtr<Art> = AtomicPtr::new(core::ptr::null_mut());
 /// Whether hooks are in their places. Who begins or ends has the lock.
-pub(super) static IS_BEGUN: Mutex<bool> = Mutex::new(false);
+pub(super) static IS_STARTED: Mutex<bool> = Mutex::new(false);
 
 /// This process' ART, once it has begun.
 pub(crate) fn art() -> Option<&'static Art> {
@@ -129,8 +129,8 @@ pub(crate) unsafe fn begin_with(
     start_thread: Option<StartThread>,
     checks: Checks,
 ) -> Result<Hooks, ArtError> {
-    let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
-    if *is_begun {
+    let mut is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_started {
         return Ok(Hooks::new("art".to_owned()));
     }
     // SAFETY: by contract.
@@ -163,7 +163,7 @@ pub(crate) unsafe fn begin_with(
         };
         all.add("JavaBySuspension", state);
     }
-    *is_begun = true;
+    *is_started = true;
     Ok(all)
 }
 
@@ -172,8 +172,8 @@ pub(crate) unsafe fn begin_with(
 /// # Safety
 /// The calling thread runs native code.
 pub unsafe fn end() {
-    let mut is_begun = IS_BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(art) = art().filter(|_| core::mem::take(&mut *is_begun)) else {
+    let mut is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(art) = art().filter(|_| core::mem::take(&mut *is_started)) else {
         return;
     };
     fallback::end();

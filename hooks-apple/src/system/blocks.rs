@@ -53,10 +53,13 @@ pub(super) fn prepare() {
             invoke: nothing,
             descriptor: &raw const DESCRIPTOR,
         };
-        let made = create(0, (&raw const block).cast());
-        if !made.is_null() {
-            SPECIAL.store((*made.cast::<Literal>()).invoke as usize, Ordering::Release);
-            release(made);
+        let special = create(0, (&raw const block).cast());
+        if !special.is_null() {
+            SPECIAL.store(
+                (*special.cast::<Literal>()).invoke as usize,
+                Ordering::Release,
+            );
+            release(special);
         }
     }
 }

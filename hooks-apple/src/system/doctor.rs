@@ -56,8 +56,8 @@ pub fn lines(rebinder: &Rebinder, incomplete: usize) -> Vec<String> {
         ),
         (
             run_loop::is_placed(),
-            "by observers: turns of run loops, those of other threads once they enter theirs",
-            "not available: turns of run loops, because CoreFoundation is not loaded",
+            "by observers: iterations of run loops, those of other threads once they enter theirs",
+            "not available: iterations of run loops, because CoreFoundation is not loaded",
         ),
     ];
     for (is_placed, how, why_not) in of_others {

@@ -3,7 +3,7 @@
 //! - `unfair`, `addresses`, `objc`: locks and waits on words
 //! - `foundation`: Foundation's locks, by `methods` that are replaced; `owners`: who has one
 //! - `dispatch`: queues, groups and semaphores; `blocks`: closures that are handed to them
-//! - `run_loop`: turns of run loops, by observers
+//! - `run_loop`: iterations of run loops, by observers
 //! - `malloc_logger`: allocations, `syscall_logger`: mapped memory, also inside the dyld shared cache; `logger`: their
 //!   variables
 //! - `library`: code that comes and goes

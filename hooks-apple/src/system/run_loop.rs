@@ -1,5 +1,5 @@
-//! Turns of run loops, by two observers on each: one that comes before all others and one that comes after them. Between two
-//! sleeps is a turn, which stands in the trace as asynchronous work with a number and the mode. The sleep is a wait with its
+//! Iterations of run loops, by two observers on each: one that comes before all others and one that comes after them. Between two
+//! sleeps is an iteration, which stands in the trace as asynchronous work with a number and the mode. The sleep is a wait with its
 //! exact begin and end.
 //!
 //! The main loop gets its observers when a session begins. Another thread's gets them when the thread enters it: by
@@ -52,7 +52,7 @@ struct Context {
     description: Option<unsafe extern "C" fn(Object) -> Object>,
 }
 
-/// Bytes of a turn's name.
+/// Bytes of an iteration's name.
 const NAME_BYTES: usize = 96;
 const PREFIX: &[u8] = b"run loop ";
 
@@ -64,10 +64,10 @@ struct Loop {
     observers: AtomicUsize,
     /// How deep loops run inside of each other.
     depth: Cell<u32>,
-    /// The number of the turn that is under way; 0: none is.
-    turn: Cell<u64>,
+    /// The number of the iteration that is under way; 0: none is.
+    iteration: Cell<u64>,
     wait: Cell<Option<Wait>>,
-    /// What the turn is called.
+    /// What the iteration is called.
     name: Cell<([u8; NAME_BYTES], usize)>,
 }
 
@@ -80,7 +80,7 @@ static LOOPS: [Loop; 64] = [const {
         of: AtomicPtr::new(null_mut()),
         observers: AtomicUsize::new(0),
         depth: Cell::new(0),
-        turn: Cell::new(0),
+        iteration: Cell::new(0),
         wait: Cell::new(None),
         name: Cell::new(([0; NAME_BYTES], 0)),
     }
@@ -88,7 +88,7 @@ static LOOPS: [Loop; 64] = [const {
 
 /// The main loop's observers: the first and the last.
 static OBSERVERS: [AtomicPtr<c_void>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
-static TURNS: AtomicU64 = AtomicU64::new(0);
+static ITERATIONS: AtomicU64 = AtomicU64::new(0);
 /// Callbacks do something.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
@@ -240,7 +240,7 @@ fn observe(mode: Object) {
             return;
         };
         of.depth.set(0);
-        of.turn.set(0);
+        of.iteration.set(0);
         of.wait.set(None);
         for observer in foundation.observers(of) {
             if observer.is_null() {
@@ -265,8 +265,8 @@ unsafe extern "C" fn wakes(_: Object, activity: usize, info: *mut c_void) {
     let of = unsafe { &*info.cast_const().cast::<Loop>() };
     if activity == ENTRY {
         of.depth.set(of.depth.get().saturating_add(1));
-        // One inside of another one belongs to that one's turn, until it sleeps itself.
-        if of.turn.get() != 0 {
+        // One inside of another one belongs to that one's iteration, until it sleeps itself.
+        if of.iteration.get() != 0 {
             return;
         }
     }
@@ -306,23 +306,23 @@ impl Loop {
         if !IS_ON.load(Ordering::Acquire) {
             return;
         }
-        let turn = TURNS.fetch_add(1, Ordering::Relaxed) + 1;
-        self.turn.set(turn);
+        let iteration = ITERATIONS.fetch_add(1, Ordering::Relaxed) + 1;
+        self.iteration.set(iteration);
         self.read_mode();
-        self.say(ASYNC_BEGIN, turn);
+        self.say(ASYNC_BEGIN, iteration);
     }
 
     fn end_turn(&self) {
-        let turn = self.turn.replace(0);
-        if turn != 0 && IS_ON.load(Ordering::Acquire) {
-            self.say(ASYNC_END, turn);
+        let iteration = self.iteration.replace(0);
+        if iteration != 0 && IS_ON.load(Ordering::Acquire) {
+            self.say(ASYNC_END, iteration);
         }
     }
 
-    /// Begin and end of a turn have one name: the mode's is read when it begins.
-    fn say(&self, kind: u8, turn: u64) {
+    /// Begin and end of an iteration have one name: the mode's is read when it begins.
+    fn say(&self, kind: u8, iteration: u64) {
         let (name, bytes) = self.name.get();
-        agent::event(kind, &name[..bytes.min(NAME_BYTES)], turn as i64);
+        agent::event(kind, &name[..bytes.min(NAME_BYTES)], iteration as i64);
     }
 
     /// Reads the name of the mode.

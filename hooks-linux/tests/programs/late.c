@@ -1,6 +1,6 @@
 /* Brings the agent in by itself, as an attaching collector would, and loads a library while threads allocate.
 
-     late AGENT SESSION VISITS BLOCKS   */
+     late AGENT SESSION TIMES BLOCKS   */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,9 +41,9 @@ int main(int count, char **arguments) {
     long (*attach)(const char *, size_t) = (long (*)(const char *, size_t))dlsym(agent, "stackbeat_attach");
     long (*detach)(void) = (long (*)(void))dlsym(agent, "stackbeat_detach");
     pthread_t threads[2];
-    int visits = atoi(arguments[3]);
-    for (int i = 0; i < 2 && visits > 1; i++) pthread_create(&threads[i], NULL, churns, NULL);
-    for (int i = 0; i < visits; i++) {
+    int times = atoi(arguments[3]);
+    for (int i = 0; i < 2 && times > 1; i++) pthread_create(&threads[i], NULL, churns, NULL);
+    for (int i = 0; i < times; i++) {
         if (attach(arguments[2], 0) <= 0) return puts("not attached"), 1;
         long sum = churn(100);
         use_library();
@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
         if (detach() <= 0) return puts("not detached"), 1;
     }
     stop = 1;
-    for (int i = 0; i < 2 && visits > 1; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2 && times > 1; i++) pthread_join(threads[i], NULL);
     puts("left");
     return 0;
 }

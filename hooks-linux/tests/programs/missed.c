@@ -27,7 +27,7 @@ enum { ROUNDS = 1000, SPAN_NS = 20000, TIMEOUT_US = 20000 };
 
 static volatile sig_atomic_t came, gave_up;
 static int sockets[2], epoll, semaphores, queue;
-static struct { atomic_int begun, done, missed; } *shared;
+static struct { atomic_int started, done, missed; } *shared;
 
 static sigjmp_buf back;
 
@@ -77,7 +77,7 @@ static void waiting(int which) {
         came = gave_up = 0;
         struct itimerval timeout = {.it_value = {0, TIMEOUT_US}};
         setitimer(ITIMER_REAL, &timeout, 0);
-        atomic_store(&shared->begun, i);
+        atomic_store(&shared->started, i);
         spin(SPAN_NS / 2);
         if (!came) {
             call(which);
@@ -190,14 +190,14 @@ int main(int count, char **arguments) {
     queue = msgget(IPC_PRIVATE, 0600);
     srand(1);
     for (int which = 0; which < CALLS; which++) {
-        shared->begun = shared->done = 0;
+        shared->started = shared->done = 0;
         int pid = fork();
         if (pid == 0) {
             waiting(which);
             _exit(0);
         }
         for (int i = 1; i <= ROUNDS; i++) {
-            wait_for(&shared->begun, i);
+            wait_for(&shared->started, i);
             spin(rand() % SPAN_NS);
             kill(pid, SIGUSR2);
             wait_for(&shared->done, i);

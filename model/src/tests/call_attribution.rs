@@ -8,13 +8,13 @@ use super::slice_rules::{A, B, C, MS, picture, play};
 use super::*;
 
 /// Kind, innermost function and count of what was handed out, in order.
-fn made(trace: &Trace, all: &Everything) -> Vec<(SystemCall, String, u64)> {
-    let made = all.calls.iter().map(|made| {
-        let frame = *trace.stack_frames(made.stack).last().expect("a stack");
+fn calls_of(trace: &Trace, all: &Everything) -> Vec<(SystemCall, String, u64)> {
+    let calls = all.calls.iter().map(|call| {
+        let frame = *trace.stack_frames(call.stack).last().expect("a stack");
         let name = trace.function(trace.frame(frame).function).name.clone();
-        (made.call, name, made.count)
+        (call.call, name, call.count)
     });
-    made.collect()
+    calls.collect()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn calls_belong_to_their_samples_and_the_rest_to_the_last_of_its_kind() {
         (open, "b", 4),
     ];
     let expected = expected.map(|(call, name, count)| (call, name.to_owned(), count));
-    assert_eq!(made(&trace, &all), expected);
+    assert_eq!(calls_of(&trace, &all), expected);
     // They take no time.
     let (without, none) = script(false);
     let lasting = |trace, all| {
@@ -53,7 +53,7 @@ fn calls_belong_to_their_samples_and_the_rest_to_the_last_of_its_kind() {
         slices
     };
     assert_eq!(lasting(&trace, &all), lasting(&without, &none));
-    assert!(made(&without, &none).is_empty());
+    assert!(calls_of(&without, &none).is_empty());
 }
 
 #[test]
@@ -65,5 +65,5 @@ fn more_than_can_lie_between_two_samples_is_nobodys() {
         t.system_calls = vec![10_000];
     });
     let read = |count| (SystemCall::Read, "b".to_owned(), count);
-    assert_eq!(made(&trace, &all), [read(10), read(40)]);
+    assert_eq!(calls_of(&trace, &all), [read(10), read(40)]);
 }

@@ -53,8 +53,8 @@ fn methods_and_positions_become_functions_and_lines() {
         found.expect("there")
     };
     let render = function("Page.render");
-    let facts = (render.file.as_str(), render.line, render.module.as_str());
-    assert_eq!(facts, ("/srv/page.py", 30, "python"));
+    let place = (render.file.as_str(), render.line, render.module.as_str());
+    assert_eq!(place, ("/srv/page.py", 30, "python"));
     assert_eq!(function("[unknown method]").module, "");
 }
 

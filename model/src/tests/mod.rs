@@ -41,8 +41,8 @@ impl Visitor for Everything {
     fn sample(&mut self, _: &Trace, _: ThreadIndex, _: &SampleRow, _: StackIndex) {
         self.samples += 1;
     }
-    fn system_calls(&mut self, _: &Trace, made: &AttributedCalls) {
-        self.calls.push(*made);
+    fn system_calls(&mut self, _: &Trace, attributed: &AttributedCalls) {
+        self.calls.push(*attributed);
     }
     fn event(
         &mut self,

@@ -13,12 +13,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Visits of one server.
-const VISITS: usize = 2;
+/// Attach sessions of one server.
+const SESSIONS: usize = 2;
 
-/// A visit lasts at least that long: by then, all that wait have been seen to.
+/// An attach session lasts at least that long: by then, all that wait have been seen to.
 const STAY: Duration = Duration::from_secs(2);
-/// How much later than the visit a wait may be seen to begin that began before: whoever is stopped for a visit waits anew.
+/// How much later than the session a wait may be seen to begin that began before: whoever is stopped for a session waits anew.
 const LATE: Duration = Duration::from_millis(900);
 
 /// What a process is before anybody comes.
@@ -29,8 +29,8 @@ struct Before {
     files: BTreeMap<(String, u64), usize>,
 }
 
-/// Visits a server whose processes are these and stay; others may come and go.
-fn visited(server: &Server, processes: &[u32]) {
+/// Attaches to a server whose processes are these and stay; others may come and go.
+fn attach_to(server: &Server, processes: &[u32]) {
     let load = server.load();
     // What a server does once, it has done by then.
     load.rounds(2);
@@ -44,17 +44,17 @@ fn visited(server: &Server, processes: &[u32]) {
     });
     let before: Vec<Before> = before.collect();
     let mut files: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-    for visit in 0..VISITS {
+    for session in 0..SESSIONS {
         let load = server.load();
         load.rounds(1);
-        let trace = server.path("visit.beat");
+        let trace = server.path("session.beat");
         let mut command = Command::new(stackbeat());
         command
             .args(["attach", "-f", "--json", "--children", "-o", &trace])
             .arg(server.pid().to_string())
             .stderr(Stdio::piped());
         let mut recorder = Background(command.spawn().expect("starts"));
-        wait_until("every process is visited", || {
+        wait_until("an agent is in every process", || {
             let ended = recorder.0.try_wait().expect("is our child");
             assert!(ended.is_none(), "{ended:?}");
             processes.iter().all(|pid| is_attached(*pid))
@@ -64,20 +64,23 @@ fn visited(server: &Server, processes: &[u32]) {
         std::thread::sleep(STAY.saturating_sub(began.elapsed()));
         let (stayed, later) = (began.elapsed(), all_tasks(processes));
         for pid in processes {
-            assert!(is_hooked(*pid), "visit {visit}: no hook is in {pid}");
+            assert!(is_hooked(*pid), "session {session}: no hook is in {pid}");
         }
         let summary = end_recorder(&mut recorder);
-        let visited = number(&summary, "attached_descendants");
-        assert!(visited >= processes.len() as u64 - 1, "{summary}");
+        let attached = number(&summary, "attached_descendants");
+        assert!(attached >= processes.len() as u64 - 1, "{summary}");
         load.rounds(2);
         load.end();
         server.at_rest();
         for before in &before {
             let (pid, is) = (before.pid, State::of(before.pid));
-            assert_eq!(is, before.state, "visit {visit}, {pid}");
+            assert_eq!(is, before.state, "session {session}, {pid}");
             let changed = slots_left_changed(pid, &before.slots);
-            assert!(changed.is_empty(), "visit {visit}, {pid}: {changed:x?}");
-            assert!(!is_hooked(pid), "visit {visit}: a hook is left in {pid}");
+            assert!(changed.is_empty(), "session {session}, {pid}: {changed:x?}");
+            assert!(
+                !is_hooked(pid),
+                "session {session}: a hook is left in {pid}"
+            );
             files.entry(pid).or_default().push(file_mappings(pid));
         }
         every_process_is_recorded(Path::new(&trace), processes);
@@ -152,7 +155,7 @@ fn every_thread_is_recorded(
     }
 }
 
-/// The longest wait of a thread names the call that it is in, which began before the visit.
+/// The longest wait of a thread names the call that it is in, which began before the session.
 #[track_caller]
 fn assert_waits_there(trace: &Path, task: &Task) {
     // Numbers of x86-64, and functions that wait in them.
@@ -181,31 +184,31 @@ fn assert_waits_there(trace: &Path, task: &Task) {
 }
 
 #[test]
-fn redis_is_visited() {
+fn redis_is_attached_to() {
     let server = Server::alone(Kind::Redis);
-    visited(&server, &server.family());
+    attach_to(&server, &server.family());
     server.end();
 }
 
 #[test]
-fn nginx_is_visited() {
+fn nginx_is_attached_to() {
     let server = Server::alone(Kind::Nginx);
     let processes = server.family();
     assert_eq!(processes.len(), 3);
-    visited(&server, &processes);
+    attach_to(&server, &processes);
     server.end();
 }
 
 #[test]
-fn a_service_on_tokio_is_visited() {
+fn a_service_on_tokio_is_attached_to() {
     let server = Server::alone(Kind::Tokio);
-    visited(&server, &server.family());
+    attach_to(&server, &server.family());
     server.end();
 }
 
 /// The backends of `pgbench` come and go; the one of a client that stays is among those that are compared.
 #[test]
-fn postgres_is_visited() {
+fn postgres_is_attached_to() {
     let server = Server::alone(Kind::Postgres);
     let host = server.address().host();
     server.at_rest();
@@ -216,7 +219,7 @@ fn postgres_is_visited() {
     stays.stdin(Stdio::piped());
     let stays = Background(stays.spawn().expect("psql starts"));
     wait_until("its backend is there", || server.family().len() > before);
-    visited(&server, &server.family());
+    attach_to(&server, &server.family());
     drop(stays);
     server.end();
 }

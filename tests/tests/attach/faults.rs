@@ -48,8 +48,8 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Visits of each program.
-const VISITS: usize = 2;
+/// Attach sessions of each program.
+const SESSIONS: usize = 2;
 
 #[test]
 fn programs_that_fault_can_be_attached_to() {
@@ -63,7 +63,7 @@ fn programs_that_fault_can_be_attached_to() {
         let mut said = BufReader::new(child.0.stdout.take().expect("is piped"));
         said.read_line(&mut line).expect("reads");
         let pid = child.0.id().to_string();
-        for _ in 0..VISITS {
+        for _ in 0..SESSIONS {
             let options = ["attach", "-f", "-o", "t.beat", "--duration", "50ms", &pid];
             let output = stackbeat(folder.path(), &options);
             assert!(output.status.success(), "{}", text(&output.stderr));

@@ -97,7 +97,7 @@ fn threads(pid: u32) -> usize {
 }
 
 #[test]
-fn a_busy_program_is_the_same_after_many_visits() {
+fn a_busy_program_is_the_same_after_many_attach_sessions() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     let resident = compile(at, "resident.c", &["-ldl"]);

@@ -122,7 +122,7 @@ fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
     assert!(report["totals"]["samples"].as_u64() > Some(50));
 }
 
-/// redis answers, is held up in one iteration of its event loop, and dies of a fault that its own handler sees first: each is
+/// redis answers, is held up in one iteration of its event loop, and crashes with a handler of its own: each is
 /// a dump.
 #[test]
 fn a_slow_iteration_and_the_death_of_redis_are_dumped() {

@@ -7,7 +7,7 @@
      once     the same with SA_RESETHAND, installed again by each fault
      raw      the same, installed past libc
      blocked  all signals are blocked in threads that run frames
-     crash    nothing, and dies of a fault at the end */
+     crash    nothing, and crashes at the end */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -64,7 +64,7 @@ fn is_managed(frame: &Frame) -> bool {
 /// Checks each stack of the runtime's threads, and that there are enough of them. Gives how many were whole.
 fn assert_stacks(trace: &Trace) -> usize {
     let mut whole = 0;
-    let mut begun = 0;
+    let mut with_managed = 0;
     for (_, row) in trace.all_samples() {
         let frames = trace.frames(row.node);
         let managed: Vec<&Frame> = frames.iter().filter(|frame| is_managed(frame)).collect();
@@ -82,7 +82,7 @@ fn assert_stacks(trace: &Trace) -> usize {
             assert_eq!(found.0, of_round(managed[0]).0, "{managed:?}");
         }
         assert!(managed.len() <= WHOLE.len(), "{managed:?}");
-        begun += usize::from(!managed.is_empty());
+        with_managed += usize::from(!managed.is_empty());
         let is_in = |function: &str| frames.iter().any(|frame| frame.name == function);
         if is_in("toy_leaf") {
             assert_eq!(managed.len(), WHOLE.len(), "{frames:?}");
@@ -93,7 +93,7 @@ fn assert_stacks(trace: &Trace) -> usize {
             assert!(!managed.is_empty(), "{frames:?}");
         }
     }
-    assert!(begun > 500, "{begun} stacks");
+    assert!(with_managed > 500, "{with_managed} stacks");
     whole
 }
 

@@ -204,13 +204,13 @@ enum { WAITING = sizeof waiting / sizeof *waiting, COMPUTING = sizeof computing 
 
 NOINLINE static void around_a_wait(void) { compute(15 * MS); }
 
-static int begun;
+static int started;
 
 static void *waits(void *argument) {
     struct waiting *w = argument;
     int64_t begin = wall_ns();
     around_a_wait();
-    __atomic_add_fetch(&begun, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&started, 1, __ATOMIC_SEQ_CST);
     int64_t before = wall_ns();
     w->run();
     w->ns = wall_ns() - before;
@@ -303,7 +303,7 @@ int main(void) {
     for (int i = 0; i < COMPUTING; i++) pthread_create(&computing[i].thread, NULL, computes, &computing[i]);
     for (int i = 0; i < WAITING; i++) pthread_create(&waiting[i].thread, NULL, waits, &waiting[i]);
     // On a busy machine some come late.
-    while (__atomic_load_n(&begun, __ATOMIC_SEQ_CST) < WAITING) usleep(10000);
+    while (__atomic_load_n(&started, __ATOMIC_SEQ_CST) < WAITING) usleep(10000);
     usleep(1500000);
     end_waits();
     for (int i = 0; i < WAITING; i++) {

@@ -156,12 +156,12 @@ impl Visitor for Feed<'_> {
         }
     }
 
-    fn system_calls(&mut self, _: &Trace, made: &AttributedCalls) {
+    fn system_calls(&mut self, _: &Trace, attributed: &AttributedCalls) {
         if self.result.is_ok()
-            && self.selection.has_thread(made.thread)
-            && self.selection.has_time(made.time_ns)
+            && self.selection.has_thread(attributed.thread)
+            && self.selection.has_time(attributed.time_ns)
         {
-            self.sink.system_calls(made);
+            self.sink.system_calls(attributed);
         }
     }
 

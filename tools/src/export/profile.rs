@@ -56,10 +56,10 @@ struct Collector {
 }
 
 impl Sink for Collector {
-    fn system_calls(&mut self, made: &AttributedCalls) {
-        let key = (made.thread, made.stack, made.call);
+    fn system_calls(&mut self, attributed: &AttributedCalls) {
+        let key = (attributed.thread, attributed.stack, attributed.call);
         let sum = self.calls.entry(key).or_default();
-        *sum = sum.saturating_add(made.count);
+        *sum = sum.saturating_add(attributed.count);
     }
 
     fn segment(&mut self, _: &Trace, segment: &Segment) -> std::io::Result<()> {
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn counts_of_a_damaged_file_end_at_the_largest() {
         let mut collector = Collector::default();
-        let made = AttributedCalls {
+        let attributed = AttributedCalls {
             thread: ThreadIndex(0),
             stack: StackIndex::NONE,
             call: SystemCall::Read,
@@ -94,7 +94,7 @@ mod tests {
             time_ns: 0,
         };
         for _ in 0..3 {
-            collector.system_calls(&made);
+            collector.system_calls(&attributed);
         }
         let sums: Vec<u64> = collector.calls.into_values().collect();
         assert_eq!(sums, [u64::MAX]);

@@ -154,9 +154,9 @@ impl Collected {
         }
     }
 
-    pub(crate) fn system_calls(&mut self, made: &AttributedCalls) {
+    pub(crate) fn system_calls(&mut self, attributed: &AttributedCalls) {
         if let Some(sums) = &mut self.sums {
-            sums.system_calls(made);
+            sums.system_calls(attributed);
         }
     }
 

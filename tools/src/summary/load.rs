@@ -568,11 +568,11 @@ impl Visitor for Adder {
         }
     }
 
-    fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {
-        let place = self.path(trace, made.stack);
-        let row = self.row_of_owner(made.thread);
-        self.calls.add(row, place, made);
-        self.collected.system_calls(made);
+    fn system_calls(&mut self, trace: &Trace, attributed: &AttributedCalls) {
+        let place = self.path(trace, attributed.stack);
+        let row = self.row_of_owner(attributed.thread);
+        self.calls.add(row, place, attributed);
+        self.collected.system_calls(attributed);
     }
 
     fn sample(&mut self, _: &Trace, thread: ThreadIndex, row: &SampleRow, _: StackIndex) {

@@ -98,9 +98,14 @@ impl ScopeSums {
         of_thread.edges.push_back((at_ns, begins));
     }
 
-    pub(crate) fn system_calls(&mut self, made: &AttributedCalls) {
-        let counter = Counter::Call(made.call);
-        self.count(made.thread, made.time_ns, counter, made.count);
+    pub(crate) fn system_calls(&mut self, attributed: &AttributedCalls) {
+        let counter = Counter::Call(attributed.call);
+        self.count(
+            attributed.thread,
+            attributed.time_ns,
+            counter,
+            attributed.count,
+        );
     }
 
     /// Takes a sample: of some is known how much was allocated since the last one.
@@ -345,7 +350,12 @@ mod tests {
 
     const THREAD: ThreadIndex = ThreadIndex(1);
 
-    fn made(thread: ThreadIndex, time_ns: u64, call: SystemCall, count: u64) -> AttributedCalls {
+    fn attributed(
+        thread: ThreadIndex,
+        time_ns: u64,
+        call: SystemCall,
+        count: u64,
+    ) -> AttributedCalls {
         AttributedCalls {
             thread,
             stack: StackIndex::NONE,
@@ -406,14 +416,14 @@ mod tests {
             }
         }
         for (at, call, count) in calls {
-            all.system_calls(&made(a, at, call, count));
-            all.system_calls(&made(b, at, call, 1));
+            all.system_calls(&attributed(a, at, call, count));
+            all.system_calls(&attributed(b, at, call, 1));
             all.segment(&running(at - 5, at + 5, 10));
         }
         // What came after the last sample is said at the end of the thread.
         all.begin(a, "later", 90);
         all.segment(&running(70, 100, 0));
-        all.system_calls(&made(a, 65, stat, 3));
+        all.system_calls(&attributed(a, 65, stat, 3));
         all.thread_end(a, None);
         let found: Vec<_> = all
             .finish()
@@ -556,7 +566,7 @@ mod tests {
         for at in 0..1000 {
             all.begin(THREAD, "scope", 10 * at);
             all.end(THREAD, 10 * at + 5);
-            all.system_calls(&made(THREAD, 10 * at + 2, SystemCall::Read, 1));
+            all.system_calls(&attributed(THREAD, 10 * at + 2, SystemCall::Read, 1));
             all.segment(&running(10 * at, 10 * at + 10, 10));
             let kept = &all.threads[&THREAD];
             assert!(kept.edges.len() + kept.counts.len() < 3, "{kept:?}");
@@ -577,7 +587,7 @@ mod tests {
         let mut all = ScopeSums::default();
         for at in 0..OPEN {
             all.begin(THREAD, "left open", 10 * at);
-            all.system_calls(&made(THREAD, 10 * at + 2, SystemCall::Read, 1));
+            all.system_calls(&attributed(THREAD, 10 * at + 2, SystemCall::Read, 1));
             all.segment(&running(10 * at, 10 * at + 10, 10));
         }
         let calls = all.finish()["left open"].system_calls.sum();

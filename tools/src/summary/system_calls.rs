@@ -54,10 +54,10 @@ pub(crate) struct CallSites {
 
 impl CallSites {
     /// Adds calls of a thread's row at a place.
-    pub(crate) fn add(&mut self, row: ThreadIndex, place: u32, made: &AttributedCalls) {
+    pub(crate) fn add(&mut self, row: ThreadIndex, place: u32, attributed: &AttributedCalls) {
         add(
-            self.sums.entry((row, place, made.call)).or_default(),
-            made.count,
+            self.sums.entry((row, place, attributed.call)).or_default(),
+            attributed.count,
         );
     }
 

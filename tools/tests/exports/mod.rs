@@ -71,12 +71,12 @@ impl Visitor for Expected {
             .push((name, slice.begin_ns, slice.end_ns, slice.depth));
     }
 
-    fn system_calls(&mut self, trace: &Trace, made: &AttributedCalls) {
-        let name = match trace.stack_frames(made.stack).last() {
+    fn system_calls(&mut self, trace: &Trace, attributed: &AttributedCalls) {
+        let name = match trace.stack_frames(attributed.stack).last() {
             None => UNKNOWN_NAME.to_owned(),
             Some(frame) => trace.function(trace.frame(*frame).function).name.clone(),
         };
-        *self.calls.entry(name).or_insert(0) += made.count;
+        *self.calls.entry(name).or_insert(0) += attributed.count;
     }
 
     fn sample(

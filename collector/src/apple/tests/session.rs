@@ -36,12 +36,12 @@ extern "C" fn own_thread() {
 
 /// A thread that the agent knows, as it does of each that begins while hooks are in place.
 fn known(name: &str, run: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
-    let begun = thread::Builder::new().name(name.to_owned()).spawn(move || {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
         agent::thread_started(Some(own_stack()), Creator::UNKNOWN);
         run();
         agent::thread_exiting(0);
     });
-    begun.expect("a thread")
+    thread.expect("a thread")
 }
 
 /// Bounds of the calling thread's stack.

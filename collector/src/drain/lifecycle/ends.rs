@@ -80,7 +80,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the parent of a process that is over may still say that a fault ended it.
+    /// Whether the parent of a process that is over may still say that it crashed.
     fn may_be_told_of(&self, mapping: &Mapping, process: &Process) -> bool {
         let watches = mapping.control().watch_crashes.load(Ordering::Relaxed) != 0;
         watches

@@ -223,7 +223,7 @@ pub(crate) struct Lifecycle {
     over: Vec<Utid>,
     /// A process has ended: its threads have, too.
     ends_threads: bool,
-    /// Processes that a fault has ended, and what they ran.
+    /// Processes that crashed, and what they ran.
     crashes: Vec<(Crash, String)>,
     /// Records written and lost by those that live, when they were read.
     now: (u64, u64),
@@ -289,7 +289,7 @@ impl Lifecycle {
         self.wait_status = Some((pid, status));
     }
 
-    /// Processes that a fault has ended since the last call, and what they ran.
+    /// Processes that crashed since the last call, and what they ran.
     pub(crate) fn take_crashes(&mut self) -> Vec<(Crash, String)> {
         std::mem::take(&mut self.crashes)
     }

@@ -260,15 +260,15 @@ impl Session {
 
     /// Waits for what the drain gives. A session that stops makes one more pass, and none after that.
     fn wait_for<T>(&self, given: &mpsc::Receiver<T>) -> Result<T, DumpError> {
-        const LOOK: Duration = Duration::from_millis(500);
-        const LOOKS_AFTER_STOP: u32 = 20;
-        let mut looks_after_stop = 0;
+        const POLL: Duration = Duration::from_millis(500);
+        const POLLS_AFTER_STOP: u32 = 20;
+        let mut polls_after_stop = 0;
         loop {
-            match given.recv_timeout(LOOK) {
+            match given.recv_timeout(POLL) {
                 Ok(given) => return Ok(given),
                 Err(RecvTimeoutError::Timeout) if !self.shared.stopping() => {}
-                Err(RecvTimeoutError::Timeout) if looks_after_stop < LOOKS_AFTER_STOP => {
-                    looks_after_stop += 1;
+                Err(RecvTimeoutError::Timeout) if polls_after_stop < POLLS_AFTER_STOP => {
+                    polls_after_stop += 1;
                 }
                 Err(_) => return Err(DumpError::SessionEnded),
             }

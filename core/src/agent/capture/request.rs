@@ -23,7 +23,7 @@ pub(in crate::agent) struct Request<'a> {
     pub is_met: bool,
     /// Nobody asked for it: no loss when the budget refuses it.
     pub spare: bool,
-    /// Bypasses throttle, budget and mask: starts, ends and faults.
+    /// Bypasses throttle, budget and mask: starts, ends and crashes.
     pub exempt: bool,
     /// The thread writes nothing any more: hand its sub-buffer over.
     pub last: bool,
@@ -75,7 +75,7 @@ impl Request<'_> {
     }
 
     /// Whether it may come inside of a wait that goes on around it. The gate keeps the sampler's signals away from there, and
-    /// nothing is done about one in a fault.
+    /// nothing is done about one in a crash.
     pub(super) fn may_be_in_wait(&self) -> bool {
         self.interrupted.is_none() || self.is_met
     }

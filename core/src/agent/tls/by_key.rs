@@ -109,8 +109,8 @@ fn key() -> Option<libc::pthread_key_t> {
     if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } != 0 {
         return None;
     }
-    let made = KEY.compare_exchange(0, key as usize + 1, Ordering::AcqRel, Ordering::Acquire);
-    match made {
+    let exchanged = KEY.compare_exchange(0, key as usize + 1, Ordering::AcqRel, Ordering::Acquire);
+    match exchanged {
         Ok(_) => Some(key),
         Err(known) => {
             // SAFETY: nobody has seen this one.
@@ -239,8 +239,8 @@ mod tests {
         }
         let mut other = 0;
         // SAFETY: the destructor is a function of this test.
-        let made = unsafe { libc::pthread_key_create(&mut other, Some(other_destructor)) };
-        assert_eq!(made, 0);
+        let status = unsafe { libc::pthread_key_create(&mut other, Some(other_destructor)) };
+        assert_eq!(status, 0);
         OTHER.store(other as usize, Ordering::Relaxed);
         const THREADS: usize = PLACES + 100;
         for _ in 0..3 {

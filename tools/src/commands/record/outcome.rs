@@ -79,7 +79,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         }
     });
     let cost = cost_text(options, outcome).map_or_else(String::new, |cost| cost + "; ");
-    let facts = format!(
+    let summary = format!(
         "  {cost}{}, {}, {}, {}, {}",
         plural(status.processes.into(), "process", "processes"),
         plural(status.threads.into(), "thread", "threads"),
@@ -90,7 +90,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         },
         units::bytes(status.bytes),
     );
-    sentences(&mut out, &layout, &facts, |style, line| {
+    sentences(&mut out, &layout, &summary, |style, line| {
         match outcome.lost() {
             0 => line.to_owned(),
             _ => style.warning(line),

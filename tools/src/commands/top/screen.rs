@@ -194,14 +194,14 @@ fn heading(out: &mut String, moment: &Moment, view: &View, layout: &Layout) {
         (_, true) => "; paused",
         _ => "",
     };
-    let facts = format!(
+    let summary = format!(
         "{who}, {how} {}; last {}, {}, every {}{state}",
         duration(status.elapsed_ns),
         duration(report.metadata.recording.duration_ns),
         plural(samples, "sample", "samples"),
         duration(status.interval_ns.max(status.kept_interval_ns)),
     );
-    sentences(out, layout, &facts, |_, line| line.to_owned());
+    sentences(out, layout, &summary, |_, line| line.to_owned());
     if status.write_failing {
         sentences(
             out,

@@ -55,7 +55,7 @@ class Page {
     byId("command").title = command;
     const plural = (n, one, many) => `${formatCount(n)} ${n === 1 ? one : many}`;
     const samples = threads.reduce((sum, t) => sum + t.samples, 0);
-    byId("facts").textContent = [
+    byId("metadata").textContent = [
       formatTime(r.duration_ns), plural(processes.filter((p) => p.pid && !p.replaced_upid).length, "process", "processes"),
       plural(threads.reduce((sum, t) => sum + (t.is_main && processes[t.process].replaced_upid ? 0 : t.merged || 1), 0), "thread", "threads"),
       plural(samples, "sample of time", "samples of time"), "every " + formatTime(r.interval_ns),

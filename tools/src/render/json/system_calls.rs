@@ -93,7 +93,7 @@ mod tests {
             let place = profile.tree.path(&path);
             for thread in [0, 1] {
                 let thread = ThreadIndex(thread);
-                let made = AttributedCalls {
+                let attributed = AttributedCalls {
                     thread,
                     stack: StackIndex::NONE,
                     call: SystemCall::Read,
@@ -101,7 +101,7 @@ mod tests {
                     time_ns: 0,
                 };
                 for _ in 0..3 {
-                    sites.add(thread, place, &made);
+                    sites.add(thread, place, &attributed);
                 }
             }
         }

@@ -145,7 +145,7 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
     let command = r.command.join(" ");
     let command = crate::table::shorten(clean(&command).trim_end(), layout.width.unwrap_or(200));
     let _ = writeln!(out, "{}", layout.style.bold(&command));
-    let facts = format!(
+    let summary = format!(
         "{}, {}, {}, {}, every {}{}{}",
         duration(r.duration_ns),
         processes(metadata.process_count(), metadata.processes.len()),
@@ -162,7 +162,7 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
             false => String::new(),
         }
     );
-    sentences(&mut out, layout, &facts, |_, line| line.to_owned());
+    sentences(&mut out, layout, &summary, |_, line| line.to_owned());
     let mut warn = |text: &str| sentences(&mut out, layout, &clean(text), Style::warning);
     if !r.is_complete() {
         warn(&r.state);
