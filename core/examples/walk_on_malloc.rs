@@ -183,7 +183,7 @@ extern "C" fn end() {
         let (path, offset) = module.map_or(("?".into(), address), |m| {
             (
                 String::from_utf8_lossy(m.path()).into_owned(),
-                address.wrapping_sub(m.bias),
+                m.bias.in_file(address).0,
             )
         });
         let _ = writeln!(text, "stuck {path}+{offset:#x}");

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use stackbeat_core::address::Bias;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::system_call::SystemCalls;
 use stackbeat_proto::columns::{self, Columns};
@@ -464,7 +465,7 @@ impl Loader {
             build_id: from.build_id,
             start: from.start,
             end: from.end,
-            bias: from.bias,
+            bias: Bias(from.bias),
         };
         // A module that is gone is written again, with its end.
         match self.module_of.entry((process, module.start, module.epoch)) {

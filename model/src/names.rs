@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
+use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
 
@@ -38,7 +39,7 @@ pub(super) struct Names {
     /// Runs of `symbol_frames`.
     symbols: HashMap<Place<Upid>, Run>,
     /// By file, address in it and kind.
-    in_files: HashMap<ModuleFile, HashMap<(u64, u8), Run>>,
+    in_files: HashMap<ModuleFile, HashMap<(Svma, u8), Run>>,
     /// As `symbols`, of addresses whose names change: from when on, ns, and the run, which may be empty.
     later: HashMap<Place<Upid>, Vec<(u64, Run)>>,
     /// Function and line.
@@ -150,7 +151,7 @@ impl Names {
             );
             let run = (from as u32, count as u16);
             if let Some(in_file) = &mut in_file {
-                in_file.insert((address.address, address.kind as u8), run);
+                in_file.insert((Svma(address.address), address.kind as u8), run);
             } else if address.from_ns != 0 {
                 self.later
                     .entry(key)
@@ -264,8 +265,9 @@ impl Names {
         let symbol = of_process.or_else(|| {
             let module = self.modules.find(process, epoch, address, named_as)?;
             let in_file = self.in_files.get(&*module.file)?;
-            let own = address.wrapping_sub(module.bias);
-            in_file.get(&(own, named_as)).copied()
+            in_file
+                .get(&(module.bias.in_file(address), named_as))
+                .copied()
         });
         let frames = self.push_frames(process, epoch, address, kind, symbol);
         self.known.insert(key, (frames.start, frames.end));
@@ -413,7 +415,7 @@ impl ModuleMap {
                 build_id: module.build_id.clone(),
                 start: module.start,
                 end: module.end,
-                bias: module.bias,
+                bias: module.bias.0,
             });
         }
         map
@@ -460,7 +462,7 @@ impl ModuleMap {
                 let path = &module.file.path;
                 let file = path.rsplit('/').next().unwrap_or(path);
                 Function {
-                    name: format!("{file}+{:#x}", address.wrapping_sub(module.bias)),
+                    name: format!("{file}+{:#x}", module.bias.in_file(address)),
                     module: path.clone(),
                     ..Function::default()
                 }

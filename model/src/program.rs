@@ -1,5 +1,6 @@
 //! Who ran: processes, their threads, and the files mapped into them as code.
 
+use stackbeat_core::address::Bias;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
 use stackbeat_core::system_call::SystemCalls;
 pub use stackbeat_proto::v1::process::Origin;
@@ -111,6 +112,6 @@ pub struct Module {
     pub start: u64,
     /// First address behind it.
     pub end: u64,
-    /// Address − bias = the file's own virtual address.
-    pub bias: u64,
+    /// Where it is loaded.
+    pub bias: Bias,
 }

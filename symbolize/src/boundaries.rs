@@ -6,6 +6,7 @@ use addr2line::gimli::{
     self, BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindSection,
 };
 use object::{Object, ObjectSection};
+use stackbeat_core::address::Svma;
 
 /// The unwind tables of one module.
 pub(crate) struct Boundaries<'a> {
@@ -38,14 +39,14 @@ impl<'a> Boundaries<'a> {
     }
 
     /// The function that contains an address.
-    pub(crate) fn function(&self, svma: u64) -> Option<Function> {
+    pub(crate) fn function(&self, svma: Svma) -> Option<Function> {
         let entry = self
             .header
             .table()?
-            .fde_for_address(&self.frames, &self.bases, svma, EhFrame::cie_from_offset)
+            .fde_for_address(&self.frames, &self.bases, svma.0, EhFrame::cie_from_offset)
             .ok()?;
         Some(Function {
-            start: entry.initial_address(),
+            start: Svma(entry.initial_address()),
             returns_from_signal: entry.is_signal_trampoline(),
         })
     }
@@ -54,7 +55,7 @@ impl<'a> Boundaries<'a> {
 /// What the unwind tables say about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    pub start: u64,
+    pub start: Svma,
     /// It is the code that signal handlers return to.
     pub returns_from_signal: bool,
 }

@@ -12,6 +12,7 @@ use addr2line::gimli::{
 };
 use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
 use object::{CompressionFormat, Object, ObjectSection};
+use stackbeat_core::address::Svma;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ impl<'a> Dwarf<'a> {
         file: &ObjectFile<'a>,
         supplementary: Option<&ObjectFile<'a>>,
         cache: Option<(&SymbolCache, Identity)>,
-        addresses: &[u64],
+        addresses: &[Svma],
         files: &'a Files,
         buffers: &'a Buffers,
     ) -> Option<Dwarf<'a>> {
@@ -77,16 +78,16 @@ impl<'a> Dwarf<'a> {
     }
 
     /// The frames at an address, innermost first; empty when DWARF does not cover it.
-    pub(crate) fn frames(&self, svma: u64) -> Vec<DwarfFrame> {
+    pub(crate) fn frames(&self, svma: Svma) -> Vec<DwarfFrame> {
         let mut out = Vec::new();
         // The call before address 0 (see `Names::at`): addr2line adds one to what it looks for.
-        if svma == u64::MAX {
+        if svma == Svma(u64::MAX) {
             return out;
         }
-        let Ok(mut frames) = self.resolve(self.context.find_frames(svma)) else {
+        let Ok(mut frames) = self.resolve(self.context.find_frames(svma.0)) else {
             return out;
         };
-        let unit = self.resolve(self.context.find_dwarf_and_unit(svma));
+        let unit = self.resolve(self.context.find_dwarf_and_unit(svma.0));
         while let Ok(Some(frame)) = frames.next() {
             let mut found = DwarfFrame {
                 name: frame

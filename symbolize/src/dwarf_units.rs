@@ -6,6 +6,7 @@ use addr2line::gimli::{
     self, DebugAbbrevOffset, DebugAranges, DebugInfo, EndianSlice, Endianity, Format, Reader as _,
     RunTimeEndian, Section, UnitHeader, constants,
 };
+use stackbeat_core::address::Svma;
 use std::collections::{HashMap, HashSet};
 
 type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -14,7 +15,7 @@ type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 /// is not worth it.
 pub(crate) fn keep_only<'a>(
     dwarf: &mut gimli::Dwarf<Reader<'a>>,
-    addresses: &[u64],
+    addresses: &[Svma],
     buffers: &'a Buffers,
 ) {
     if let Some(kept) = pick(dwarf, addresses) {
@@ -33,7 +34,7 @@ struct Kept {
 }
 
 /// `None`: all of them are needed.
-fn pick(dwarf: &gimli::Dwarf<Reader<'_>>, addresses: &[u64]) -> Option<Kept> {
+fn pick(dwarf: &gimli::Dwarf<Reader<'_>>, addresses: &[Svma]) -> Option<Kept> {
     let covered = covered(&dwarf.debug_aranges, addresses)?;
     let whole = dwarf.debug_info.reader().slice();
     let mut kept = Kept::default();
@@ -63,7 +64,7 @@ fn pick(dwarf: &gimli::Dwarf<Reader<'_>>, addresses: &[u64]) -> Option<Kept> {
 }
 
 /// By offset of a unit that `.debug_aranges` lists: whether it covers one of the addresses.
-fn covered(aranges: &DebugAranges<Reader<'_>>, addresses: &[u64]) -> Option<HashMap<usize, bool>> {
+fn covered(aranges: &DebugAranges<Reader<'_>>, addresses: &[Svma]) -> Option<HashMap<usize, bool>> {
     let mut covered = HashMap::new();
     let mut headers = aranges.headers();
     while let Some(header) = headers.next().ok()? {
@@ -71,8 +72,8 @@ fn covered(aranges: &DebugAranges<Reader<'_>>, addresses: &[u64]) -> Option<Hash
         while let Some(entry) = entries.next().ok()? {
             let range = entry.range();
             if range.begin < range.end {
-                let next = addresses.partition_point(|address| *address < range.begin);
-                let is_met = addresses.get(next).is_some_and(|at| *at < range.end);
+                let next = addresses.partition_point(|address| address.0 < range.begin);
+                let is_met = addresses.get(next).is_some_and(|at| at.0 < range.end);
                 *covered.entry(header.debug_info_offset().0).or_insert(false) |= is_met;
             }
         }

@@ -37,6 +37,7 @@ pub use section_cache::SymbolCache;
 pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 
 use jit::{Growth, JitNames};
+use stackbeat_core::address::Svma;
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::{BTreeMap, HashMap};
@@ -318,9 +319,9 @@ impl Packet {
     }
 
     /// Frames at an address of the file.
-    fn add(&mut self, svma: u64, kind: NodeKind, frames: &[NamedFrame]) {
+    fn add(&mut self, svma: Svma, kind: NodeKind, frames: &[NamedFrame]) {
         let entry = v1::symbols::AddressSymbol {
-            address: svma,
+            address: svma.0,
             kind: kind.into(),
             ..Default::default()
         };

@@ -11,6 +11,7 @@ use super::plt::Plt;
 use super::section_cache::Identity;
 use super::symtab::SymbolTable;
 use object::{Object, ObjectSection};
+use stackbeat_core::address::Svma;
 use stackbeat_proto::v1::NodeKind;
 use std::path::Path;
 
@@ -160,8 +161,8 @@ pub(crate) fn symbolize(
 /// An address to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// The file's own virtual address.
-    pub svma: u64,
+    /// Where it is in the file.
+    pub svma: Svma,
     /// It is a return address: the call before it is what is meant.
     pub is_return: bool,
 }
@@ -176,12 +177,12 @@ impl Address {
 }
 
 /// What [`Names::at`] may ask for, ascending.
-fn looked_at(addresses: &[Address]) -> Vec<u64> {
+fn looked_at(addresses: &[Address]) -> Vec<Svma> {
     let svmas = addresses.iter().flat_map(|address| {
         let call = address.is_return.then(|| address.svma.wrapping_sub(1));
         call.into_iter().chain([address.svma])
     });
-    let mut svmas: Vec<u64> = svmas.collect();
+    let mut svmas: Vec<Svma> = svmas.collect();
     svmas.sort_unstable();
     svmas.dedup();
     svmas
@@ -214,11 +215,11 @@ fn open<'a>(
         })
 }
 
-fn section_end(binary: &ObjectFile<'_>, svma: u64) -> Option<u64> {
+fn section_end(binary: &ObjectFile<'_>, svma: Svma) -> Option<Svma> {
     binary
         .sections()
-        .find(|s| s.address() != 0 && (s.address()..s.address() + s.size()).contains(&svma))
-        .map(|s| s.address() + s.size())
+        .find(|s| s.address() != 0 && (s.address()..s.address() + s.size()).contains(&svma.0))
+        .map(|s| Svma(s.address() + s.size()))
 }
 
 /// The last part of a path, as modules are shown.
@@ -249,11 +250,11 @@ impl Names<'_> {
         }
     }
 
-    fn function(&self, svma: u64) -> Option<Function> {
+    fn function(&self, svma: Svma) -> Option<Function> {
         self.boundaries.as_ref()?.function(svma)
     }
 
-    fn exactly_at(&self, svma: u64) -> Vec<NamedFrame> {
+    fn exactly_at(&self, svma: Svma) -> Vec<NamedFrame> {
         if let Some(stub) = self.plt.find(svma) {
             let name = match stub {
                 Some((_, name)) => name.to_owned(),
@@ -289,7 +290,7 @@ impl Names<'_> {
 
     /// DWARF's name for a function that is not inlined, or the symbol table's when that says more: its
     /// mangled name, or the public name (`read`) of a function with several (`__GI___libc_read`).
-    fn outermost_name(&self, svma: u64, dwarf_name: Option<String>) -> Option<String> {
+    fn outermost_name(&self, svma: Svma, dwarf_name: Option<String>) -> Option<String> {
         let symbol = self.symbols.find(svma);
         match (dwarf_name, symbol) {
             (Some(name), Some(symbol)) => {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use stackbeat_core::address::Bias;
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1;
 
@@ -33,8 +34,8 @@ pub struct Modules {
 pub struct Module {
     /// Shared by all processes that have loaded it.
     pub file: Arc<ModuleFile>,
-    /// Address − bias = the file's own virtual address.
-    pub bias: u64,
+    /// Where it is loaded.
+    pub bias: Bias,
     end: u64,
     end_epoch: u32,
 }
@@ -74,7 +75,7 @@ impl Modules {
         let module = Module {
             file,
             end: module.end,
-            bias: module.bias,
+            bias: Bias(module.bias),
             end_epoch: module.end_epoch,
         };
         self.by_key.insert(key, module);
@@ -149,7 +150,7 @@ impl Module {
             build_id: self.file.build_id.clone(),
             start,
             end: self.end,
-            bias: self.bias,
+            bias: self.bias.0,
         }
     }
 }

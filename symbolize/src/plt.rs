@@ -6,6 +6,7 @@ use super::object_file::{ObjectFile, Section};
 use object::{
     Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
 };
+use stackbeat_core::address::Svma;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
@@ -37,14 +38,15 @@ impl<'a> Plt<'a> {
 
     /// The stub that contains an address: `Some(None)` for one whose target is not known (the
     /// resolver's own entry), `None` outside the PLT.
-    pub(crate) fn find(&self, svma: u64) -> Option<Option<(u64, &str)>> {
+    pub(crate) fn find(&self, svma: Svma) -> Option<Option<(Svma, &str)>> {
+        let svma = svma.0;
         let inside = self.ranges.iter().find(|r| (r.0..r.1).contains(&svma))?;
         let stubs = self.stubs.get_or_init(|| read(self.file));
         let after = stubs.partition_point(|stub| stub.0 <= svma);
         let stub = after.checked_sub(1).map(|i| &stubs[i]);
         Some(
             stub.filter(|stub| stub.0 >= inside.0 && svma - stub.0 < 24)
-                .map(|stub| (stub.0, stub.1.as_str())),
+                .map(|stub| (Svma(stub.0), stub.1.as_str())),
         )
     }
 }

@@ -6,6 +6,7 @@ use object::{
     BinaryFormat, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlags,
     SymbolIndex, SymbolKind,
 };
+use stackbeat_core::address::Svma;
 
 /// How many symbols before an address are searched for one that spans it: symbols nest rarely, and
 /// then not deeply.
@@ -20,8 +21,8 @@ pub(crate) struct SymbolTable<'a> {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    start: u64,
-    end: u64,
+    start: Svma,
+    end: Svma,
     /// Which table, and the index therein.
     table: u32,
     index: u32,
@@ -32,7 +33,7 @@ struct Entry {
 /// A symbol that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found<'a> {
-    pub start: u64,
+    pub start: Svma,
     pub name: &'a str,
 }
 
@@ -50,8 +51,8 @@ impl<'a> SymbolTable<'a> {
             for symbol in symbols {
                 if let Some(rank) = rank(file, &symbol) {
                     self.entries.push(Entry {
-                        start: symbol.address(),
-                        end: symbol.address().saturating_add(symbol.size()),
+                        start: Svma(symbol.address()),
+                        end: Svma(symbol.address()).saturating_add(symbol.size()),
                         table,
                         index: symbol.index().0 as u32,
                         rank,
@@ -63,13 +64,13 @@ impl<'a> SymbolTable<'a> {
 
     /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol. Afterwards these addresses
     /// (ascending) can be searched, and no others.
-    pub(crate) fn finish(&mut self, addresses: &[u64], text_end: impl Fn(u64) -> Option<u64>) {
+    pub(crate) fn finish(&mut self, addresses: &[Svma], text_end: impl Fn(Svma) -> Option<Svma>) {
         // To sort a large table takes longer than everything else; most of it is far from all addresses.
         if addresses.len() < self.entries.len() / (2 * NESTING) {
             self.keep_near(addresses);
         }
         self.entries.sort_by_key(|e| (e.start, e.rank));
-        let mut next_start = u64::MAX;
+        let mut next_start = Svma(u64::MAX);
         for i in (0..self.entries.len()).rev() {
             let start = self.entries[i].start;
             if self.entries[i].end == start {
@@ -84,22 +85,22 @@ impl<'a> SymbolTable<'a> {
     /// Drops what a search of these addresses does not meet. Between two addresses it meets the last [`NESTING`]
     /// symbols and those that begin where one of them does; the first one ends a symbol without a size that stands
     /// before them.
-    fn keep_near(&mut self, addresses: &[u64]) {
+    fn keep_near(&mut self, addresses: &[Svma]) {
         let gap = |entry: &Entry| addresses.partition_point(|address| *address < entry.start);
         let gaps: Vec<u32> = self.entries.iter().map(|e| gap(e) as u32).collect();
         let mut starts = vec![Vec::new(); addresses.len() + 1];
         for (gap, entry) in gaps.iter().zip(&self.entries) {
             starts[*gap as usize].push(entry.start);
         }
-        let bounds = |mut starts: Vec<u64>| {
-            let first = starts.iter().copied().min().unwrap_or(0);
+        let bounds = |mut starts: Vec<Svma>| {
+            let first = starts.iter().copied().min().unwrap_or_default();
             let last = match starts.len().checked_sub(NESTING) {
                 Some(at) if at > 0 => *starts.select_nth_unstable(at).1,
                 _ => first,
             };
             (first, last)
         };
-        let bounds: Vec<(u64, u64)> = starts.into_iter().map(bounds).collect();
+        let bounds: Vec<(Svma, Svma)> = starts.into_iter().map(bounds).collect();
         let mut gaps = gaps.into_iter();
         self.entries.retain(|entry| {
             let gap = gaps.next().unwrap_or(0);
@@ -109,7 +110,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// The function that contains an address. Of several names for one address the public one wins.
-    pub(crate) fn find(&self, svma: u64) -> Option<Found<'a>> {
+    pub(crate) fn find(&self, svma: Svma) -> Option<Found<'a>> {
         let after = self.entries.partition_point(|e| e.start <= svma);
         let candidates = &self.entries[after.saturating_sub(NESTING)..after];
         let best = candidates
@@ -126,11 +127,11 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// Whether some symbol at `start` has this name.
-    pub(crate) fn has_alias(&self, start: u64, name: &str) -> bool {
+    pub(crate) fn has_alias(&self, start: Svma, name: &str) -> bool {
         self.aliases(start).any(|(_, alias)| alias == name)
     }
 
-    fn aliases(&self, start: u64) -> impl Iterator<Item = (Entry, &'a str)> + '_ {
+    fn aliases(&self, start: Svma) -> impl Iterator<Item = (Entry, &'a str)> + '_ {
         let first = self.entries.partition_point(|e| e.start < start);
         self.entries[first..]
             .iter()

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::NodeKind;
 
@@ -96,8 +97,9 @@ impl AddressSet {
 /// The addresses that want a name.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
+    /// [`Svma`]s.
     pub(super) by_file: BTreeMap<Arc<ModuleFile>, AddressSet>,
-    /// By process and epoch, in code that no file holds.
+    /// By process and epoch, in code that no file holds: addresses of the process.
     pub(super) elsewhere: BTreeMap<(Upid, u32), AddressSet>,
     count: usize,
 }
@@ -107,7 +109,7 @@ impl Wanted {
     pub fn add(&mut self, modules: &Modules, query: &Query) -> bool {
         let module = modules.at(query.upid, Some(query.epoch), query.inside());
         let process = (query.upid, query.epoch);
-        let address = module.map_or(query.address, |m| query.address.wrapping_sub(m.bias));
+        let address = module.map_or(query.address, |m| m.bias.in_file(query.address).0);
         if self.count >= MOST_ADDRESSES && self.put_in_order() >= MOST_ADDRESSES {
             let set = match module {
                 Some(module) => self.by_file.get(&module.file),
@@ -125,12 +127,12 @@ impl Wanted {
         true
     }
 
-    /// The addresses in files, as the file's own.
-    pub fn in_files(&self) -> impl Iterator<Item = (&ModuleFile, u64, NodeKind)> {
+    /// The addresses in files.
+    pub fn in_files(&self) -> impl Iterator<Item = (&ModuleFile, Svma, NodeKind)> {
         let in_files = self.by_file.iter();
         in_files.flat_map(|(file, set)| {
             set.iter()
-                .map(move |(address, kind)| (&**file, address, kind))
+                .map(move |(address, kind)| (&**file, Svma(address), kind))
         })
     }
 
@@ -162,7 +164,7 @@ impl Wanted {
 impl From<&AddressSet> for Vec<Address> {
     fn from(set: &AddressSet) -> Vec<Address> {
         let address = |(svma, kind)| Address {
-            svma,
+            svma: Svma(svma),
             is_return: kind != NodeKind::LeafPc,
         };
         set.iter().map(address).collect()

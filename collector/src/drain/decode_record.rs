@@ -1,6 +1,7 @@
 //! Takes records apart. The words come from memory that the traced program can write to, so nothing in
 //! them is trusted: a record that does not fit its own length ends the reading of its sub-buffer.
 
+use stackbeat_core::address::Bias;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::record_format::{self, NAME_BYTES, RecordKind, Sample, Waited, Woke};
 
@@ -11,7 +12,7 @@ pub(crate) enum Record {
     Module {
         start: u64,
         end: u64,
-        bias: u64,
+        bias: Bias,
         epoch: u32,
         path: String,
         build_id: Vec<u8>,
@@ -108,7 +109,7 @@ fn module(body: &[u64]) -> Option<Record> {
     Some(Record::Module {
         start: fixed[0],
         end: fixed[1],
-        bias: fixed[2],
+        bias: Bias(fixed[2]),
         epoch: fixed[3] as u32,
         path: text(&path),
         build_id,
@@ -194,7 +195,7 @@ mod tests {
         let expected = Record::Module {
             start: 0x1000,
             end: 0x9000,
-            bias: 0x500,
+            bias: Bias(0x500),
             epoch: 3,
             path: path.to_owned(),
             build_id: vec![1, 2, 3],

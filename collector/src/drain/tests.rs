@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
+use stackbeat_core::address::Svma;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::shm::buffer::Writer;
@@ -609,7 +610,7 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
         path: "/lib/x.o".into(),
         build_id: Vec::new(),
     };
-    assert_eq!(in_files, [(&file, 0x1100, v1::NodeKind::Native)]);
+    assert_eq!(in_files, [(&file, Svma(0x1100), v1::NodeKind::Native)]);
     assert!(
         !wanted.has_elsewhere(Upid(1)),
         "it has left no map of a compiler"

@@ -207,7 +207,7 @@ impl LockWaits {
                         build_id: module.build_id.clone(),
                         start: module.start,
                         end: module.end,
-                        bias: module.bias,
+                        bias: module.bias.0,
                     });
                 });
             }

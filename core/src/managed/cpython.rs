@@ -20,6 +20,7 @@ pub use self::thread_name::ThreadName;
 use super::lines::format;
 use super::memory::{Copied, Memory};
 use super::{Found, Frame, Frames};
+use crate::address::{Bias, Svma};
 use crate::platform;
 use crate::shm::methods::{
     Description, FILE_BYTES, LINES_BYTES, Methods, NAME_BYTES, NO_POSITION, Runtime as Language,
@@ -96,10 +97,10 @@ pub(crate) fn module_came(module: &Module) {
 pub struct Module<'a> {
     /// Its path.
     pub path: &'a [u8],
-    /// The file's own address of its dynamic section; 0: it has none.
-    pub dynamic: u64,
-    /// What was added to the file's addresses.
-    pub bias: u64,
+    /// Its dynamic section; 0: it has none.
+    pub dynamic: Svma,
+    /// Where it is loaded.
+    pub bias: Bias,
     /// Where its code lies.
     pub text: (u64, u64),
 }
@@ -114,7 +115,7 @@ impl Runtime {
     /// The interpreter that a module is, if its version is known.
     pub fn of_module(memory: &mut impl Memory, module: &Module) -> Option<Runtime> {
         let file = module.path.rsplit(|byte| *byte == b'/').next()?;
-        if module.dynamic == 0 || !file.windows(6).any(|part| part == b"python") {
+        if module.dynamic == Svma(0) || !file.windows(6).any(|part| part == b"python") {
             return None;
         }
         let mut symbol = |name: &[u8]| {

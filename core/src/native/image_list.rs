@@ -9,6 +9,8 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::boxed::Box;
 
+use crate::address::Bias;
+
 /// Most images that are told apart, those that have gone included. A large app has about a thousand.
 const MOST: usize = 8192;
 const ANNOUNCED: u32 = 1;
@@ -22,7 +24,7 @@ pub struct LoadedImage {
     /// First address behind its code.
     pub end: u64,
     /// Address in the process minus address in the file.
-    pub slide: u64,
+    pub slide: Bias,
     /// Its file.
     pub path: Box<[u8]>,
     /// The UUID that the linker has given it, by which its dSYM is found; empty: none.
@@ -52,7 +54,7 @@ fn all() -> impl Iterator<Item = &'static LoadedImage> {
 }
 
 /// An image was loaded. One that is known already changes nothing.
-pub fn add(range: (u64, u64), slide: u64, path: &[u8], uuid: &[u8]) {
+pub fn add(range: (u64, u64), slide: Bias, path: &[u8], uuid: &[u8]) {
     let is_known =
         |image: &LoadedImage| image.start == range.0 && image.gone.load(Ordering::Relaxed) == 0;
     if all().any(is_known) {

@@ -25,6 +25,7 @@ pub(crate) use self::linker::set_find_object;
 use self::linker::{FoundObject, find_object};
 use self::source::ARENA;
 use super::{rule_cache, unwind_memory};
+use crate::address::{Bias, Svma};
 use crate::managed::cpython;
 use crate::platform;
 use crate::unwind::cfi::Tables;
@@ -43,8 +44,8 @@ pub struct Module {
     pub start: u64,
     /// First address behind it.
     pub end: u64,
-    /// Address in the process minus address in the file.
-    pub bias: u64,
+    /// Where it is loaded.
+    pub bias: Bias,
     text: (u64, u64),
     tables: Option<Tables<'static>>,
     path: &'static CStr,
@@ -88,9 +89,9 @@ impl Module {
     }
 
     /// The tables as they are when it is loaded with another bias.
-    fn tables_at(&self, bias: u64) -> Option<Tables<'static>> {
+    fn tables_at(&self, bias: Bias) -> Option<Tables<'static>> {
         let mut tables = self.tables?;
-        let moved = bias.wrapping_sub(self.bias);
+        let moved = bias.0.wrapping_sub(self.bias.0);
         tables.header.address = tables.header.address.wrapping_add(moved);
         tables.frames.address = tables.frames.address.wrapping_add(moved);
         Some(tables)
@@ -358,8 +359,8 @@ fn is_still_there(module: &Module) -> bool {
     image.is_some_and(|image| {
         let (id, length) = elf::build_id(&mut read_safely, &image, module.bias);
         id[..length] == *module.build_id()
-            && image.text_start.wrapping_add(module.bias) == module.text.0
-            && image.text_end.wrapping_add(module.bias) == module.text.1
+            && module.bias.in_process(image.text_start) == module.text.0
+            && module.bias.in_process(image.text_end) == module.text.1
     })
 }
 
@@ -387,6 +388,7 @@ fn retire(place: &Place, module: &Module) {
 fn take_in_object(found: &FoundObject) -> Option<&'static Module> {
     // SAFETY: the dynamic linker keeps the link map of an object whose code is on a stack.
     let (bias, name) = unsafe { ((*found.link_map).address, (*found.link_map).name) };
+    let bias = Bias(bias);
     let headers = headers(found, bias)?;
     let name = if name.is_null() {
         c""
@@ -400,7 +402,7 @@ fn take_in_object(found: &FoundObject) -> Option<&'static Module> {
 /// Where the program headers of an object lie, and how many there are. The range that was found
 /// begins with the ELF header, except in objects with holes between their segments: there it is
 /// only the segment.
-fn headers(found: &FoundObject, bias: u64) -> Option<(u64, usize)> {
+fn headers(found: &FoundObject, bias: Bias) -> Option<(u64, usize)> {
     // SAFETY: reads the auxiliary vector.
     let (program, count) = unsafe {
         (
@@ -412,19 +414,19 @@ fn headers(found: &FoundObject, bias: u64) -> Option<(u64, usize)> {
         return Some((program, count as usize));
     }
     elf::program_headers(&mut read_safely, found.map_start as u64)
-        .or_else(|| elf::program_headers(&mut read_safely, bias))
+        .or_else(|| elf::program_headers(&mut read_safely, bias.in_process(Svma(0))))
 }
 
 /// Builds and publishes a module.
 fn take_in(
-    bias: u64,
+    bias: Bias,
     headers: (u64, usize),
     name: &CStr,
     link_map: u64,
 ) -> Option<&'static Module> {
     let image = elf::image(&mut read_safely, headers.0, headers.1)?;
-    let start = image.start.wrapping_add(bias);
-    let end = image.end.wrapping_add(bias);
+    let start = bias.in_process(image.start);
+    let end = bias.in_process(image.end);
     let count = COUNT.load(Ordering::Relaxed).min(MAX_MODULES);
     // Whatever was known there before is gone, noticed or not.
     for old in &PLACES[..count] {
@@ -462,8 +464,8 @@ fn take_in(
         end,
         bias,
         text: (
-            image.text_start.wrapping_add(bias),
-            image.text_end.wrapping_add(bias),
+            bias.in_process(image.text_start),
+            bias.in_process(image.text_end),
         ),
         tables,
         path,
@@ -490,8 +492,8 @@ fn take_in(
     rule_cache::module_came();
     PENDING.store(true, Ordering::Release);
     let text = (
-        image.text_start.wrapping_add(bias),
-        image.text_end.wrapping_add(bias),
+        bias.in_process(image.text_start),
+        bias.in_process(image.text_end),
     );
     cpython::module_came(&cpython::Module {
         path: path.to_bytes(),
@@ -530,6 +532,6 @@ unsafe extern "C" fn take_in_at_start(
         unsafe { CStr::from_ptr(info.dlpi_name) }
     };
     let headers = (info.dlpi_phdr as u64, info.dlpi_phnum as usize);
-    take_in(info.dlpi_addr, headers, name, 0);
+    take_in(Bias(info.dlpi_addr), headers, name, 0);
     0
 }

@@ -31,6 +31,7 @@
 //!
 //! Every record counts one in the thread's sequence of records, whatever its kind.
 
+use crate::address::Bias;
 use crate::cycles::Cycles;
 use crate::ids::{Tid, Utid};
 
@@ -426,7 +427,7 @@ pub fn write_mark(
 /// Writes a MODULE; a path too long for one record loses its front (names are at the end).
 pub fn write_module(
     range: (u64, u64),
-    bias: u64,
+    bias: Bias,
     epoch: u32,
     path: &[u8],
     build_id: &[u8],
@@ -441,7 +442,7 @@ pub fn write_module(
     for word in [
         range.0,
         range.1,
-        bias,
+        bias.0,
         epoch as u64,
         path.len() as u64 | (build_id.len() as u64) << 32,
     ] {

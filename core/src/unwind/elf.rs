@@ -3,6 +3,8 @@
 //! Everything is read through a callback, so that the same code serves this process, another one and
 //! a mapped file. 64-bit little-endian only. Layouts are those of the System V gABI, chapters 4 and 5.
 
+use crate::address::{Bias, Svma};
+
 /// Segment types (gABI "Program Header"; `PT_GNU_EH_FRAME` from the Linux Standard Base).
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -40,11 +42,11 @@ impl<F: FnMut(u64, &mut [u8]) -> bool> ReadBytes for F {
     }
 }
 
-/// A loaded segment, in the file's own addresses.
+/// A loaded segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// First address of the segment.
-    pub address: u64,
+    pub address: Svma,
     /// Bytes that it has in memory.
     pub memory_bytes: u64,
     /// Where its content begins in the file.
@@ -54,30 +56,30 @@ pub struct Segment {
 }
 
 impl Segment {
-    fn contains(&self, address: u64) -> bool {
-        address.wrapping_sub(self.address) < self.memory_bytes
+    fn contains(&self, address: Svma) -> bool {
+        address.bytes_since(self.address) < self.memory_bytes
     }
 }
 
-/// What the program headers of an image say. Addresses are the file's own: add the bias.
+/// What the program headers of an image say.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Image {
     /// Lowest address of any loaded segment.
-    pub start: u64,
+    pub start: Svma,
     /// First address above any loaded segment.
-    pub end: u64,
+    pub end: Svma,
     /// The same of the executable ones.
-    pub text_start: u64,
+    pub text_start: Svma,
     /// First address above the executable ones.
-    pub text_end: u64,
+    pub text_end: Svma,
     /// Address of the dynamic section; 0: none.
-    pub dynamic: u64,
+    pub dynamic: Svma,
     /// Address of `.eh_frame_hdr`; 0: none, or outside the loaded segments.
-    pub eh_frame_header: u64,
+    pub eh_frame_header: Svma,
     /// Segment that holds `.eh_frame_hdr`.
     pub tables: Segment,
     /// Address and bytes of the first note segments; unused ones are 0.
-    pub notes: [(u64, u64); 4],
+    pub notes: [(Svma, u64); 4],
 }
 
 /// Address, size and number of program headers from the ELF header at `address`.
@@ -104,8 +106,8 @@ const MAX_SEGMENTS: usize = 8;
 /// Reads the program headers at `address`. `None`: unreadable, or no code in it.
 pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<Image> {
     let mut image = Image {
-        start: u64::MAX,
-        text_start: u64::MAX,
+        start: Svma(u64::MAX),
+        text_start: Svma(u64::MAX),
         ..Image::default()
     };
     let (mut notes, mut segments) = (0, 0);
@@ -122,7 +124,7 @@ pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<
             let word =
                 |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| header[at + i]));
             let segment = Segment {
-                address: word(16),
+                address: Svma(word(16)),
                 memory_bytes: word(40),
                 file_offset: word(8),
                 file_bytes: word(32),
@@ -157,7 +159,7 @@ pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<
     let tables = image.eh_frame_header;
     match loaded[..segments].iter().find(|s| s.contains(tables)) {
         Some(segment) => image.tables = *segment,
-        None => image.eh_frame_header = 0,
+        None => image.eh_frame_header = Svma(0),
     }
     Some(image)
 }
@@ -166,11 +168,11 @@ pub fn image(memory: &mut impl ReadBytes, address: u64, count: usize) -> Option<
 pub fn build_id(
     memory: &mut impl ReadBytes,
     image: &Image,
-    bias: u64,
+    bias: Bias,
 ) -> ([u8; BUILD_ID_BYTES], usize) {
     let mut id = [0; BUILD_ID_BYTES];
     for (address, bytes) in image.notes {
-        let mut at = bias.wrapping_add(address);
+        let mut at = bias.in_process(address);
         let end = at.saturating_add(bytes);
         while at.saturating_add(16) <= end {
             // Header and name of a note, and as much of its content as a build id has.
@@ -197,13 +199,13 @@ pub fn build_id(
 
 /// Finds a defined symbol by its name through `DT_GNU_HASH`; the result is its address in the
 /// process. Versions are not compared.
-pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8]) -> Option<u64> {
+pub fn symbol(memory: &mut impl ReadBytes, dynamic: Svma, bias: Bias, name: &[u8]) -> Option<u64> {
     const DT_STRTAB: u64 = 5;
     const DT_SYMTAB: u64 = 6;
     const DT_GNU_HASH: u64 = 0x6fff_fef5;
     let (mut strings, mut symbols, mut hash) = (0, 0, 0);
     for i in 0..512 {
-        let at = bias.wrapping_add(dynamic) + i * 16;
+        let at = bias.in_process(dynamic) + i * 16;
         let value = memory.word(at + 8)?;
         match memory.word(at)? {
             0 => break,
@@ -218,8 +220,8 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8])
     }
     // Some loaders add the bias to these in place, others leave them.
     let absolute = |address: u64| {
-        if address < bias {
-            address + bias
+        if address < bias.0 {
+            bias.in_process(Svma(address))
         } else {
             address
         }
@@ -244,7 +246,7 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: u64, bias: u64, name: &[u8])
             let text = strings + memory.half(symbol)? as u64;
             let section = memory.half(symbol + 4)? >> 16;
             if section != 0 && is_text(memory, text, name) {
-                return Some(bias.wrapping_add(memory.word(symbol + 8)?));
+                return Some(bias.in_process(Svma(memory.word(symbol + 8)?)));
             }
         }
         if entry & 1 == 1 {

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use stackbeat_core::address::{Bias, Svma};
 use stackbeat_core::unwind::cfi::{RegisterNumbers, Section, Tables, frames_address};
 use stackbeat_core::unwind::elf;
 use stackbeat_core::unwind::full::{self, AllRegisters};
@@ -51,15 +52,15 @@ impl Process {
             let Some(image) = elf::image(&mut read, headers, count) else {
                 continue;
             };
-            let bias = start.wrapping_sub(image.start & !4095);
+            let bias = Bias::between(start, Svma(image.start.0 & !4095));
             let mut bytes = vec![0; image.tables.memory_bytes as usize];
-            let at = image.tables.address.wrapping_add(bias);
+            let at = bias.in_process(image.tables.address);
             if memory.read_exact_at(&mut bytes, at).is_ok() {
                 modules.push(Module {
-                    start: image.start.wrapping_add(bias),
-                    end: image.end.wrapping_add(bias),
+                    start: bias.in_process(image.start),
+                    end: bias.in_process(image.end),
                     tables: (at, bytes),
-                    header: image.eh_frame_header.wrapping_add(bias),
+                    header: bias.in_process(image.eh_frame_header),
                 });
             }
         }

@@ -31,6 +31,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use stackbeat_core::address::Bias;
 use stackbeat_core::native::image_list;
 
 use crate::macho::{
@@ -336,7 +337,7 @@ pub fn list_image(loaded: Loaded, path: &[u8]) -> Result<(), ImageError> {
         let start = code.address.wrapping_add(loaded.slide);
         let range = (start, start.wrapping_add(code.memory_bytes));
         let uuid = image.uuid.as_ref().map_or(&[][..], |uuid| uuid);
-        image_list::add(range, loaded.slide, path, uuid);
+        image_list::add(range, Bias(loaded.slide), path, uuid);
     }
     Ok(())
 }

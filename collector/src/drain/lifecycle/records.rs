@@ -92,7 +92,7 @@ impl Lifecycle {
                     build_id,
                     start,
                     end,
-                    bias,
+                    bias: bias.0,
                 };
                 let key = (drained.upid, start, epoch);
                 let is_known = self.modules.get(&key).is_some_and(|known| {

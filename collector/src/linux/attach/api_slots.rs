@@ -12,6 +12,7 @@ use std::ops::Range;
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
 
+use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Pid;
 
 use super::image::Images;
@@ -84,7 +85,7 @@ fn sections(pid: Pid, module: &Module) -> [Option<Range<u64>>; 2] {
         }
         let section = |name| {
             let section = file.section_by_name(name)?;
-            let start = section.address().wrapping_add(module.bias);
+            let start = module.bias.in_process(Svma(section.address()));
             let end = start.checked_add(section.size() & !(SLOT_BYTES - 1))?;
             (module.start <= start && end <= module.end).then_some(start..end)
         };

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use object::{Object, ObjectSymbol};
+use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Pid;
 use stackbeat_core::unwind::elf;
 use stackbeat_core::unwind::full::AllRegisters;
@@ -131,7 +132,7 @@ impl Functions {
             .dynamic_symbols()
             .filter(|s| s.is_definition() && s.size() > 0)
             .filter_map(|s| {
-                let start = s.address().wrapping_add(module.bias);
+                let start = module.bias.in_process(Svma(s.address()));
                 Some((start, start + s.size(), s.name().ok()?.to_owned()))
             })
             .collect();

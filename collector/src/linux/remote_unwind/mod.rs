@@ -5,6 +5,7 @@ mod walker;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use stackbeat_core::address::{Bias, Svma};
 use stackbeat_core::ids::Pid;
 use stackbeat_core::unwind::cfi::{RegisterNumbers, Section, Tables, frames_address};
 use stackbeat_core::unwind::elf;
@@ -41,8 +42,8 @@ pub struct Module {
     pub path: String,
     pub start: u64,
     pub end: u64,
-    pub bias: u64,
-    pub dynamic: u64,
+    pub bias: Bias,
+    pub dynamic: Svma,
     pub build_id: Vec<u8>,
     /// The unwind tables: where they lie in the process, and their bytes.
     tables: (u64, Vec<u8>),
@@ -54,19 +55,19 @@ impl Module {
         let mut read = |address, buffer: &mut [u8]| memory.read_exact_at(buffer, address).is_ok();
         let (headers, count) = elf::program_headers(&mut read, start)?;
         let image = elf::image(&mut read, headers, count)?;
-        let bias = start.wrapping_sub(image.start & !4095);
+        let bias = Bias::between(start, Svma(image.start.0 & !4095));
         let (id, id_bytes) = elf::build_id(&mut read, &image, bias);
         // From the header on: the tables follow it in all files that linkers make.
-        let segment_end = image.tables.address + image.tables.memory_bytes;
-        let mut bytes = vec![0; segment_end.saturating_sub(image.eh_frame_header) as usize];
-        let at = image.eh_frame_header.wrapping_add(bias);
-        if image.eh_frame_header == 0 || memory.read_exact_at(&mut bytes, at).is_err() {
+        let segment_end = image.tables.address.0 + image.tables.memory_bytes;
+        let mut bytes = vec![0; segment_end.saturating_sub(image.eh_frame_header.0) as usize];
+        let at = bias.in_process(image.eh_frame_header);
+        if image.eh_frame_header == Svma(0) || memory.read_exact_at(&mut bytes, at).is_err() {
             bytes.clear();
         }
         Some(Module {
             path: path.to_owned(),
-            start: image.start.wrapping_add(bias),
-            end: image.end.wrapping_add(bias),
+            start: bias.in_process(image.start),
+            end: bias.in_process(image.end),
             bias,
             dynamic: image.dynamic,
             build_id: id[..id_bytes].to_vec(),

@@ -152,7 +152,7 @@ impl Process {
                 build_id: module.build_id.clone(),
                 start: module.start,
                 end: module.end,
-                bias: module.bias,
+                bias: module.bias.0,
             });
         });
         modules

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::read_safely;
+use crate::address::{Bias, Svma};
 use crate::unwind::elf;
 
 /// Address of `_dl_find_object`, 0: not there.
@@ -80,13 +81,13 @@ unsafe extern "C" fn look_into(
     let Some(image) = elf::image(&mut read_safely, headers, info.dlpi_phnum as usize) else {
         return 0;
     };
-    if image.dynamic == 0 {
+    if image.dynamic == Svma(0) {
         return 0;
     }
     match elf::symbol(
         &mut read_safely,
         image.dynamic,
-        info.dlpi_addr,
+        Bias(info.dlpi_addr),
         b"_dl_find_object",
     ) {
         Some(address) => {

@@ -4,6 +4,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::read_safely;
+use crate::address::{Bias, Svma};
 use crate::native::unwind_memory;
 use crate::platform;
 use crate::unwind::cfi::{Section, Tables, frames_address};
@@ -39,14 +40,14 @@ fn is_vdso(start: u64) -> bool {
 }
 
 /// The unwind tables of an image: mapped from its file, or copied from memory.
-pub(super) fn tables(image: &Image, bias: u64, path: &CStr) -> Option<Tables<'static>> {
-    if image.eh_frame_header == 0 {
+pub(super) fn tables(image: &Image, bias: Bias, path: &CStr) -> Option<Tables<'static>> {
+    if image.eh_frame_header == Svma(0) {
         return None;
     }
     let segment = image.tables;
     let bytes = map_tables(image, bias, path).or_else(|| {
         let size = segment.memory_bytes;
-        let from = segment.address.wrapping_add(bias);
+        let from = bias.in_process(segment.address);
         if size > MAX_COPY {
             return None;
         }
@@ -58,24 +59,24 @@ pub(super) fn tables(image: &Image, bias: u64, path: &CStr) -> Option<Tables<'st
         let copy = unsafe { core::slice::from_raw_parts_mut(copy, size as usize) };
         read_safely(from, copy).then_some(&*copy)
     })?;
-    let at = |address: u64| -> Option<Section<'static>> {
-        let offset = usize::try_from(address.checked_sub(segment.address)?).ok()?;
+    let at = |address: Svma| -> Option<Section<'static>> {
+        let offset = usize::try_from(address.0.checked_sub(segment.address.0)?).ok()?;
         Some(Section {
             bytes: bytes.get(offset..)?,
-            address: address.wrapping_add(bias),
+            address: bias.in_process(address),
         })
     };
     let header = at(image.eh_frame_header)?;
     let frames = frames_address(&header)?;
     Some(Tables {
         header,
-        frames: at(frames.wrapping_sub(bias))?,
+        frames: at(bias.in_file(frames))?,
     })
 }
 
 /// Maps the segment with the tables from the module's file, if that file is still the one that was
 /// loaded: the whole `.eh_frame_hdr` prefix must equal what lies in memory.
-fn map_tables(image: &Image, bias: u64, path: &CStr) -> Option<&'static [u8]> {
+fn map_tables(image: &Image, bias: Bias, path: &CStr) -> Option<&'static [u8]> {
     if !path.to_bytes().starts_with(b"/") {
         return None;
     }
@@ -87,10 +88,10 @@ fn map_tables(image: &Image, bias: u64, path: &CStr) -> Option<&'static [u8]> {
     // SAFETY: a read-only private mapping of that many bytes that lies inside the file.
     let mapped_bytes = unsafe { core::slice::from_raw_parts(mapped, bytes) };
     let tables = &mapped_bytes[skew as usize..];
-    let offset = (image.eh_frame_header - segment.address) as usize;
+    let offset = image.eh_frame_header.bytes_since(segment.address) as usize;
     let mut loaded = [0u8; 512];
     let length = loaded.len().min(tables.len().saturating_sub(offset));
-    let from = image.eh_frame_header.wrapping_add(bias);
+    let from = bias.in_process(image.eh_frame_header);
     if read_safely(from, &mut loaded[..length])
         && tables[offset..offset + length] == loaded[..length]
     {

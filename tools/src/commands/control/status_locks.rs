@@ -168,7 +168,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
         let module = modules.at(query.upid, Some(0), query.inside());
         module.map_or((String::new(), query.upid, query.address), |module| {
             let path = module.file.path.clone();
-            (path, Upid(0), query.address.wrapping_sub(module.bias))
+            (path, Upid(0), module.bias.in_file(query.address).0)
         })
     };
     let frames = |wait: &LockReply| {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use stackbeat_core::address::Bias;
 use stackbeat_model::{FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
@@ -27,7 +28,7 @@ pub(super) struct Callstacks {
     frames: Seen,
     functions: Seen,
     /// Mapping id and bias by module path and range.
-    modules: HashMap<String, Vec<(u64, u64, u64, u64)>>,
+    modules: HashMap<String, Vec<(u64, u64, u64, Bias)>>,
     path: Vec<FrameIndex>,
     samples: u64,
 }
@@ -66,7 +67,7 @@ impl Callstacks {
         });
         for module in trace.modules() {
             let ranges = self.modules.entry(module.path.clone()).or_default();
-            let is_known = |range: &(u64, u64, u64, u64)| {
+            let is_known = |range: &(u64, u64, u64, Bias)| {
                 range.0 == module.start && range.1 == module.end && range.3 == module.bias
             };
             if ranges.iter().any(is_known) {
@@ -236,7 +237,7 @@ impl Callstacks {
                 .find(|(start, end, ..)| (*start..*end).contains(&frame.address))
         });
         let (mapping_id, rel_pc) = match mapping {
-            Some((_, _, iid, bias)) => (*iid, frame.address.wrapping_sub(*bias)),
+            Some((_, _, iid, bias)) => (*iid, bias.in_file(frame.address).0),
             None => (NO_MODULE, frame.address),
         };
         interned.frames.push(pb::Frame {
