@@ -445,5 +445,4 @@ pub fn free_count<P: Pool>(pool: &P) -> u32 {
 }
 
 #[cfg(all(test, not(miri), not(loom)))]
-#[path = "buffer_tests.rs"]
 mod tests;

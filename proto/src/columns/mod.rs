@@ -14,7 +14,7 @@ pub use decode::decode;
 pub use encode::encode;
 pub use raw_columns::{Columns, Outline, outline};
 
-/// The low bits of a record's flags (`core::record::flags::HAS_*`) say which words follow; in columns
+/// The low bits of a record's flags (`core::shm::record_format::flags::HAS_*`) say which words follow; in columns
 /// the presence of a value says it.
 const PRESENCE_FLAGS: u8 = 7;
 
@@ -52,7 +52,7 @@ pub struct SampleRow {
     pub node: u32,
     /// Number of the kind of call, `core::probe::Probe`.
     pub probe: u8,
-    /// `core::record::flags` without the `HAS_*` bits.
+    /// `core::shm::record_format::flags` without the `HAS_*` bits.
     pub flags: u8,
     /// Argument and result.
     pub arg: Option<(u64, i64)>,

@@ -1,3 +1,5 @@
+//! What is encoded is decoded again, and damaged columns are errors.
+
 use prost::Message;
 
 use super::*;

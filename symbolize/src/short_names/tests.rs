@@ -1,3 +1,5 @@
+//! Names that demanglers write, and how short they become.
+
 use super::brackets::Brackets;
 use super::*;
 

@@ -7,8 +7,8 @@ use anyhow::Result;
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, Trace};
 
+use super::drops;
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
-use super::losses;
 use super::profile::{Entry, Profile};
 use super::{Exported, Options, Selection};
 use crate::terminal::clean;
@@ -24,7 +24,7 @@ pub(super) fn write(
         writeln!(out, "{line} {weight}")?;
     }
     // At the end, and without a number there: readers skip what is no stack, and know the format by the first line.
-    for line in losses::lines(trace) {
+    for line in drops::lines(trace) {
         writeln!(out, "# incomplete: {}.", clean(&line))?;
     }
     Ok(profile.exported)

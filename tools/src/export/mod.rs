@@ -8,12 +8,12 @@
 
 mod arrows;
 mod chrome;
+mod drops;
 mod export_names;
 mod feed;
 mod firefox;
 mod folded;
 mod json_writer;
-mod losses;
 mod nesting;
 mod perfetto;
 mod pprof;

@@ -12,8 +12,8 @@ use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FrameIndex, FunctionIndex, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::pprof as pb;
 
+use super::drops;
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
-use super::losses;
 use super::profile::{Entry, Profile};
 use super::{Exported, Options, Selection, Weight};
 
@@ -365,7 +365,7 @@ impl<'a> Builder<'a> {
         let title = export_names::title(self.trace, options);
         let comment = self.string(&title);
         self.profile.comment.push(comment);
-        for line in losses::lines(self.trace) {
+        for line in drops::lines(self.trace) {
             let comment = self.string(&format!("incomplete: {line}"));
             self.profile.comment.push(comment);
         }

@@ -7,9 +7,9 @@ use anyhow::Result;
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex, Trace};
 
+use super::drops;
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::json_writer::{self, Separator};
-use super::losses;
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::profile::Profile;
 use super::spool::Spool;
@@ -27,7 +27,7 @@ pub(super) fn write(
         out,
         r#"{{"$schema":"{SCHEMA}","exporter":"stackbeat","name":"#
     )?;
-    let title = export_names::title(trace, options) + &losses::suffix(trace);
+    let title = export_names::title(trace, options) + &drops::suffix(trace);
     json_writer::string(out, &title)?;
     out.write_all(br#","profiles":["#)?;
     let mut frames = Frames::new(trace);

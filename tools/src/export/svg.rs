@@ -15,9 +15,9 @@ use stackbeat_model::call_tree::{CallTree, Leaf, ROOT};
 use stackbeat_model::metric::{Metric, Unit};
 use stackbeat_symbolize::short_names::fit;
 
+use super::drops;
 use super::export_names::{self, Names};
 use super::folded::path_of;
-use super::losses;
 use super::profile::Profile;
 use super::{Exported, Options, Selection, Weight};
 use crate::render::html::NAMES_SCRIPT;
@@ -230,7 +230,7 @@ g.f.match rect {{ fill: #d642e8; }}
         options.weight.name(),
         options.weight.description(),
         amount(options.weight.metric(), total),
-        losses::suffix(trace)
+        drops::suffix(trace)
     );
     out.write_all(in_markup(&what).as_bytes())?;
     write!(

@@ -6,7 +6,7 @@ use stackbeat_model::{ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 use stackbeat_proto::v1;
 
-use super::super::{export_names, losses};
+use super::super::{drops, export_names};
 use super::packets::{self, Packets, Sequence, Uuids};
 
 /// Describes the track and says what was recorded.
@@ -64,7 +64,7 @@ pub(super) fn begin(
 pub(super) fn drops(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
     // The recording itself may end later, when the collector has named all functions.
     let end_ns = trace.threads().iter().map(|t| t.end_ns).max().unwrap_or(0);
-    for (cause, count) in losses::by_cause(trace) {
+    for (cause, count) in drops::by_cause(trace) {
         let name = format!("loss: {cause}");
         let annotations = vec![annotation("count", Some(count as i64), None)];
         instant(packets, uuids.session(), end_ns, &name, "loss", annotations)?;

@@ -1,3 +1,5 @@
+//! Filters of seccomp, and what the agent makes of them.
+
 use super::*;
 use crate::platform::filter::evaluate;
 use std::vec::Vec;

@@ -1,3 +1,5 @@
+//! Writers and the drain of sub-buffers.
+
 use super::*;
 use crate::shm::mapping::Mapping;
 use crate::shm::mapping::tests::small;
