@@ -55,6 +55,54 @@ struct Last {
     weight_ns: u64,
 }
 
+/// A sample (B), and the time since the one before it (A).
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// A's end; B's begin and end.
+    from: u64,
+    begin: u64,
+    end: u64,
+    probe: ProbeId,
+    /// Samples are missing between them.
+    lost: bool,
+    /// When the session was switched off between them.
+    off: Option<(u64, u64)>,
+    /// What the thread used since A, but for `inside`.
+    delta: Metrics,
+    /// What it used in B, a call that blocks.
+    inside: Metrics,
+    /// B is a call that waits.
+    blocks: bool,
+    /// B was taken by a tick that found it waiting: it speaks for time off the CPU only.
+    waits: bool,
+    /// B speaks for the time around it, see `Between::bounds`.
+    speaks: bool,
+    /// B lies inside of a wait that ends later.
+    is_inside: bool,
+    /// How often the thread gave the CPU up since A, and how often by B's own wait.
+    voluntary: u64,
+    own_waits: u64,
+    /// The thread gave the CPU up only when others were given it, and how often it was taken away.
+    preempted: bool,
+    involuntary: u64,
+    /// A thread that was there before waited when it was met first.
+    came_waiting: bool,
+    /// The first wait since A that was seen from outside.
+    wait: Option<Wait>,
+}
+
+impl Step {
+    /// It was kept waiting for the CPU, and interrupted as soon as it came back: all the while it was where B is.
+    fn waited_at_b(&self) -> bool {
+        self.preempted && self.probe == ProbeId::from(Probe::Running)
+    }
+
+    /// Nothing between A and B can be told apart.
+    fn is_torn(&self) -> bool {
+        self.lost || self.off.is_some()
+    }
+}
+
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
 #[derive(Debug)]
 pub(super) struct Segmenter {
@@ -170,64 +218,29 @@ impl Segmenter {
         bursts: &mut Bursts,
         out: &mut impl FnMut(&Segment),
     ) {
-        let (stacks, settings) = (&trace.stacks, &trace.settings);
-        let from = self.last.map_or(self.start_ns, |last| last.end_ns);
-        let end = row.time_ns.clamp(from, self.end_ns.max(from));
-        let begin = end.saturating_sub(row.duration_ns).max(from);
-        let probe = ProbeId(row.probe);
-        self.take_interval(settings, from, end);
-        let off = settings.off_between(from, begin);
-        let lost = std::mem::take(&mut self.lost)
-            || !self.is_complete
-                && self
-                    .last
-                    .is_some_and(|last| row.record > last.record.saturating_add(1));
-
-        let mut delta = self.delta(row);
-        let voluntary = delta.voluntary_switches;
-        let involuntary = delta.involuntary_switches;
-        if self.last.is_none() {
-            // A thread that is older than its first image here, by exec or attach, comes with CPU
-            // time that belongs to before.
-            let before = delta.cpu_ns.saturating_sub(end - from);
-            self.cpu_before_start_ns += before;
-            delta.cpu_ns -= before;
-        }
-        let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
-        let own_waits = u64::from(blocks && has_given_up(row, probe.cause(), &delta));
-        let inside = if blocks {
-            split_off_call(&mut delta, row, begin - from, end - begin)
-        } else {
-            Metrics::default()
-        };
-
+        let step = self.step(row, trace);
+        let Step {
+            begin: call_begin,
+            end,
+            probe,
+            off,
+            blocks,
+            is_inside,
+            preempted,
+            ..
+        } = step;
+        let (b_waits, b_speaks, is_torn) = (step.waits, step.speaks, step.is_torn());
+        let (mut from, mut begin, mut delta) = (step.from, step.begin, step.delta);
         let call_ns = end.saturating_sub(row.duration_ns);
         if blocks && call_ns < from {
             (self.held).fill(call_ns, |gap| blocked(gap, probe, row.arg, stack));
         }
         let mut has_iterated = row.flags & flags::LOOP_ITERATION != 0 || iteration_ns.is_some();
-        let is_of_tick =
-            row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
-        let b_waits = is_of_tick && blocks && voluntary > 0 && row.duration_ns >= SHORT_CALL_NS;
-        let b_speaks = is_of_tick && !b_waits && !is_of_life(probe);
-        let wait = self.next_wait(&trace.waits, from);
-        // Of a thread that was there before, the switches are not told apart from those of before.
-        let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
-        // B's own wait is a voluntary switch, but not one between A and B.
-        // One that lies inside of a wait comes after the switch of that, if there was one. A single switch is of who was off
-        // the CPU for longer: a handler's own call may have lost it.
-        let off_before_ns = (begin - from).saturating_sub(delta.cpu_ns);
-        let is_inside = row.flags & flags::INSIDE != 0
-            && (voluntary > own_waits || voluntary != 0 && off_before_ns > row.duration_ns);
-        let preempted =
-            !is_inside && row.rusage.is_some() && voluntary <= own_waits && !came_waiting;
-        let waited_at_b = preempted && probe == ProbeId::from(Probe::Running);
         // A burst that no tick met is that of a stack which one has met there.
-        let busy_ns = match preempted && involuntary > 0 {
+        let busy_ns = match preempted && step.involuntary > 0 {
             true => begin - from,
             false => delta.cpu_ns.min(begin - from),
         };
-        let is_torn = lost || off.is_some();
         let found = match self.last {
             Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => {
                 let anybodys = (last.is_of_life, is_of_life(probe));
@@ -240,35 +253,11 @@ impl Segmenter {
             None => (false, None),
         };
         let is_known = b_speaks || a_speaks == Some(true);
-        // Time off the CPU is that of waits, as far as nobody else is known to have had it.
-        let call_begin = begin;
-        let mut from = from;
-        let mut begin = begin;
-        if is_known && (a_waits || b_waits) && !preempted && !is_torn && iteration_ns.is_none() {
-            let idle_ns = (begin - from).saturating_sub(delta.cpu_ns);
-            let after_a = match (a_waits, b_waits) {
-                (true, true) => idle_ns / 2,
-                (true, false) => idle_ns,
-                (false, _) => 0,
-            };
-            if idle_ns <= gap_bound_ns(self.interval_ns) {
-                if let Some(last) = self.last.filter(|_| after_a != 0) {
-                    let to = from + after_a;
-                    self.push(
-                        last.stack,
-                        SegmentKind::Running,
-                        from,
-                        to,
-                        Metrics::default(),
-                        out,
-                    );
-                    from = to;
-                }
-                begin -= idle_ns - after_a;
-            }
+        if is_known && !preempted && !is_torn && iteration_ns.is_none() {
+            (from, begin) = self.idle_beside_waits(&step, a_waits, out);
         }
         // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before.
-        let is_unknown = lost || trace.config.hooks_only;
+        let is_unknown = step.lost || trace.config.hooks_only;
         // No tick met it between its begin or end and another sample that does not speak.
         let is_unseen = a_speaks == Some(false)
             && !b_speaks
@@ -280,14 +269,14 @@ impl Segmenter {
             cpu_ns: delta.cpu_ns,
             lost: is_unknown,
             preempted,
-            waited_at_b,
+            waited_at_b: step.waited_at_b(),
             // Where nothing is known of the time on it, waits speak for all.
             a_speaks: a_speaks.map(|speaks| speaks || !is_known && a_waits),
             b_speaks: b_speaks || !is_known && b_waits,
             is_unseen,
             b_is_inside: is_inside,
             off,
-            wait_ns: wait.map(|wait| wait.begin_ns).filter(|at| *at < begin),
+            wait_ns: (step.wait.map(|wait| wait.begin_ns)).filter(|at| *at < begin),
         }
         .bounds();
         let (a_end, b_begin) = match iteration_ns {
@@ -316,7 +305,7 @@ impl Segmenter {
         if self.last.is_some() && a_wall + b_wall != 0 {
             let part = |amount: u64| share(amount, a_wall, a_wall + b_wall);
             // A thread that was kept waiting for the CPU did not run in all of its time.
-            a_metrics.cpu_ns = match waited_at_b {
+            a_metrics.cpu_ns = match step.waited_at_b() {
                 true => delta.cpu_ns.min(a_wall),
                 false => part(delta.cpu_ns),
             };
@@ -329,7 +318,8 @@ impl Segmenter {
             delta = difference(&delta, &a_metrics);
         }
         let b_to = if blocks { begin } else { end };
-        let never_waited = !lost && !is_inside && voluntary <= own_waits && !came_waiting;
+        let never_waited =
+            !step.lost && !is_inside && step.voluntary <= step.own_waits && !step.came_waiting;
         if never_waited && a_end == b_begin && off.is_none() {
             // Off the CPU without having given it up: others had it, or the host, or an interrupt.
             a_metrics.runnable_ns = a_wall.saturating_sub(a_metrics.cpu_ns);
@@ -352,11 +342,11 @@ impl Segmenter {
         self.hand_out_sampled(b_begin, a_end, out);
         if b_begin > a_end {
             let common = match self.last {
-                Some(last) => stacks.common(last.stack, stack),
+                Some(last) => trace.stacks.common(last.stack, stack),
                 None => StackIndex::NONE,
             };
             // B's own wait is none of those between.
-            self.sleeps = voluntary.saturating_sub(u64::from(blocks));
+            self.sleeps = step.voluntary.saturating_sub(u64::from(blocks));
             self.gap(common, (a_end, b_begin), in_gap, &trace.waits, out);
         }
         self.iteration |= has_iterated;
@@ -364,19 +354,7 @@ impl Segmenter {
             self.burst_from = None;
         }
         self.burst.run(delta.cpu_ns + delta.runnable_ns);
-        if !b_speaks {
-            if let Some(from) = self.burst_from {
-                let by_chance = b_waits || self.burst_waits;
-                bursts.keep((from, stack), &self.burst, self.interval_ns, by_chance);
-            }
-            self.burst_waits = b_waits;
-            self.burst = Burst::default();
-            self.burst_from = Some(stack);
-        } else {
-            self.burst.met(stack);
-            // Where no tick met it, its time is in the burst.
-            self.burst.run(inside.cpu_ns);
-        }
+        self.meet_burst(&step, stack, bursts);
         let mut weight_ns = 0;
         if blocks {
             if call_begin > b_begin || delta != Metrics::default() {
@@ -384,25 +362,7 @@ impl Segmenter {
                 self.push_known(stack, evidence, (b_begin, call_begin), delta, out);
             }
             self.hand_out_sampled(u64::MAX, call_begin, out);
-            let call = Segment {
-                thread: self.thread,
-                begin_ns: call_begin,
-                end_ns: end,
-                stack,
-                kind: SegmentKind::Blocked(probe),
-                metrics: Metrics {
-                    samples: 1,
-                    ..inside
-                },
-                evidence: Evidence::default(),
-                arg: row.arg.map(|(arg, _)| arg),
-                result: row.arg.map(|(_, result)| result),
-                waker_tid: row.waker_tid,
-                new_iteration: std::mem::take(&mut self.iteration),
-                is_inferred: false,
-            };
-            self.flush(out);
-            self.pending = Some(call);
+            self.push_call(row, &step, stack, out);
         } else {
             delta.samples += 1;
             let to = if exact_running { end } else { begin };
@@ -422,6 +382,145 @@ impl Segmenter {
             is_of_life: is_of_life(probe),
             weight_ns,
         });
+    }
+
+    /// What there is to say of a sample before its time is shared out.
+    fn step(&mut self, row: &SampleRow, trace: &Trace) -> Step {
+        let from = self.last.map_or(self.start_ns, |last| last.end_ns);
+        let end = row.time_ns.clamp(from, self.end_ns.max(from));
+        let begin = end.saturating_sub(row.duration_ns).max(from);
+        let probe = ProbeId(row.probe);
+        self.take_interval(&trace.settings, from, end);
+        let is_next = |last: Last| row.record <= last.record.saturating_add(1);
+        let lost = std::mem::take(&mut self.lost)
+            || !self.is_complete && self.last.is_some_and(|last| !is_next(last));
+
+        let mut delta = self.delta(row);
+        let voluntary = delta.voluntary_switches;
+        let involuntary = delta.involuntary_switches;
+        if self.last.is_none() {
+            // A thread that is older than its first image here, by exec or attach, comes with CPU
+            // time that belongs to before.
+            let before = delta.cpu_ns.saturating_sub(end - from);
+            self.cpu_before_start_ns += before;
+            delta.cpu_ns -= before;
+        }
+        let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
+        let own_waits = u64::from(blocks && has_given_up(row, probe.cause(), &delta));
+        let inside = if blocks {
+            split_off_call(&mut delta, row, begin - from, end - begin)
+        } else {
+            Metrics::default()
+        };
+
+        let is_of_tick =
+            row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
+        let waits = is_of_tick && blocks && voluntary > 0 && row.duration_ns >= SHORT_CALL_NS;
+        let speaks = is_of_tick && !waits && !is_of_life(probe);
+        let wait = self.next_wait(&trace.waits, from);
+        // Of a thread that was there before, the switches are not told apart from those of before.
+        let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
+        // B's own wait is a voluntary switch, but not one between A and B.
+        // One that lies inside of a wait comes after the switch of that, if there was one. A single switch is of who was off
+        // the CPU for longer: a handler's own call may have lost it.
+        let off_before_ns = (begin - from).saturating_sub(delta.cpu_ns);
+        let is_inside = row.flags & flags::INSIDE != 0
+            && (voluntary > own_waits || voluntary != 0 && off_before_ns > row.duration_ns);
+        let preempted =
+            !is_inside && row.rusage.is_some() && voluntary <= own_waits && !came_waiting;
+        Step {
+            from,
+            begin,
+            end,
+            probe,
+            lost,
+            off: trace.settings.off_between(from, begin),
+            delta,
+            inside,
+            blocks,
+            waits,
+            speaks,
+            is_inside,
+            voluntary,
+            own_waits,
+            preempted,
+            involuntary,
+            came_waiting,
+            wait,
+        }
+    }
+
+    /// Time off the CPU is that of waits, as far as nobody else is known to have had it: A's and B's, where ticks found them
+    /// waiting. Gives where the time between them begins and ends without it.
+    fn idle_beside_waits(
+        &mut self,
+        step: &Step,
+        a_waits: bool,
+        out: &mut impl FnMut(&Segment),
+    ) -> (u64, u64) {
+        let Step { from, begin, .. } = *step;
+        let idle_ns = (begin - from).saturating_sub(step.delta.cpu_ns);
+        if !(a_waits || step.waits) || idle_ns > gap_bound_ns(self.interval_ns) {
+            return (from, begin);
+        }
+        let after_a = match (a_waits, step.waits) {
+            (true, true) => idle_ns / 2,
+            (true, false) => idle_ns,
+            (false, _) => 0,
+        };
+        let begin = begin - (idle_ns - after_a);
+        let Some(last) = self.last.filter(|_| after_a != 0) else {
+            return (from, begin);
+        };
+        let (to, nothing) = (from + after_a, Metrics::default());
+        self.push(last.stack, SegmentKind::Running, from, to, nothing, out);
+        (to, begin)
+    }
+
+    /// A burst ends at a sample that does not speak, and another one begins; one that speaks lies in it.
+    fn meet_burst(&mut self, step: &Step, stack: StackIndex, bursts: &mut Bursts) {
+        if step.speaks {
+            self.burst.met(stack);
+            // Where no tick met it, its time is in the burst.
+            self.burst.run(step.inside.cpu_ns);
+            return;
+        }
+        if let Some(from) = self.burst_from {
+            let by_chance = step.waits || self.burst_waits;
+            bursts.keep((from, stack), &self.burst, self.interval_ns, by_chance);
+        }
+        self.burst_waits = step.waits;
+        self.burst = Burst::default();
+        self.burst_from = Some(stack);
+    }
+
+    /// The call that blocked.
+    fn push_call(
+        &mut self,
+        row: &SampleRow,
+        step: &Step,
+        stack: StackIndex,
+        out: &mut impl FnMut(&Segment),
+    ) {
+        let call = Segment {
+            thread: self.thread,
+            begin_ns: step.begin,
+            end_ns: step.end,
+            stack,
+            kind: SegmentKind::Blocked(step.probe),
+            metrics: Metrics {
+                samples: 1,
+                ..step.inside
+            },
+            evidence: Evidence::default(),
+            arg: row.arg.map(|(arg, _)| arg),
+            result: row.arg.map(|(_, result)| result),
+            waker_tid: row.waker_tid,
+            new_iteration: std::mem::take(&mut self.iteration),
+            is_inferred: false,
+        };
+        self.flush(out);
+        self.pending = Some(call);
     }
 
     /// The thread has no more samples. `totals` are its exact counters at its end, if known.

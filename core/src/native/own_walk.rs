@@ -108,7 +108,7 @@ fn derive(pc: u64, exact: bool) -> Rule {
     rule
 }
 
-/// What the cache is told of an address where no module's code lies.
+/// The rule of an address where no module's code lies.
 fn nowhere() -> Rule {
     // Before the caller's look at the modules, so that one of both sees the other's.
     KNOWS_NOWHERE.swap(1, Ordering::AcqRel);

@@ -152,7 +152,7 @@ pub(crate) unsafe fn listen(art: &Art) -> State {
     State::Placed("its listener")
 }
 
-/// Whether allocations are told of.
+/// Whether ART calls the listener at allocations.
 pub(crate) fn is_listening() -> bool {
     IS_LISTENING.load(Ordering::Relaxed)
 }

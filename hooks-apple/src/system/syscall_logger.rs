@@ -1,4 +1,5 @@
-//! libsystem_kernel's logger: it is told of memory that is mapped and unmapped, also from inside the dyld shared cache.
+//! libsystem_kernel's logger: the system calls it when memory is mapped and unmapped, also from inside the dyld
+//! shared cache.
 //!
 //! Source: xnu's libsyscall (12377): mach/stack_logging_internal.h has the kinds, mach/mach_vm.c and
 //! wrappers/unix03/mmap.c call it after memory was mapped and before it is unmapped. Stacks of threads are left out there.

@@ -5,7 +5,6 @@
 //! escaped and without characters that steer, and the scripts put them on the page as text only.
 
 #[cfg(test)]
-#[path = "html/tests.rs"]
 mod browser_tests;
 mod packed_numbers;
 mod prune;
