@@ -1,5 +1,6 @@
-//! Links the library so that it needs nothing but libc, as the agent: the unwinder that Rust's panics use comes from the static
-//! libgcc_eh. The standard library asks for `-lgcc_s`; a linker script of that name, found first, answers with the static one.
+//! Links the library so that it needs nothing but libc, as the agent: the unwinder that Rust's panics use
+//! comes from the static libgcc_eh. The standard library asks for `-lgcc_s`; a linker script of that name,
+//! found first, answers with the static one.
 
 use std::path::PathBuf;
 use std::{env, fs};

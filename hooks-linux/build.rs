@@ -2,9 +2,10 @@
 //! static libgcc_eh. The standard library asks for `-lgcc_s`; a linker script of that name, found
 //! first, answers with the static one.
 //!
-//! And of libc it needs nothing that another one may lack. The real one would give each symbol its newest version, which an
-//! older glibc refuses at the program's start. So a stand-in takes its place that has the name and nearly no symbols: the others stay
-//! undefined and without version, which the loader takes for the one that was there first or is the only one.
+//! And of libc it needs nothing that another one may lack. The real one would give each symbol its newest
+//! version, which an older glibc refuses at the program's start. So a stand-in takes its place that has the
+//! name and nearly no symbols: the others stay undefined and without version, which the loader takes for the
+//! one that was there first or is the only one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,9 +24,9 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // By this name a runtime's adapter finds an agent that came by `attach` (`stackbeat_runtime.h`).
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libstackbeat.so");
-    // The versions that `versions!` and `hidden_versions!` in the sources give to hooks. Every other hook has none, which
-    // the loader takes for any version. The first is one of libc's: a hidden one in its place would be found without a
-    // version (glibc's elf/dl-lookup.c, check_match).
+    // The versions that `versions!` and `hidden_versions!` in the sources give to hooks. Every other hook has
+    // none, which the loader takes for any version. The first is one of libc's: a hidden one in its place
+    // would be found without a version (glibc's elf/dl-lookup.c, check_match).
     let is_x86_64 = env::var_os("CARGO_CFG_TARGET_ARCH").is_some_and(|arch| arch == "x86_64");
     let versions = match is_x86_64 {
         true => "GLIBC_2.3.2 {};\nGLIBC_2.15 {};\nGLIBC_2.34 {};\n",
@@ -42,8 +43,8 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,--undefined-version");
 }
 
-/// Makes a library named libc.so.6 that has a function which everything calls: without one that is used it would be left out.
-/// Gives its folder.
+/// Makes a library named libc.so.6 that has a function which everything calls: without one that is used it
+/// would be left out. Gives its folder.
 fn stand_in_for_libc(out: &Path) -> PathBuf {
     let folder = out.join("libc");
     fs::create_dir_all(&folder).expect("OUT_DIR is writable");

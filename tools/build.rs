@@ -1,15 +1,16 @@
 //! Builds the agent library and leaves it where the binary embeds it, so that one installed file
 //! records anywhere.
 //!
-//! The agent's sources are part of this package: `agent/` has a folder for each of its crates, made of symbolic links
-//! that `cargo package` replaces by what they lead to. It leaves out folders with a `Cargo.toml`, so the manifests
-//! have other names there, and the workspace that cargo needs is put together in OUT_DIR.
+//! The agent's sources are part of this package: `agent/` has a folder for each of its crates, made of
+//! symbolic links that `cargo package` replaces by what they lead to. It leaves out folders with a
+//! `Cargo.toml`, so the manifests have other names there, and the workspace that cargo needs is put together
+//! in OUT_DIR.
 //!
 //! The agent has a profile of its own and must not share the outer build's target folder (its lock is
 //! held while build scripts run). Variables for whoever builds:
 //!
-//! - `STACKBEAT_EMBED_AGENT=/path/libstackbeat.so` embeds a library built elsewhere, and the one with the session inside a program
-//!   (`libstackbeat_session.so`) that lies beside it;
+//! - `STACKBEAT_EMBED_AGENT=/path/libstackbeat.so` embeds a library built elsewhere, and the one with the
+//!   session inside a program (`libstackbeat_session.so`) that lies beside it;
 //! - `STACKBEAT_EMBED_AGENT=none` embeds nothing: `--agent` must then name one at run time.
 
 use std::env;
@@ -25,7 +26,8 @@ use flate2::write::ZlibEncoder;
 
 /// The library with the session inside a program.
 const SESSION: &str = "libstackbeat_session.so";
-/// What that library has beside the agent, and all packages of others: most of the time that both take to build.
+/// What that library has beside the agent, and all packages of others: most of the time that both take to
+/// build.
 const OF_SESSION: [&str; 5] = [
     "*",
     "stackbeat-collector",
@@ -137,7 +139,8 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .join("libstackbeat.so"))
 }
 
-/// Makes the workspace of the agent's crates in `folder`: links to `sources`, and manifests with what building needs.
+/// Makes the workspace of the agent's crates in `folder`: links to `sources`, and manifests with what
+/// building needs.
 fn make_workspace(sources: &Path, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut members = Vec::new();

@@ -117,8 +117,8 @@ pub fn flow_end(name: &str, id: u64) {
     agent_functions::event(kind::FLOW_END, name, id as i64);
 }
 
-/// Work begins that is not one thread's: any thread of the process ends it, and other work may overlap. `id` tells
-/// it from others of this name.
+/// Work begins that is not one thread's: any thread of the process ends it, and other work may overlap. `id`
+/// tells it from others of this name.
 #[inline]
 pub fn async_begin(name: &str, id: u64) {
     agent_functions::event(kind::ASYNC_BEGIN, name, id as i64);

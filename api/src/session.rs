@@ -31,9 +31,11 @@ impl fmt::Display for SessionError {
 
 impl core::error::Error for SessionError {}
 
-/// Begins a session: everything is recorded from here on, as by `stackbeat attach`. On Linux with glibc, without the feature `noop`.
+/// Begins a session: everything is recorded from here on, as by `stackbeat attach`. On Linux with glibc,
+/// without the feature `noop`.
 ///
-/// `folder` has `libstackbeat.so` and `libstackbeat_session.so` of one build; `output` is an absolute path that does not exist.
+/// `folder` has `libstackbeat.so` and `libstackbeat_session.so` of one build; `output` is an absolute path
+/// that does not exist.
 ///
 /// # Errors
 /// Why it did not begin. The program goes on all the same.

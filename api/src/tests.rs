@@ -89,8 +89,8 @@ fn without_an_agent_everything_does_nothing() {
     assert!(!crate::is_active());
 }
 
-/// Whoever attaches looks for the slots in the sections of this name: one word for the crate, one for each file that
-/// includes the header.
+/// Whoever attaches looks for the slots in the sections of this name: one word for the crate, one for each
+/// file that includes the header.
 #[test]
 #[cfg(all(target_os = "linux", not(feature = "noop")))]
 fn slots_lie_in_sections_of_their_own() {

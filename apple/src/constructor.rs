@@ -1,7 +1,7 @@
 //! Begins a session as soon as the library is loaded, where the switch says so.
 //!
-//! dyld may hold its lock while it calls an initializer, and what begins a session asks dyld for names and waits for
-//! threads. So that has a thread of its own, and dyld goes on at once.
+//! dyld may hold its lock while it calls an initializer, and what begins a session asks dyld for names and
+//! waits for threads. So that has a thread of its own, and dyld goes on at once.
 
 use crate::own_session::{self, SessionError};
 use crate::switch;

@@ -94,8 +94,8 @@ pub fn start(wanted: Wanted, duration: Option<Duration>) -> Result<(), SessionEr
     begin(&mut alone(), wanted, duration)
 }
 
-/// The same on a thread of its own: this one waits for nothing. What goes wrong is told to `failed`. Whoever asks
-/// something of the session meanwhile waits until it has begun.
+/// The same on a thread of its own: this one waits for nothing. What goes wrong is told to `failed`. Whoever
+/// asks something of the session meanwhile waits until it has begun.
 ///
 /// # Errors
 /// There is no such thread.

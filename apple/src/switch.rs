@@ -147,8 +147,8 @@ impl Switched {
     }
 }
 
-/// A value of the app's domain, as text. CoreFoundation's functions are looked up, because an import would bring it in: a program
-/// without it has no preferences.
+/// A value of the app's domain, as text. CoreFoundation's functions are looked up, because an import would
+/// bring it in: a program without it has no preferences.
 #[cfg(target_vendor = "apple")]
 fn default_of(name: &str) -> Option<String> {
     preferences::text(name, |name| {

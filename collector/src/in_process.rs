@@ -1,5 +1,5 @@
-//! Starts a program that records itself (`crate::embedded`), waits for it, and completes its trace where it could not: nothing here
-//! records.
+//! Starts a program that records itself (`crate::embedded`), waits for it, and completes its trace where it
+//! could not: nothing here records.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -25,7 +25,8 @@ use crate::session::{jit_maps, runtime_folders};
 /// The program ends when it likes; nothing else is waited for.
 const POLL: Duration = Duration::from_secs(60);
 
-/// Records one run of a program by a session inside it, from `library`. Returns when the program has ended and its trace is complete.
+/// Records one run of a program by a session inside it, from `library`. Returns when the program has ended
+/// and its trace is complete.
 ///
 /// # Errors
 /// When the program cannot be started or recorded; then it did not run.

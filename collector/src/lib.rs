@@ -10,7 +10,8 @@
 //! - `apple`: surroundings of a session inside a process there;
 //! - `linux`: what runs and looks into programs there, and the start of a session, which knows all of it;
 //! - [`recover`]: a trace from the shared memory of a session that did not come to its end;
-//! - [`embedded`]: a session inside the program, of the same parts; `in_process`: the start of a program that has one.
+//! - [`embedded`]: a session inside the program, of the same parts; `in_process`: the start of a program that
+//!   has one.
 #![cfg_attr(
     not(any(target_os = "linux", target_os = "android")),
     allow(dead_code, reason = "what only a session beside the program uses")

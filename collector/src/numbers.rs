@@ -1,4 +1,5 @@
-//! What the mapping and the trace file call by the same numbers: checked when this is built, so that neither is translated.
+//! What the mapping and the trace file call by the same numbers: checked when this is built, so that neither
+//! is translated.
 
 use stackbeat_core::shm::layout::{drops, node_kind};
 use stackbeat_core::shm::methods::Runtime;

@@ -264,8 +264,9 @@ fn other_files_are_refused() {
     assert!(matches!(missing, Err(RecoverError::Read { .. })));
 }
 
-/// Looks for what belongs to nobody until these names are left, and gives what was named as recoverable. A process that
-/// another test starts at this moment shares our descriptors and mappings until it is another program.
+/// Looks for what belongs to nobody until these names are left, and gives what was named as recoverable. A
+/// process that another test starts at this moment shares our descriptors and mappings until it is another
+/// program.
 #[track_caller]
 fn tidied(folder: &Path, expected: &[&str]) -> Vec<PathBuf> {
     for attempt in 0.. {

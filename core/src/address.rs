@@ -1,14 +1,15 @@
 //! Addresses that files state, and where a file lies in a process, as types of their own.
 //!
-//! The rule: an address in a process is a plain number, as registers hold it (the field says avma, actual virtual memory
-//! address). What a file states of itself is [`Svma`]. [`Bias`] turns one into the other. So an address is not looked up in
-//! a file, or a file's address read from memory, without a bias. The number inside is taken out only where a library that
-//! reads files takes it, and where it becomes a word of a record or of the trace.
+//! The rule: an address in a process is a plain number, as registers hold it (the field says avma, actual
+//! virtual memory address). What a file states of itself is [`Svma`]. [`Bias`] turns one into the other. So
+//! an address is not looked up in a file, or a file's address read from memory, without a bias. The number
+//! inside is taken out only where a library that reads files takes it, and where it becomes a word of a
+//! record or of the trace.
 
 use core::fmt;
 
-/// Stated virtual memory address: `p_vaddr` and `st_value` in ELF, `vmaddr` in Mach-O, the addresses of DWARF. 0 stands for
-/// none, where that is said.
+/// Stated virtual memory address: `p_vaddr` and `st_value` in ELF, `vmaddr` in Mach-O, the addresses of
+/// DWARF. 0 stands for none, where that is said.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Svma(pub u64);

@@ -23,7 +23,8 @@ pub const NO_NODE: u32 = u32::MAX;
 /// Stands for the signal where a process has ended by itself.
 const NO_SIGNAL: u32 = 0x80;
 
-/// What ended a process with this status of `wait`: a signal of any kind, or none; `None`: it was only stopped.
+/// What ended a process with this status of `wait`: a signal of any kind, or none; `None`: it was only
+/// stopped.
 pub fn end_of(status: i32) -> Option<u32> {
     match status & 0x7f {
         0 => Some(NO_SIGNAL),

@@ -1,8 +1,9 @@
 //! Moments and lengths by the clock that dates records (`clock::now`), as types of their own.
 //!
-//! The rule: what that clock says is [`Cycles`], from the hook that reads it to the drain that makes nanoseconds of it.
-//! Nanoseconds are plain numbers whose names end in `_ns`. So a mix-up of the two does not compile. The number inside is
-//! taken out only where one becomes the other, and where it becomes a word of a record or of the trace.
+//! The rule: what that clock says is [`Cycles`], from the hook that reads it to the drain that makes
+//! nanoseconds of it. Nanoseconds are plain numbers whose names end in `_ns`. So a mix-up of the two does not
+//! compile. The number inside is taken out only where one becomes the other, and where it becomes a word of a
+//! record or of the trace.
 
 use core::fmt;
 use core::ops::{Add, Div, Sub};

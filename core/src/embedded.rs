@@ -1,13 +1,15 @@
-//! A session inside the program: what the agent and the library with the session's threads (`libstackbeat_session.so`) say to
-//! each other. Both are of one build, and know that by [`VERSION`].
+//! A session inside the program: what the agent and the library with the session's threads
+//! (`libstackbeat_session.so`) say to each other. Both are of one build, and know that by [`VERSION`].
 //!
-//! The agent loads the library, has it begin, and joins the mapping that it names. At the end of the process the agent says so.
+//! The agent loads the library, has it begin, and joins the mapping that it names. At the end of the process
+//! the agent says so.
 
 use core::ffi::c_char;
 
 use crate::shm::layout::ABI_VERSION;
 
-/// Names the library; who finds it in its environment begins a session of its own, unless another one records it already.
+/// Names the library; who finds it in its environment begins a session of its own, unless another one records
+/// it already.
 pub const LIBRARY_VARIABLE: &str = "STACKBEAT_IN_PROCESS";
 /// What to record and how, in the words of `stackbeat_collector::embedded::Wanted`.
 pub const OPTIONS_VARIABLE: &str = "STACKBEAT_IN_PROCESS_OPTIONS";
@@ -32,9 +34,9 @@ pub struct Start {
     pub path: *mut c_char,
 }
 
-/// `stackbeat_session_begin`: gives 0 once the session records and its path is filled in. Otherwise there is none, and the library
-/// has said why on standard error.
+/// `stackbeat_session_begin`: gives 0 once the session records and its path is filled in. Otherwise there is
+/// none, and the library has said why on standard error.
 pub type Begin = unsafe extern "C" fn(start: *const Start) -> i32;
-/// `stackbeat_session_end`: the process is about to end, or wants its trace now. Returns when the trace is complete. Does nothing in a
-/// child of the process that began the session.
+/// `stackbeat_session_end`: the process is about to end, or wants its trace now. Returns when the trace is
+/// complete. Does nothing in a child of the process that began the session.
 pub type End = unsafe extern "C" fn();

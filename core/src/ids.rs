@@ -1,5 +1,5 @@
-//! The numbers of processes and threads. All four are plain words in the mapping and in the trace file; as types of their
-//! own none can be taken for another.
+//! The numbers of processes and threads. All four are plain words in the mapping and in the trace file; as
+//! types of their own none can be taken for another.
 //!
 //! | type | whose number | reused |
 //! |---|---|---|
@@ -28,8 +28,8 @@ ids! {
     Pid;
     /// The system's number of a thread. 0: none, or not known.
     Tid;
-    /// A recording's number of a program image in a process, from 1 on in the order in which agents registered. 0: none; in
-    /// a counter, the machine.
+    /// A recording's number of a program image in a process, from 1 on in the order in which agents
+    /// registered. 0: none; in a counter, the machine.
     Upid;
     /// A recording's number of a thread, from 1 on. 0: none.
     Utid;

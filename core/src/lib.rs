@@ -8,11 +8,11 @@
 //! - `unwind`: from registers to return addresses; asks nobody for anything
 //! - `clock`: what dates records
 //! - `platform`: what differs between operating systems
-//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `embedded`, `ids`, `address`,
-//!   `cycles`, `sync`
+//! - the words that all use: `probe`, `system_call`, `crash_signals`, `attach_status`, `embedded`, `ids`,
+//!   `address`, `cycles`, `sync`
 //!
-//! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's atomics in place of
-//! real ones.
+//! Each uses only what stands below it. Under `cfg(loom)` only the shared protocols are there, with loom's
+//! atomics in place of real ones.
 #![no_std]
 extern crate std;
 

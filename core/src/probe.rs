@@ -112,7 +112,8 @@ pub enum Category {
     Sampler = 13,
     /// Marks and forced captures of the program itself. Always on while recording.
     User = 14,
-    /// What runtimes of managed code tell: monitors, parking, garbage collection, calls between managed and native code.
+    /// What runtimes of managed code tell: monitors, parking, garbage collection, calls between managed and
+    /// native code.
     Runtime = 15,
 }
 
@@ -235,8 +236,8 @@ probes! {
     SampledAllocation = 15, "counted allocation", Alloc, None;
     /// The same for bytes.
     SampledByte = 16, "counted byte", Alloc, None;
-    /// The same for system calls of one kind (the sample's argument), of which the thread has made so many (its
-    /// result) since the last such sample.
+    /// The same for system calls of one kind (the sample's argument), of which the thread has made so many
+    /// (its result) since the last such sample.
     SampledCall = 17, "counted call", Sampler, None;
 
     Mmap = 20, "mmap", Memory, None;
@@ -253,8 +254,8 @@ probes! {
     RwlockWrite = 33, "pthread_rwlock_wrlock", Lock, Lock;
     RwlockUnlock = 34, "pthread_rwlock_unlock", Lock, None;
     SpinLock = 35, "pthread_spin_lock", Lock, Lock;
-    /// A futex, and a condition, by which a lock of a library's own waits: no agent writes these, the model knows such waits by
-    /// the functions that wait.
+    /// A futex, and a condition, by which a lock of a library's own waits: no agent writes these, the model
+    /// knows such waits by the functions that wait.
     FutexLock = 36, "futex lock", Lock, Lock;
     ConditionLock = 37, "condition lock", Lock, Lock;
 
@@ -292,7 +293,8 @@ probes! {
     Send = 72, "send", Net, Net;
     Recv = 73, "recv", Net, Net;
     Getsockopt = 74, "getsockopt", Net, None;
-    /// A name is looked up, or the name of an address: by files, name servers and whatever else the machine asks.
+    /// A name is looked up, or the name of an address: by files, name servers and whatever else the machine
+    /// asks.
     Resolve = 75, "getaddrinfo", Net, Net;
 
     Poll = 80, "poll", Poll, Poll;

@@ -42,8 +42,8 @@ pub fn between_sequential() {
     fence(Ordering::SeqCst);
 }
 
-/// The cheap half of a pair of fences: the compiler keeps the order, and whoever needs the processor to
-/// keep it has the kernel run the other half here (`platform::barrier_everywhere`). loom knows no such call; there
+/// The cheap half of a pair of fences: the compiler keeps the order, and whoever needs the processor to keep
+/// it has the kernel run the other half here (`platform::barrier_everywhere`). loom knows no such call; there
 /// it is a fence.
 #[inline(always)]
 pub fn fence_by_others() {

@@ -1,18 +1,18 @@
 //! Kinds of system calls, as reports and the gate tell them apart, and the bytes that calls moved.
 //!
-//! Each hooked function that is a system call, or stands for one, counts once for its thread, whatever it calls
-//! inside. Functions that get by without one as long as nobody has to wait (locks, conditions, semaphores), and
-//! clocks, which are read in the program's own memory, are none.
+//! Each hooked function that is a system call, or stands for one, counts once for its thread, whatever it
+//! calls inside. Functions that get by without one as long as nobody has to wait (locks, conditions,
+//! semaphores), and clocks, which are read in the program's own memory, are none.
 //!
-//! Bytes are those that the calls returned: of reads and receives as read, of writes and sends as written, of what moves
-//! data between descriptors as both.
+//! Bytes are those that the calls returned: of reads and receives as read, of writes and sends as written, of
+//! what moves data between descriptors as both.
 
 use crate::probe::{Category, Probe};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
-        /// What is counted of system calls: those that do one thing, and what they moved. The numbers are part of the
-        /// trace format: never reuse or renumber one.
+        /// What is counted of system calls: those that do one thing, and what they moved. The numbers are
+        /// part of the trace format: never reuse or renumber one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum SystemCall {
@@ -55,7 +55,8 @@ kinds! {
     Sync = 5, "sync";
     /// Asks what a file is.
     Stat = 6, "stat";
-    /// Makes, doubles, locks or changes descriptors without a path: fcntl, flock, dup, pipe, eventfd, epoll_ctl.
+    /// Makes, doubles, locks or changes descriptors without a path: fcntl, flock, dup, pipe, eventfd,
+    /// epoll_ctl.
     Control = 7, "control";
     /// Makes, connects, accepts, sets and shuts down sockets.
     Socket = 8, "socket";
@@ -81,7 +82,8 @@ kinds! {
     BytesRead = 18, "bytes read";
     /// Bytes that calls have written.
     BytesWritten = 19, "bytes written";
-    /// Calls in which the thread was switched away: it slept until something woke it, or, seldom, lost the CPU.
+    /// Calls in which the thread was switched away: it slept until something woke it, or, seldom, lost the
+    /// CPU.
     WakeUps = 20, "wake-ups";
 }
 
@@ -99,7 +101,8 @@ impl SystemCall {
         !self.is_bytes() && !matches!(self, SystemCall::WakeUps)
     }
 
-    /// The category of the probes whose calls are of this kind; of locks on files, and of bytes, that of calls on files.
+    /// The category of the probes whose calls are of this kind; of locks on files, and of bytes, that of
+    /// calls on files.
     pub const fn category(self) -> Category {
         match self {
             SystemCall::Read

@@ -27,8 +27,8 @@ pub(super) struct Seen {
     pub(super) words: Vec<u64>,
 }
 
-/// All samples that were not drained yet but those that system calls caused, and how many records of other kinds
-/// came between.
+/// All samples that were not drained yet but those that system calls caused, and how many records of other
+/// kinds came between.
 pub(super) fn samples(mapping: &Mapping) -> (Vec<Seen>, usize) {
     let (mut seen, others) = all_samples(mapping);
     seen.retain(|s| s.probe != Probe::SampledCall as u8);

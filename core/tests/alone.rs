@@ -1,5 +1,5 @@
-//! A process for a test that becomes part of a session: there is one agent in a process, and other tests take modules
-//! in and report what came.
+//! A process for a test that becomes part of a session: there is one agent in a process, and other tests take
+//! modules in and report what came.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -20,7 +20,8 @@ pub(crate) fn is_alone(test: &str) -> bool {
     let Ok(output) = output else {
         return true;
     };
-    // The C library reports that by shared memory, which emulation does not share: the child only ends with this.
+    // The C library reports that by shared memory, which emulation does not share: the child only ends with
+    // this.
     const NOT_STARTED: Option<i32> = Some(127);
     if output.status.code() == NOT_STARTED && output.stdout.is_empty() {
         return true;

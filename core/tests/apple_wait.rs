@@ -1,5 +1,6 @@
-//! How threads park on Apple's systems: the file that does is compiled here over stand-ins for the system's functions, which are
-//! Linux' futex behind their signatures. What it shows: which functions are used, how, and that nobody polls.
+//! How threads park on Apple's systems: the file that does is compiled here over stand-ins for the system's
+//! functions, which are Linux' futex behind their signatures. What it shows: which functions are used, how,
+//! and that nobody polls.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -119,7 +120,8 @@ fn sleeps(tid: u32) -> u32 {
     count.expect(key).trim().parse().expect("a number")
 }
 
-/// Some threads park; the one that changes the word wakes them. Gives how often they slept while nothing happened.
+/// Some threads park; the one that changes the word wakes them. Gives how often they slept while nothing
+/// happened.
 fn park_and_wake(threads: u32) -> u32 {
     const NOTHING: Duration = Duration::from_millis(100);
     let value = &AtomicU32::new(7);

@@ -23,7 +23,8 @@ const CHILD: &str = "STACKBEAT_TEST_MAPPING";
 const ROUNDS: u32 = 40;
 const PROCESSES: usize = 2;
 const THREADS: usize = 8;
-/// Records of a round before its processes are killed: on a busy machine they may not have begun when their time is over.
+/// Records of a round before its processes are killed: on a busy machine they may not have begun when their
+/// time is over.
 const LEAST: u64 = 50;
 
 /// Not a test of its own: what the killed processes run.

@@ -88,8 +88,8 @@ fn closed_signal_gate(asymmetric_barrier: bool) {
     signal_gate::reopen(&entry, before);
 }
 
-/// A thread that waits no longer is not interrupted in its call, however long the sampler had no processor between
-/// the announcement, the signal and the word about it.
+/// A thread that waits no longer is not interrupted in its call, however long the sampler had no processor
+/// between the announcement, the signal and the word about it.
 #[test]
 fn no_signal_arrives_that_was_given_up() {
     model(3, || {
@@ -208,7 +208,8 @@ fn no_signal_arrives_that_an_unregistered_thread_gave_up() {
     });
 }
 
-/// A thread that passes its first hook while the collector makes an entry for it has one entry, whoever made it.
+/// A thread that passes its first hook while the collector makes an entry for it has one entry, whoever made
+/// it.
 #[test]
 fn a_thread_that_is_found_has_one_entry() {
     model(3, || {

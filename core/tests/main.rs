@@ -1,4 +1,5 @@
-//! What core does in a real process, its protocols between threads and processes, and its unwinder against others.
+//! What core does in a real process, its protocols between threads and processes, and its unwinder against
+//! others.
 
 #[cfg(loom)]
 mod loom;

@@ -1,8 +1,8 @@
-//! `libstackbeat_session.so`: a session inside the program. The agent loads it and calls these functions; what they do is in
-//! `stackbeat_collector::embedded`.
+//! `libstackbeat_session.so`: a session inside the program. The agent loads it and calls these functions;
+//! what they do is in `stackbeat_collector::embedded`.
 //!
-//! It allocates from memory of its own ([`Heap`]), never by the program's malloc: a thread of the program may stand still while it
-//! holds malloc's lock.
+//! It allocates from memory of its own ([`Heap`]), never by the program's malloc: a thread of the program may
+//! stand still while it holds malloc's lock.
 
 #[cfg(target_os = "linux")]
 mod static_tls;
@@ -83,8 +83,9 @@ fn say(text: &str) {
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
-/// In place of libc's. What libc allocates for its callers (`realpath`) comes from the program's malloc, which may be another one
-/// than libc's: its `free` would end the program. Nothing here asks libc for such memory; if a library does all the same, it stays.
+/// In place of libc's. What libc allocates for its callers (`realpath`) comes from the program's malloc,
+/// which may be another one than libc's: its `free` would end the program. Nothing here asks libc for such
+/// memory; if a library does all the same, it stays.
 ///
 /// # Safety
 /// None.
@@ -92,8 +93,8 @@ fn say(text: &str) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(_block: *mut c_void) {}
 
-/// In place of libc's, which would keep what it is given in memory of the program's malloc: threads of the session have nothing to
-/// clean up, because they live as long as it does.
+/// In place of libc's, which would keep what it is given in memory of the program's malloc: threads of the
+/// session have nothing to clean up, because they live as long as it does.
 ///
 /// # Safety
 /// None.

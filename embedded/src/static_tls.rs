@@ -1,8 +1,9 @@
 //! Thread-locals without malloc.
 //!
-//! Those of a library that is loaded later lie in memory that each thread gets by the program's malloc at its first use of one
-//! (`__tls_get_addr`), unless the library needs them in the static block, as this variable does: then the dynamic linker places all
-//! of the library's there, in the room that it keeps for such (glibc's elf/dl-reloc.c, `_dl_try_allocate_static_tls`).
+//! Those of a library that is loaded later lie in memory that each thread gets by the program's malloc at its
+//! first use of one (`__tls_get_addr`), unless the library needs them in the static block, as this variable
+//! does: then the dynamic linker places all of the library's there, in the room that it keeps for such
+//! (glibc's elf/dl-reloc.c, `_dl_try_allocate_static_tls`).
 
 core::arch::global_asm!(
     ".pushsection .tbss.stackbeat_session_tls,\"awT\",@nobits",

@@ -1,5 +1,5 @@
-//! Any text as a symbol or a name: demangled, simplified, and fitted into any width. Nothing may panic or take long, and
-//! what is fitted fits.
+//! Any text as a symbol or a name: demangled, simplified, and fitted into any width. Nothing may panic or
+//! take long, and what is fitted fits.
 //!
 //!     cargo +nightly fuzz run names -- -max_len=4096 -timeout=5
 

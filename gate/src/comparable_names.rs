@@ -240,8 +240,8 @@ fn closing(text: &str) -> usize {
     text.len()
 }
 
-/// The module of a function that has no name of its own: `libx.so` of `libx.so+0x1240`; nothing of `0x7f0f65fc8388`, code that
-/// was made while the program ran.
+/// The module of a function that has no name of its own: `libx.so` of `libx.so+0x1240`; nothing of
+/// `0x7f0f65fc8388`, code that was made while the program ran.
 pub(crate) fn module_of_address(name: &str) -> Option<&str> {
     let (module, offset) = match name.strip_prefix("0x") {
         Some(offset) => ("", offset),

@@ -75,8 +75,8 @@ pub struct Question<'a> {
     pub min_effect: Option<f64>,
     /// How far the machine itself seems to have changed, relative.
     pub drift: f64,
-    /// Only a difference is of interest: what can be none is called unknown without an interval or a fence, which
-    /// cost most of the time.
+    /// Only a difference is of interest: what can be none is called unknown without an interval or a fence,
+    /// which cost most of the time.
     pub only_differences: bool,
 }
 
@@ -321,7 +321,8 @@ mod tests {
         assert_eq!(few.smallest_seen, f64::INFINITY);
     }
 
-    /// Pairs whose runs share the machine's speed, which varies by 15 %, and differ by half a percent besides.
+    /// Pairs whose runs share the machine's speed, which varies by 15 %, and differ by half a percent
+    /// besides.
     fn pairs(slower: f64, seed: u64) -> (Vec<f64>, Vec<f64>) {
         let mut random = Random::new(seed);
         let pairs = (0..10).map(|_| {

@@ -9,8 +9,8 @@ use crate::run::{Run, Side};
 use crate::run_table::RunTable;
 use crate::stats::{effect, median, rank};
 
-/// Chance that fresh runs of equal programs confirm a finding. With the error rate of the search it makes that
-/// of both: a false finding has to be made and confirmed.
+/// Chance that fresh runs of equal programs confirm a finding. With the error rate of the search it makes
+/// that of both: a false finding has to be made and confirmed.
 pub const ALPHA: f64 = 0.05;
 
 /// The finding to confirm: the first that stands by itself.
@@ -18,8 +18,8 @@ pub fn first_of(findings: &[Finding]) -> Option<&Finding> {
     findings.iter().find(|f| f.way != Way::Suspected)
 }
 
-/// Looks for a finding in the runs of the table that are fresh. `alpha` is what this look may spend of [`ALPHA`]; runs in
-/// pairs are compared in pairs.
+/// Looks for a finding in the runs of the table that are fresh. `alpha` is what this look may spend of
+/// [`ALPHA`]; runs in pairs are compared in pairs.
 pub fn confirm(
     table: &RunTable,
     finding: &Finding,

@@ -92,7 +92,8 @@ pub enum Way {
     /// A count of a role's threads changed, for certain; the row is the role's.
     Role,
     /// Counts prove that the programs differ, and this time of the whole run grew with them: by less than the
-    /// least effect, or not beyond the noise band. It is no regression by itself, and stands behind the counts.
+    /// least effect, or not beyond the noise band. It is no regression by itself, and stands behind the
+    /// counts.
     Suspected,
 }
 
@@ -118,8 +119,8 @@ impl Outcome {
         all.find(|finding| finding.way == Way::Suspected)
     }
 
-    /// Takes in what fresh runs say of the first suspicion: it comes first where they show it, and is dropped, as those that were not
-    /// tested, where they do not.
+    /// Takes in what fresh runs say of the first suspicion: it comes first where they show it, and is
+    /// dropped, as those that were not tested, where they do not.
     pub fn settle(&mut self, said: Confirmation) {
         let is_confirmed = said.is_confirmed;
         for list in [&mut self.findings, &mut self.notices] {
@@ -195,8 +196,8 @@ pub struct Outcome {
     pub family_size: usize,
 }
 
-/// Runs shorter than so many times the least absolute change of a time are never passed: "the same" would mean that
-/// less than ten percent more, at best, were seen.
+/// Runs shorter than so many times the least absolute change of a time are never passed: "the same" would
+/// mean that less than ten percent more, at best, were seen.
 const SHORT: f64 = 10.0;
 /// Where the least effect of 3 % begins to count, and not the absolute floor.
 const LONG_ENOUGH: f64 = 100.0;
@@ -224,8 +225,8 @@ struct Judge<'a> {
     own_share: f64,
 }
 
-/// The part of wall times that is a run's own: of two that share a processor, without the time that the main thread was ready to run, which is
-/// the other's turn. At least half.
+/// The part of wall times that is a run's own: of two that share a processor, without the time that the main
+/// thread was ready to run, which is the other's turn. At least half.
 fn own_share(table: &RunTable, rules: &Rules) -> f64 {
     if rules.pairing != Pairing::Together {
         return 1.0;
@@ -294,9 +295,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether all that a run of a pair that shared a processor takes itself is known: then its wall time, which has the other's
-    /// turns in it, need not be. It is CPU time, and what the main thread waits in calls; waits that are too short to be seen have
-    /// to be few.
+    /// Whether all that a run of a pair that shared a processor takes itself is known: then its wall time,
+    /// which has the other's turns in it, need not be. It is CPU time, and what the main thread waits in
+    /// calls; waits that are too short to be seen have to be few.
     fn knows_own_time(&self, whole: &[Row]) -> bool {
         /// Of the run, were each of them as long as the interval.
         const UNSEEN: f64 = 0.1;
@@ -438,7 +439,8 @@ impl Judge<'_> {
             .iter()
             .map(|(metric, column)| Row {
                 metric: *metric,
-                // Of system calls only what is certain is more than evidence: that they are the same is said where it is asked.
+                // Of system calls only what is certain is more than evidence: that they are the same is said
+                // where it is asked.
                 comparison: self.compare_for(
                     column,
                     *metric,
@@ -526,9 +528,9 @@ impl Judge<'_> {
     }
 
     /// Whether what this function became heavier by came from elsewhere: from its callees, from what else its
-    /// callers call, from another role's threads. The function with its callees is compared, its callers, both also
-    /// over the threads of all roles, the function itself over them, its role and the whole: the smaller what is around
-    /// it, the less its noise hides. Gives whether the rest became lighter somewhere.
+    /// callers call, from another role's threads. The function with its callees is compared, its callers,
+    /// both also over the threads of all roles, the function itself over them, its role and the whole: the
+    /// smaller what is around it, the less its noise hides. Gives whether the rest became lighter somewhere.
     fn has_moved(
         &self,
         (role, function): (RoleId, NameId),
@@ -561,7 +563,8 @@ impl Judge<'_> {
         self.table.sum(columns)
     }
 
-    /// Those that are worth telling: where the whole run grew by half of it, that nothing around it grew says too little.
+    /// Those that are worth telling: where the whole run grew by half of it, that nothing around it grew says
+    /// too little.
     fn shown(&self, moved: Vec<Moved>) -> Vec<Moved> {
         let grew = |m: &Moved| {
             let whole = self.compare(&self.table.whole(m.metric), m.metric, false);
@@ -571,9 +574,9 @@ impl Judge<'_> {
         moved.into_iter().filter(is_worth).collect()
     }
 
-    /// Whether the rest of `all` became lighter by about what this part became heavier, or all of it did not grow by
-    /// even half of that. Which of two neighbours a sample falls on may change from build to build, and then one of
-    /// them grows and what is around both does not.
+    /// Whether the rest of `all` became lighter by about what this part became heavier, or all of it did not
+    /// grow by even half of that. Which of two neighbours a sample falls on may change from build to build,
+    /// and then one of them grows and what is around both does not.
     fn has_moved_within(
         &self,
         all: &[f64],

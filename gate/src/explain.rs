@@ -146,7 +146,8 @@ pub fn of_role(table: &RunTable, metric: Metric, role: RoleId) -> Explanation {
     }
 }
 
-/// Explains a change of system calls of a kind: by who makes them, where that is known of all but a part of what changed.
+/// Explains a change of system calls of a kind: by who makes them, where that is known of all but a part of
+/// what changed.
 pub fn of_calls(table: &RunTable, metric: Metric, role: RoleId) -> Explanation {
     const UNKNOWN: f64 = 0.5;
     let by_role = of_role(table, metric, role);
@@ -237,8 +238,8 @@ fn describe(
         result.role = Some(*role);
     }
     result.deepest = deepest.map(|(_, name)| name);
-    // libc and the loader do what they are asked for: name who asks. Where a file has no names, an exported function
-    // further out, or else further in, says more than an address.
+    // libc and the loader do what they are asked for: name who asks. Where a file has no names, an exported
+    // function further out, or else further in, says more than an address.
     let is_own = |label: Label, is_named: bool| match label {
         Label::Function(id) => {
             let name = &table.names.names()[id.0 as usize];

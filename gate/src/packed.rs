@@ -1,5 +1,5 @@
-//! Lists of numbers without the bytes that small ones do not need. What stays of a trace are tens of thousands of
-//! amounts, and hundreds of traces are compared.
+//! Lists of numbers without the bytes that small ones do not need. What stays of a trace are tens of
+//! thousands of amounts, and hundreds of traces are compared.
 
 /// Whole numbers in LEB128: seven bits a byte, the lowest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

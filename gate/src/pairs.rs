@@ -1,12 +1,14 @@
-//! Functions that were renamed: one that vanished and one that is new are the same when they stand in the same
-//! place.
+//! Functions that were renamed: one that vanished and one that is new are the same when they stand in the
+//! same place.
 //!
 //! Names say nothing here, so the place does: who calls the function, what it is made of (itself and its
-//! callees, by their shares), and what it costs. Callers and callees are compared by the names found so far, so a pair
-//! that is found helps to find the ones above and below it: this repeats until none is new. Where callers or callees
-//! were renamed too, those that are missing on the other side are taken for each other, for one pair at a time.
+//! callees, by their shares), and what it costs. Callers and callees are compared by the names found so far,
+//! so a pair that is found helps to find the ones above and below it: this repeats until none is new. Where
+//! callers or callees were renamed too, those that are missing on the other side are taken for each other,
+//! for one pair at a time.
 //!
-//! A function whose file is the same on both sides (by its build id) was not renamed: one side did not sample it.
+//! A function whose file is the same on both sides (by its build id) was not renamed: one side did not sample
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -102,8 +104,8 @@ fn open(names: &Names, matched: &[(usize, Form)]) -> HashMap<usize, Side> {
     open.collect()
 }
 
-/// Pictures of the open names, and what the runs of each side cost, by `Side as usize`. `as_one`: open callers and
-/// callees are not told apart.
+/// Pictures of the open names, and what the runs of each side cost, by `Side as usize`. `as_one`: open
+/// callers and callees are not told apart.
 fn portraits(
     runs: &[Run],
     matched: &[(usize, Form)],

@@ -118,8 +118,8 @@ impl Rules {
         }
     }
 
-    /// Whether more of a metric makes a regression. Of counts it does where that is asked for; otherwise it is a notice: a faster
-    /// program may count more.
+    /// Whether more of a metric makes a regression. Of counts it does where that is asked for; otherwise it
+    /// is a notice: a faster program may count more.
     pub fn decides(&self, metric: Metric) -> bool {
         let is_time = metric.unit() == Unit::Nanoseconds;
         is_time || self.fail_on_counts || self.required.contains(&metric)

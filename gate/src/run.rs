@@ -145,8 +145,8 @@ impl Names {
         }
     }
 
-    /// Whether all code that has this function was loaded on both sides. Then both have it under this name, and where
-    /// only one side shows it, the other did not sample it.
+    /// Whether all code that has this function was loaded on both sides. Then both have it under this name,
+    /// and where only one side shows it, the other did not sample it.
     pub fn is_in_same_builds(&self, name: NameId) -> bool {
         const BOTH: u8 = 3;
         let name = &self.names[name.0 as usize];
@@ -290,7 +290,8 @@ impl Run {
         })
     }
 
-    /// The call tree; parents stand before their children. None are left in a `RunTable`, which has one tree for all.
+    /// The call tree; parents stand before their children. None are left in a `RunTable`, which has one tree
+    /// for all.
     pub fn places(&self) -> Vec<Place> {
         let mut numbers = self.places.iter();
         let mut at = 0;
@@ -314,7 +315,8 @@ impl Run {
         })
     }
 
-    /// Entries become those of another tree, `moved` saying which place is which there, and the own tree goes.
+    /// Entries become those of another tree, `moved` saying which place is which there, and the own tree
+    /// goes.
     pub(crate) fn move_entries(&mut self, moved: &[u32]) {
         let entries = self.entries().map(|entry| Entry {
             place: moved[entry.place as usize],

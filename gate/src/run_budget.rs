@@ -18,14 +18,16 @@ pub struct BudgetRow {
     pub spent: f64,
     /// Nothing in any run has the name that it asks for.
     pub is_idle: bool,
-    /// A run did not count what the budget is for, or not to its end, and the part that is known does not exceed it.
+    /// A run did not count what the budget is for, or not to its end, and the part that is known does not
+    /// exceed it.
     pub uncounted: Option<Uncounted>,
 }
 
 /// Why it is not known what a run spends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncounted {
-    /// Of asynchronous work only the time is known; nor is more known of scopes in a trace where they stand in no order.
+    /// Of asynchronous work only the time is known; nor is more known of scopes in a trace where they stand
+    /// in no order.
     Scope,
     /// A run does not have the system calls of all threads.
     SystemCalls,
@@ -104,8 +106,8 @@ pub fn rows(table: &RunTable, rules: &Rules) -> Vec<BudgetRow> {
         } else {
             None
         };
-        // What is known to be spent fails a budget even where the rest was not counted; but wall time of pairs
-        // that shared a processor has the other run's turns in it, and so fails none.
+        // What is known to be spent fails a budget even where the rest was not counted; but wall time of
+        // pairs that shared a processor has the other run's turns in it, and so fails none.
         let spent = if is_shared { 0.0 } else { spent };
         BudgetRow {
             is_idle: is_idle && uncounted.is_none(),

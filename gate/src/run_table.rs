@@ -131,7 +131,8 @@ impl RunTable {
         self.runs.len() - self.baseline_count
     }
 
-    /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of them know it.
+    /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of
+    /// them know it.
     pub fn whole(&self, metric: Metric) -> PerRun {
         let may_be_unknown = metric.is_transfer() || metric.is_system_call();
         if may_be_unknown && !self.counts(metric) {

@@ -97,7 +97,8 @@ fn tie(table: &RunTable, key: &WaitKey) -> Option<(Tie, Option<Party>)> {
     }
 }
 
-/// Whom the waits of one kind are for that became longer, those that grew most first: of a role's threads, or of all.
+/// Whom the waits of one kind are for that became longer, those that grew most first: of a role's threads, or
+/// of all.
 pub(crate) fn waited_for(table: &RunTable, metric: Metric, role: Option<RoleId>) -> Vec<WaitedFor> {
     /// Of the growth of all.
     const LEAST_SHARE: f64 = 0.1;
@@ -126,7 +127,8 @@ pub(crate) fn waited_for(table: &RunTable, metric: Metric, role: Option<RoleId>)
     list
 }
 
-/// Who held the locks that a role's threads waited for longer, by `grown` ns: where that is known of half of it.
+/// Who held the locks that a role's threads waited for longer, by `grown` ns: where that is known of half of
+/// it.
 pub(crate) fn holders(table: &RunTable, waiter: RoleId, grown: f64) -> Vec<RoleId> {
     const KNOWN: f64 = 0.5;
     const LEAST_SHARE: f64 = 0.1;
@@ -151,15 +153,15 @@ pub(crate) fn holders(table: &RunTable, waiter: RoleId, grown: f64) -> Vec<RoleI
 pub(crate) enum Answering {
     /// These, as far as is known.
     Roles(BTreeSet<RoleId>),
-    /// Nobody was seen to end them: they timed out, because who waited asked again and again, or got something from nobody who is
-    /// known. These ended the others.
+    /// Nobody was seen to end them: they timed out, because who waited asked again and again, or got
+    /// something from nobody who is known. These ended the others.
     Unseen(BTreeSet<RoleId>),
     /// The trace says too little.
     Unknown,
 }
 
-/// Who answers the waits of these roles that grew by `grown` ns: those who ended them, those who ended the waits of
-/// those, and so on. Half of the growth has to be known.
+/// Who answers the waits of these roles that grew by `grown` ns: those who ended them, those who ended the
+/// waits of those, and so on. Half of the growth has to be known.
 pub(crate) fn answering(
     table: &RunTable,
     waiters: &[RoleId],

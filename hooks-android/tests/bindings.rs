@@ -157,8 +157,8 @@ fn instructions(name: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Which registers the code reads its arguments from. A function that hands on to a common one adds what that one gets besides,
-/// in the first register that its own arguments leave free.
+/// Which registers the code reads its arguments from. A function that hands on to a common one adds what that
+/// one gets besides, in the first register that its own arguments leave free.
 #[test]
 fn the_code_takes_arguments_where_the_bindings_put_them() {
     // mov wD, wM or mov xD, xM, for any D.

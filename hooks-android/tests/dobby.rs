@@ -229,7 +229,8 @@ fn real_libraries(dobby: &Dobby) {
     assert_eq!((unsafe { number() }, code(target)), (plain, before));
 }
 
-/// The hook comes and goes while threads call the function: each call runs all of the old code, or all of the new one.
+/// The hook comes and goes while threads call the function: each call runs all of the old code, or all of the
+/// new one.
 fn under_threads(dobby: &Dobby, made: &Library) {
     let target = made.address("padded");
     // SAFETY: it takes and gives an int.

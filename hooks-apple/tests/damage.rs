@@ -1,4 +1,5 @@
-//! Damaged images: an error or slots in writable segments, never a panic, a read outside or a loop without end.
+//! Damaged images: an error or slots in writable segments, never a panic, a read outside or a loop without
+//! end.
 
 use std::fs::File;
 use std::time::{Duration, Instant};

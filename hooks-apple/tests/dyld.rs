@@ -1,5 +1,5 @@
-//! dyld's announcements: images that are there, come and go. The loader's file is compiled here a second time, and its functions of
-//! dyld are those below, which announce images that the tests have mapped.
+//! dyld's announcements: images that are there, come and go. The loader's file is compiled here a second
+//! time, and its functions of dyld are those below, which announce images that the tests have mapped.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

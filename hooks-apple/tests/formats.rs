@@ -1,5 +1,6 @@
-//! Every format of fixup chains that programs have. LLVM's linker writes one of them; a second writer here rewrites its images to the
-//! others. What it writes is read by the other library too. No linker for arm64e runs on Linux: those formats are proven only so.
+//! Every format of fixup chains that programs have. LLVM's linker writes one of them; a second writer here
+//! rewrites its images to the others. What it writes is read by the other library too. No linker for arm64e
+//! runs on Linux: those formats are proven only so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! What the crate says of Apple's headers, against the headers themselves: clang compiles a file of assertions for macOS.
+//! What the crate says of Apple's headers, against the headers themselves: clang compiles a file of
+//! assertions for macOS.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -84,8 +85,8 @@ fn c_of_the_sample_and_of_the_package_compiles() {
     }
 }
 
-/// Each function of the table is called as Apple's headers declare it: by which symbol depends on the processor, and on what a
-/// program is compiled for.
+/// Each function of the table is called as Apple's headers declare it: by which symbol depends on the
+/// processor, and on what a program is compiled for.
 #[test]
 fn symbols_are_those_that_programs_import() {
     let variants = ["-DPLAIN", "-D_DARWIN_C_SOURCE"];

@@ -1,5 +1,6 @@
-//! What libobjc and Foundation do, as far as hooks see it, over Linux: classes with methods that can be replaced, and
-//! Foundation's locks, by the rules of its NSLock.h. What it does not show: what Foundation's locks are made of.
+//! What libobjc and Foundation do, as far as hooks see it, over Linux: classes with methods that can be
+//! replaced, and Foundation's locks, by the rules of its NSLock.h. What it does not show: what Foundation's
+//! locks are made of.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};

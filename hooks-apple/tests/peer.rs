@@ -1,8 +1,10 @@
 //! fishhook as a peer: it rebinds a second copy of each image, whose slots are compared with those of ours.
 //!
-//! - The crate (0.3.0): its module for macOS as it is, built for Linux (`fishhook/`), and given the image by a stand-in for dyld.
-//! - The C original, of which it is a translation: compiled for macOS, linked, mapped into this process and called. It is loaded from
-//!   GitHub, which not every machine can reach, so that test is asked for: `-- --ignored peer`.
+//! - The crate (0.3.0): its module for macOS as it is, built for Linux (`fishhook/`), and given the image by
+//!   a stand-in for dyld.
+//! - The C original, of which it is a translation: compiled for macOS, linked, mapped into this process and
+//!   called. It is loaded from GitHub, which not every machine can reach, so that test is asked for: `--
+//!   --ignored peer`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_char, c_int, c_void};

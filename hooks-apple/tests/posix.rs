@@ -1,5 +1,5 @@
-//! The table of hooks in a mapped image: its code calls `read`, `malloc` and `pthread_mutex_lock` as a library of macOS does, and the
-//! agent records that.
+//! The table of hooks in a mapped image: its code calls `read`, `malloc` and `pthread_mutex_lock` as a
+//! library of macOS does, and the agent records that.
 
 use core::ffi::{c_int, c_long, c_void};
 use std::collections::BTreeSet;
@@ -109,7 +109,8 @@ pub(crate) fn samples(mapping: &Mapping, probe: Probe) -> Vec<Sample> {
 
 /// Waits until a thread sleeps in the kernel for a while without a break. Gives the cycles of the while.
 ///
-/// One look at its state is not enough: under emulation it also sleeps for the emulator's own locks, on its way.
+/// One look at its state is not enough: under emulation it also sleeps for the emulator's own locks, on its
+/// way.
 pub(crate) fn while_it_sleeps(tid: u32) -> Cycles {
     let path = format!("/proc/self/task/{tid}/status");
     // How often it has gone to sleep, where it sleeps.

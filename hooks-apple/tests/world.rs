@@ -1,4 +1,5 @@
-//! A loader for tests: maps an image, relocates and binds it by what another library reads in it. It shares no code with the crate.
+//! A loader for tests: maps an image, relocates and binds it by what another library reads in it. It shares
+//! no code with the crate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -158,7 +159,8 @@ impl Mapped {
             .collect()
     }
 
-    /// Changes its memory, whose layout is that of the file: the images here are so small that segments begin at their offsets.
+    /// Changes its memory, whose layout is that of the file: the images here are so small that segments begin
+    /// at their offsets.
     pub(crate) fn overwrite(&self, change: impl FnOnce(&mut [u8])) {
         // SAFETY: the mapping is this one's, and nobody runs its code; its data is writable again afterwards.
         unsafe {

@@ -1,6 +1,7 @@
-//! What a hook adds to a call that is not captured: each call without the agent, with the agent off, and
-//! with it recording at 1 ms (gates with asymmetric barriers, as a recording makes them for such loops), in alternation. Run with `cargo bench -p stackbeat-hooks-linux`;
-//! `STACKBEAT_AGENT` names another library than the one cargo built.
+//! What a hook adds to a call that is not captured: each call without the agent, with the agent off, and with
+//! it recording at 1 ms (gates with asymmetric barriers, as a recording makes them for such loops), in
+//! alternation. Run with `cargo bench -p stackbeat-hooks-linux`; `STACKBEAT_AGENT` names another library than
+//! the one cargo built.
 
 use stackbeat_tests::c_programs::{Session, agent, compile, run};
 use std::collections::BTreeMap;

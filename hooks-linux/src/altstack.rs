@@ -1,5 +1,5 @@
-//! `sigaltstack`: the program does not see the alternate stack of ours (`agent::alternate_stack`), which it gets back where it
-//! takes its own away.
+//! `sigaltstack`: the program does not see the alternate stack of ours (`agent::alternate_stack`), which it
+//! gets back where it takes its own away.
 
 use core::ffi::c_int;
 use core::mem::zeroed;
@@ -40,7 +40,8 @@ unsafe extern "C-unwind" fn sigaltstack(new: *const stack_t, old: *mut stack_t) 
         });
         let is_ours = |stack: &stack_t| stack.ss_sp == ours.ss_sp && stack.ss_size == ours.ss_size;
         if result != 0 && error() == EPERM && is_ours(&now) {
-            // In a handler that runs on ours. What it sets lasts until it returns: the kernel puts back what it found.
+            // In a handler that runs on ours. What it sets lasts until it returns: the kernel puts back what
+            // it found.
             *libc::__errno_location() = before;
             result = sigaltstack::call(null(), old);
         }

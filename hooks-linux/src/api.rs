@@ -9,8 +9,8 @@ use std::ffi::CString;
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
-/// A mark, the begin or end of a scope or of asynchronous work, a counter or a station of a flow: `kind` is a number of
-/// `stackbeat.v1.Event.Kind`, 10 for a counter.
+/// A mark, the begin or end of a scope or of asynchronous work, a counter or a station of a flow: `kind` is a
+/// number of `stackbeat.v1.Event.Kind`, 10 for a counter.
 ///
 /// # Safety
 /// `name` is readable for `length` bytes.
@@ -26,8 +26,9 @@ extern "C" fn stackbeat_v1_capture() {
     agent::force(Probe::Mark, 0);
 }
 
-/// Begins a session inside the program, recorded from here on into `output`. `library`: the path of the library with its threads.
-/// 0: it records. Otherwise it does not: the program is recorded already, or standard error says why.
+/// Begins a session inside the program, recorded from here on into `output`. `library`: the path of the
+/// library with its threads. 0: it records. Otherwise it does not: the program is recorded already, or
+/// standard error says why.
 ///
 /// # Safety
 /// Both are C strings, and the thread may call `dlopen` here.

@@ -18,7 +18,8 @@ static PREPARED: AtomicBool = AtomicBool::new(false);
 /// Joins the session whose mapping lies at `path`.
 ///
 /// # Safety
-/// `path` is a C string; `find_object` is the address of `_dl_find_object` or 0; the thread is at a place where it may call `dlopen`.
+/// `path` is a C string; `find_object` is the address of `_dl_find_object` or 0; the thread is at a place
+/// where it may call `dlopen`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn stackbeat_attach(path: *const c_char, find_object: usize) -> i64 {
     // SAFETY: by contract.

@@ -1,7 +1,8 @@
-//! The preload and the session in the environment: whether this process was started with them, and how a child gets them
-//! back that lost them (`env -i`, a hand-made `envp`), so that it is recorded too.
+//! The preload and the session in the environment: whether this process was started with them, and how a
+//! child gets them back that lost them (`env -i`, a hand-made `envp`), so that it is recorded too.
 //!
-//! [`with`] runs in vfork children and on small stacks: no malloc, and what is built lies elsewhere (`crate::memory::lend`).
+//! [`with`] runs in vfork children and on small stacks: no malloc, and what is built lies elsewhere
+//! (`crate::memory::lend`).
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;

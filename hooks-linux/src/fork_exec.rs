@@ -201,8 +201,8 @@ vforks! { vfork __vfork }
 type ChildFunction = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 original!(fn clone(function: ChildFunction, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut pid_t, tls: *mut c_void, child: *mut pid_t) -> c_int = Vfork);
-/// What is called vfork is a clone with these flags. One with another stack is used instead of it, because there the child may
-/// call functions. The last three arguments are passed only where flags ask for them.
+/// What is called vfork is a clone with these flags. One with another stack is used instead of it, because
+/// there the child may call functions. The last three arguments are passed only where flags ask for them.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn clone(
     function: ChildFunction,

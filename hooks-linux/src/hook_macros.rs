@@ -6,8 +6,8 @@
 //!   hooks! { LINES }                             a hook for each line
 //! ```
 //!
-//! `stackbeat_core::posix` says what stands in a line, and has the lists of what other platforms share. What only glibc has is
-//! listed in the files of this crate.
+//! `stackbeat_core::posix` says what stands in a line, and has the lists of what other platforms share. What
+//! only glibc has is listed in the files of this crate.
 //!
 //! Hooks are `extern "C-unwind"` and hold nothing that would need a landing pad: a C++ exception, a
 //! cancelled thread and a longjmp pass through them. None of them touches errno.
@@ -64,9 +64,9 @@ macro_rules! versions {
     )*};
 }
 
-/// Gives hooks of functions that are not libc's the version of their own library, hidden: callers that were linked with that
-/// library ask for it and reach them. To all others (weak references, `dlsym`) the function is not there, as without us.
-/// The build script declares the versions to the linker.
+/// Gives hooks of functions that are not libc's the version of their own library, hidden: callers that were
+/// linked with that library ask for it and reach them. To all others (weak references, `dlsym`) the function
+/// is not there, as without us. The build script declares the versions to the linker.
 macro_rules! hidden_versions {
     ($($name:ident = $version:literal;)*) => {$(
         core::arch::global_asm!(concat!(

@@ -1,9 +1,10 @@
-//! Calls that a signal ends whatever its handler asked for (signal(7): those that SA_RESTART does not restart), where a handler of
-//! the program's has run in the hook before the call (`signal::entrance`).
+//! Calls that a signal ends whatever its handler asked for (signal(7): those that SA_RESTART does not
+//! restart), where a handler of the program's has run in the hook before the call (`signal::entrance`).
 //!
-//! Without us the signal would most likely have come in the call, and ended it. So it gets another one, of ours: a timer sends it a
-//! moment after the call has begun. What is ready at once is given, errors and cancellations are what they are, and a wait ends with
-//! EINTR: all of that is the kernel's and libc's own doing.
+//! Without us the signal would most likely have come in the call, and ended it. So it gets another one, of
+//! ours: a timer sends it a moment after the call has begun. What is ready at once is given, errors and
+//! cancellations are what they are, and a wait ends with EINTR: all of that is the kernel's and libc's own
+//! doing.
 
 use libc::sigset_t;
 use stackbeat_core::agent;

@@ -1,6 +1,6 @@
-//! Functions of libc that some lack: musl, and glibc before the version that is named. The loader ends a program that is preloaded
-//! with a library whose symbols it does not find. So the agent's calls of these lead here, and the real ones are looked
-//! for as the originals of hooks are.
+//! Functions of libc that some lack: musl, and glibc before the version that is named. The loader ends a
+//! program that is preloaded with a library whose symbols it does not find. So the agent's calls of these
+//! lead here, and the real ones are looked for as the originals of hooks are.
 
 use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
@@ -70,7 +70,8 @@ struct Found {
     reserved: [u64; 7],
 }
 
-/// `_dl_find_object` for libgcc's unwinder: panics of the agent's end inside of it, so this library is all that it asks for.
+/// `_dl_find_object` for libgcc's unwinder: panics of the agent's end inside of it, so this library is all
+/// that it asks for.
 extern "C" fn find_object(address: usize, found: &mut Found) -> c_int {
     match resolve::own_image() {
         Some((start, end, unwind_table)) if (start..end).contains(&address) => {

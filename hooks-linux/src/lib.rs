@@ -11,8 +11,10 @@
 //! The hooks, one file a family of calls:
 //! - memory: `alloc` (malloc and its relatives), `memory` (mmap and its relatives)
 //! - files and sockets: `io`, `stdio`, `net`; `poll`, `uring`: waiting for events and completions
-//! - threads: `thread`, `lock`, `wait` (condition variables, semaphores, queues), `sleep`, `clock_reads`; `futex`: `syscall()`
-//! - processes: `fork_exec` (fork, exec, spawn, wait), `send` (kill and its relatives), `sandbox` (prctl, seccomp)
+//! - threads: `thread`, `lock`, `wait` (condition variables, semaphores, queues), `sleep`, `clock_reads`;
+//!   `futex`: `syscall()`
+//! - processes: `fork_exec` (fork, exec, spawn, wait), `send` (kill and its relatives), `sandbox` (prctl,
+//!   seccomp)
 //! - signals: `signal`, with masks and crashes in its folder; `altstack`
 //! - libraries: `patch/library` (dlopen and its relatives)
 //!
@@ -23,11 +25,13 @@
 //! - `env`: the preload and the session in the environment of children
 //!
 //! How the library comes into a process and out of it:
-//! - `constructor`: constructor and destructor; `verify`: which hooks the program reaches, reported at the start
+//! - `constructor`: constructor and destructor; `verify`: which hooks the program reaches, reported at the
+//!   start
 //! - `attach`: the entrance and exit of a running process
 //! - `patch`: hooks in slots of modules; `patch/unpatch` takes them away where they cost too much
 //! - `own_session`: a session inside the program, whose threads are in a library of their own
-//! - `api`: what a program asks for by itself; `runtime`: what a library that knows a runtime of managed code tells
+//! - `api`: what a program asks for by itself; `runtime`: what a library that knows a runtime of managed code
+//!   tells
 //!
 //! Nothing here allocates, locks or logs on a hook's path.
 

@@ -39,8 +39,8 @@ pub(crate) unsafe fn unmap(memory: *mut c_void, bytes: size_t) {
     unsafe { platform::unmap(memory.cast(), bytes) };
 }
 
-/// Calls `f` with room for so many pointers: the thread's own memory, or a mapping where that has not enough, which stays behind
-/// in the parent of a vfork child whose exec succeeds. `None`: there is no memory.
+/// Calls `f` with room for so many pointers: the thread's own memory, or a mapping where that has not enough,
+/// which stays behind in the parent of a vfork child whose exec succeeds. `None`: there is no memory.
 pub(crate) fn lend<R>(count: usize, f: impl FnOnce(Option<*mut *const c_char>) -> R) -> R {
     agent::with_lent_memory(count, |memory| {
         if let Some(memory) = memory {

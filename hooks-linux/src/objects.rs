@@ -1,7 +1,7 @@
 //! What glibc's locks, threads and descriptors are, in the words of `stackbeat_core::posix`.
 //!
-//! The offsets are those of the 64-bit ABIs, which never change: glibc's <bits/struct_mutex.h>, <bits/struct_rwlock.h> and
-//! sysdeps/nptl/internaltypes.h.
+//! The offsets are those of the 64-bit ABIs, which never change: glibc's <bits/struct_mutex.h>,
+//! <bits/struct_rwlock.h> and sysdeps/nptl/internaltypes.h.
 
 use crate::descriptor;
 use core::ffi::c_int;
@@ -69,8 +69,8 @@ impl Objects for Glibc {
         File(file)
     }
 
-    /// False: the process has one thread, and the lock is free. In this state glibc's lock does without an atomic instruction, its
-    /// try does not.
+    /// False: the process has one thread, and the lock is free. In this state glibc's lock does without an
+    /// atomic instruction, its try does not.
     #[inline(always)]
     unsafe fn may_be_held(lock: *const pthread_mutex_t) -> bool {
         // SAFETY: by contract. The first word of a pthread_mutex_t is its futex.
@@ -165,7 +165,8 @@ impl Object for Semaphore {
     fn awaited(self) -> Awaited {
         Awaited {
             id: self.0 as u64,
-            // SAFETY: by the contract of `Objects::semaphore`. The second word of `struct new_sem`, since 2.21.
+            // SAFETY: by the contract of `Objects::semaphore`. The second word of `struct new_sem`, since
+            // 2.21.
             is_shared: unsafe { word(self.0, 8) != 0 },
             owner_tid: Tid(0),
             how: How::Wake(1),
@@ -245,8 +246,8 @@ impl Descriptor for File {
 }
 
 /// What threads wait for at a barrier until the last one has come: a round of it. And whether processes share
-/// it. The words of `struct pthread_barrier` (since 2.25): how many have come in all rounds, the current round, how many make a
-/// round, whether it is shared.
+/// it. The words of `struct pthread_barrier` (since 2.25): how many have come in all rounds, the current
+/// round, how many make a round, whether it is shared.
 ///
 /// # Safety
 /// `barrier` is what the caller gave as one.

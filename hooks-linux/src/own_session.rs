@@ -1,8 +1,9 @@
-//! A session inside the program (`stackbeat record --in-process`): its threads are in a library of their own, which the
-//! constructor loads, and which ends the session when the process does.
+//! A session inside the program (`stackbeat record --in-process`): its threads are in a library of their own,
+//! which the constructor loads, and which ends the session when the process does.
 //!
-//! The library is loaded with a scope of its own before the program's (RTLD_DEEPBIND): its calls go to libc, past our hooks. It
-//! calls [`own_thread`] on each of its threads, so that what libc calls inside itself (`malloc` in `opendir`) registers nobody.
+//! The library is loaded with a scope of its own before the program's (RTLD_DEEPBIND): its calls go to libc,
+//! past our hooks. It calls [`own_thread`] on each of its threads, so that what libc calls inside itself
+//! (`malloc` in `opendir`) registers nobody.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
@@ -37,8 +38,8 @@ pub(crate) unsafe fn wanted(environment: *const *const c_char) -> Option<Wanted<
     }
 }
 
-/// Whether the session with this mapping is another process': then this one is recorded there. A session that the image before
-/// this one began ended with its exec.
+/// Whether the session with this mapping is another process': then this one is recorded there. A session that
+/// the image before this one began ended with its exec.
 pub(crate) fn records_others(session: &CStr) -> bool {
     let Ok(mapping) = Mapping::join(session) else {
         return false;
@@ -76,7 +77,8 @@ pub(crate) fn begin(wanted: &Wanted<'_>, previous: Option<&CStr>) -> Option<&'st
     type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     let open = resolve::original(c"dlopen", 0)?;
     let find = resolve::original(c"dlsym", 0)?;
-    // SAFETY: libc's functions of these names; the library's functions have these types, which both sides share.
+    // SAFETY: libc's functions of these names; the library's functions have these types, which both sides
+    // share.
     unsafe {
         let open: Open = transmute::<*mut c_void, Open>(open);
         let find: Find = transmute::<*mut c_void, Find>(find);

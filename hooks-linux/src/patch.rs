@@ -2,11 +2,11 @@
 //! slots that the dynamic linker has filled in; those that hold the original of a hook get the hook.
 //!
 //! A slot is only taken if it holds exactly what the hook calls, or if it is still to be bound lazily to
-//! exactly that: another version of the name, another allocator or an earlier interposer stays in
-//! place. What it held is kept, and is put back when the agent leaves if the slot still holds ours.
-//! libc's tables of the functions that read and write streams (`stdio`) get hooks in the same way, also where the library was
-//! preloaded. Not touched: our own slots, the dynamic linker's, and pointers in data (`R_X86_64_64`): a program may
-//! compare those with each other.
+//! exactly that: another version of the name, another allocator or an earlier interposer stays in place. What
+//! it held is kept, and is put back when the agent leaves if the slot still holds ours. libc's tables of the
+//! functions that read and write streams (`stdio`) get hooks in the same way, also where the library was
+//! preloaded. Not touched: our own slots, the dynamic linker's, and pointers in data (`R_X86_64_64`): a
+//! program may compare those with each other.
 //!
 //! Everything runs inside `dl_iterate_phdr`, whose lock keeps modules from coming and going and lets one
 //! thread in at a time. Called where a program may call `dlopen`; nothing here allocates by malloc.
@@ -41,15 +41,16 @@ static MODULES_SEEN: AtomicU64 = AtomicU64::new(0);
 /// That look met a module which was not relocated yet, or another thread at work.
 static INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
-/// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one. Modules are left out if
-/// another thread changes slots for longer than `MOST_WAITS`: one that unpatches hooks for the session before this one.
+/// Puts hooks into the slots of all loaded modules. Gives the number of slots that hold one. Modules are left
+/// out if another thread changes slots for longer than `MOST_WAITS`: one that unpatches hooks for the session
+/// before this one.
 pub(crate) fn patch() -> usize {
     ON.store(true, Ordering::Relaxed);
     look(Slots::All)
 }
 
-/// Puts hooks into libc's tables only, where all others stand before libc's functions already. Gives the number of entries
-/// that hold one.
+/// Puts hooks into libc's tables only, where all others stand before libc's functions already. Gives the
+/// number of entries that hold one.
 pub(crate) fn patch_tables() -> usize {
     look(Slots::OfTables)
 }
@@ -61,8 +62,9 @@ pub(crate) fn look_for_new() {
     }
 }
 
-/// Puts back what the slots held. Gives the number of those put back. Slots keep their hooks if another thread changes
-/// slots for longer than `MOST_WAITS`; so they do if that is this thread, which was borrowed in the middle of it.
+/// Puts back what the slots held. Gives the number of those put back. Slots keep their hooks if another
+/// thread changes slots for longer than `MOST_WAITS`; so they do if that is this thread, which was borrowed
+/// in the middle of it.
 pub(crate) fn restore() -> usize {
     ON.store(false, Ordering::Relaxed);
     let mut restoration = Restoration {

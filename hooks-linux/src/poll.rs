@@ -22,8 +22,8 @@ unsafe fn is_some(time: *const timespec) -> bool {
     time.is_null() || unsafe { (*time).tv_sec != 0 || (*time).tv_nsec != 0 }
 }
 
-/// The calls that wait for one of several descriptors. Where the condition holds, they may block, for
-/// what comes after `for`; then the last expression is their end. `under`: the signals that they block meanwhile.
+/// The calls that wait for one of several descriptors. Where the condition holds, they may block, for what
+/// comes after `for`; then the last expression is their end. `under`: the signals that they block meanwhile.
 macro_rules! waits {
     (mask) => { null() };
     (mask $mask:expr) => { $mask };

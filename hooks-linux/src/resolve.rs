@@ -259,15 +259,15 @@ pub(crate) fn own_path() -> Option<&'static CStr> {
     (!map.name.is_null()).then(|| unsafe { CStr::from_ptr(map.name) })
 }
 
-/// Where the dynamic linker lies; 0: unknown. It says so itself: the kernel's AT_BASE is 0 in a program that was
-/// started as an argument of the dynamic linker.
+/// Where the dynamic linker lies; 0: unknown. It says so itself: the kernel's AT_BASE is 0 in a program that
+/// was started as an argument of the dynamic linker.
 pub(crate) fn loader_base() -> usize {
     list().map_or(0, |list| list.debug.loader_base)
 }
 
-/// Calls `f` with the modules that the program was started with, which are never unloaded: bias, dynamic section, and
-/// whether it is the program itself. What the dynamic linker loads at the start comes before itself in its list, nearly always.
-/// With none where the list does not name the dynamic linker.
+/// Calls `f` with the modules that the program was started with, which are never unloaded: bias, dynamic
+/// section, and whether it is the program itself. What the dynamic linker loads at the start comes before
+/// itself in its list, nearly always. With none where the list does not name the dynamic linker.
 pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) {
     let loader = loader_base();
     // SAFETY: as in `own_map`; the walk ends before entries that may come and go.
@@ -351,8 +351,8 @@ fn next_definition(name: &CStr) -> Option<*mut c_void> {
     definition(name, &[Version::Default, Version::Any])
 }
 
-/// musl from 1.2.4 on has `open` and its relatives without their twins for large files. Its dynamic linker takes the one for
-/// the other (ldso/dynlink.c), unless somebody defines the twin, as this library does.
+/// musl from 1.2.4 on has `open` and its relatives without their twins for large files. Its dynamic linker
+/// takes the one for the other (ldso/dynlink.c), unless somebody defines the twin, as this library does.
 fn next_of_plain_name(name: &CStr) -> Option<*mut c_void> {
     let plain = name.to_bytes().strip_suffix(b"64")?;
     let mut buffer = [0; 32];
@@ -376,8 +376,8 @@ fn definition(name: &CStr, wanted: &[Version]) -> Option<*mut c_void> {
     };
     // Gives the definition, or the library behind which the search has to go on.
     let search = |first: *const LinkMap, to_libc: bool| {
-        // SAFETY: as in `own_map`; libraries are appended. What was loaded at the start comes up to libc before those that
-        // may go; behind it the caller keeps them.
+        // SAFETY: as in `own_map`; libraries are appended. What was loaded at the start comes up to libc
+        // before those that may go; behind it the caller keeps them.
         unsafe {
             let mut map = first;
             while let Some(m) = map.as_ref() {

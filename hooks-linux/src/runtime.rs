@@ -1,4 +1,5 @@
-//! The table by which a library that knows a runtime of managed code joins this agent (`stackbeat_runtime.h`).
+//! The table by which a library that knows a runtime of managed code joins this agent
+//! (`stackbeat_runtime.h`).
 
 use core::ffi::c_void;
 

@@ -1,5 +1,5 @@
-//! Calls by which a program gives up system calls: `prctl`, and `syscall` for that and for seccomp, as libseccomp makes
-//! it. The agent has to know of a filter before the kernel does.
+//! Calls by which a program gives up system calls: `prctl`, and `syscall` for that and for seccomp, as
+//! libseccomp makes it. The agent has to know of a filter before the kernel does.
 
 use crate::signal::{self, crash};
 use core::ffi::{c_int, c_long, c_ulong};

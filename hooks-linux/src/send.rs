@@ -11,15 +11,15 @@ use stackbeat_core::platform::TID_OFFSET;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
-/// The tid of a thread; 0: it has ended, or that is not known. What stands where glibc has it is believed only if the calling
-/// thread's own stands there.
+/// The tid of a thread; 0: it has ended, or that is not known. What stands where glibc has it is believed
+/// only if the calling thread's own stands there.
 ///
 /// # Safety
 /// `thread` is a thread that has not been joined.
 unsafe fn tid_of(thread: pthread_t) -> Tid {
     let word = |thread: pthread_t| (thread as usize + TID_OFFSET) as *const u32;
-    // SAFETY: the calling thread's own descriptor is longer than that; the other is one like it, from which the
-    // original reads the same word.
+    // SAFETY: the calling thread's own descriptor is longer than that; the other is one like it, from which
+    // the original reads the same word.
     unsafe {
         let own = Tid(word(libc::pthread_self()).read());
         match agent::is_own_tid(own) {
@@ -29,7 +29,8 @@ unsafe fn tid_of(thread: pthread_t) -> Tid {
     }
 }
 
-/// Runs a call that sends a signal to a process (`tid`: `None`), or to a thread of it, which may be unknown (0).
+/// Runs a call that sends a signal to a process (`tid`: `None`), or to a thread of it, which may be unknown
+/// (0).
 #[inline(always)]
 pub(crate) fn send<R>(pid: pid_t, tid: Option<Tid>, signal: c_int, call: impl FnOnce() -> R) -> R {
     agent::count(SystemCall::Signal);
@@ -46,7 +47,8 @@ pub(crate) fn send<R>(pid: pid_t, tid: Option<Tid>, signal: c_int, call: impl Fn
     result
 }
 
-/// Whether the calling thread will get it. The kernel gives what is sent to a process to its first thread, if that does not block it.
+/// Whether the calling thread will get it. The kernel gives what is sent to a process to its first thread, if
+/// that does not block it.
 #[cold]
 fn is_to_itself(pid: pid_t, tid: Option<Tid>) -> bool {
     let own = agent::own_pid();

@@ -1,15 +1,15 @@
 //! The signals by which the collector interrupts threads that run without passing a hook, and the
 //! program's own view of them.
 //!
-//! The first is SIGURG. The second, SIGWINCH, is for threads that block the first; its handler is installed when
-//! a thread is seen to do that, and only if the program has none. The default of both is to be ignored, so one that
-//! arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals that are
-//! hardly used, all end the process. Our handler is the installed one; what the program installs is kept
-//! here, shown to it again, and called for every one of these signals that is not ours. All other signals are none
-//! of our business, but those that end a process where crashes are to be recorded (`crash`).
+//! The first is SIGURG. The second, SIGWINCH, is for threads that block the first; its handler is installed
+//! when a thread is seen to do that, and only if the program has none. The default of both is to be ignored,
+//! so one that arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals
+//! that are hardly used, all end the process. Our handler is the installed one; what the program installs is
+//! kept here, shown to it again, and called for every one of these signals that is not ours. All other
+//! signals are none of our business, but those that end a process where crashes are to be recorded (`crash`).
 //!
-//! - this file: which of our handlers are installed, what the program asked for, and the calls by which it asks
-//!   (`sigaction`, `signal`, …)
+//! - this file: which of our handlers are installed, what the program asked for, and the calls by which it
+//!   asks (`sigaction`, `signal`, …)
 //! - `handler`: our handler, and the program's own behind it
 //! - `entrance`: notes on the thread that a handler of another signal begins
 //! - `fault_entrance`: catches our own faults before a handler of the program's for such signals
@@ -18,8 +18,9 @@
 //! - `mask`: calls by which a thread changes which signals it blocks (`pthread_sigmask`, …)
 //! - `crash`: handlers for the signals that end a process, and `abort`
 //!
-//! A signal that the program ignores rests: it is ignored in truth, because what the program starts inherits that, by ways that
-//! no hook sees (libc's own in `system` and `posix_spawn`). While the first rests, the second stands in for it.
+//! A signal that the program ignores rests: it is ignored in truth, because what the program starts inherits
+//! that, by ways that no hook sees (libc's own in `system` and `posix_spawn`). While the first rests, the
+//! second stands in for it.
 
 pub(crate) mod crash;
 mod entrance;
@@ -43,7 +44,8 @@ use stackbeat_core::platform;
 
 type Action = libc::sigaction;
 
-/// A signal of ours, and what the program asked for: readable from the handler, so a version around plain words.
+/// A signal of ours, and what the program asked for: readable from the handler, so a version around plain
+/// words.
 struct Kept {
     signal: c_int,
     /// Whether our handler is installed.
@@ -114,7 +116,8 @@ impl Kept {
         });
     }
 
-    /// Installs our handler with the program's wishes about restarting, stacks and masks, unless it ignores the signal.
+    /// Installs our handler with the program's wishes about restarting, stacks and masks, unless it ignores
+    /// the signal.
     fn install(&self) {
         let (handler, flags, mask) = self.asked();
         let is_ignored = handler == SIG_IGN;
@@ -199,8 +202,8 @@ impl Kept {
     }
 }
 
-/// Calls `f` with all signals of the calling thread blocked, also those of libc; it gets the mask of before. What has
-/// come meanwhile is delivered at the end, on the stack of the caller.
+/// Calls `f` with all signals of the calling thread blocked, also those of libc; it gets the mask of before.
+/// What has come meanwhile is delivered at the end, on the stack of the caller.
 pub(crate) fn with_all_blocked<T>(f: impl FnOnce(u64) -> T) -> T {
     let held = platform::hold_signals(u64::MAX);
     let result = f(held.as_ref().map_or(0, |held| held.before()));
@@ -220,8 +223,8 @@ pub(crate) fn mask_word(set: &sigset_t) -> usize {
 /// through it, which ends the process.
 const CANCELLATION: usize = 0b11 << 31;
 
-/// What is blocked while our handler captures: a handler of the program's that calls `pthread_exit` would unwind through
-/// it as well, and two of ours would need room for two frames. Not the signals of faults.
+/// What is blocked while our handler captures: a handler of the program's that calls `pthread_exit` would
+/// unwind through it as well, and two of ours would need room for two frames. Not the signals of faults.
 fn undisturbed() -> usize {
     let crash_signals = CRASH_SIGNALS
         .iter()
@@ -257,8 +260,8 @@ pub(crate) fn blocks_first_only(mask: usize) -> bool {
 /// Somebody is installing our handler for the second signal.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
-/// A thread blocks these signals, or is about to: installs our handler for the second one if that can reach it and
-/// the program has no use for it. May be called in handlers.
+/// A thread blocks these signals, or is about to: installs our handler for the second one if that can reach
+/// it and the program has no use for it. May be called in handlers.
 pub(crate) fn look_at_mask(mask: usize) {
     if !blocks_first_only(mask)
         || SECOND.is_active.load(Ordering::Acquire)
@@ -311,7 +314,8 @@ fn publish() {
     );
 }
 
-/// The program has asked for something with a signal that rests: where it does not ignore it any more, ours is installed.
+/// The program has asked for something with a signal that rests: where it does not ignore it any more, ours
+/// is installed.
 #[cold]
 fn look_again(kept: &Kept) {
     if agent::owns_memory()
@@ -339,8 +343,8 @@ pub(crate) fn stop() {
     }
 }
 
-/// In a child after fork: the thread that was storing the program's wishes at that moment, or installing a handler,
-/// is not there.
+/// In a child after fork: the thread that was storing the program's wishes at that moment, or installing a
+/// handler, is not there.
 pub(crate) fn after_fork() {
     BUSY.store(false, Ordering::Relaxed);
     for kept in OURS {
@@ -350,8 +354,8 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// The signal of this number, if it is one behind whose handler the program's own is kept. A child of `vfork` has
-/// handlers of its own, but its parent's memory: there the original is called, and nothing is noted.
+/// The signal of this number, if it is one behind whose handler the program's own is kept. A child of `vfork`
+/// has handlers of its own, but its parent's memory: there the original is called, and nothing is noted.
 fn ours(signal: c_int) -> Option<&'static Kept> {
     let mut ours = OURS.into_iter();
     ours.find(|k| k.signal == signal && k.is_active.load(Ordering::Acquire))

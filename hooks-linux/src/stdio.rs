@@ -1,5 +1,5 @@
-//! Streams (`FILE`). libc reads, writes and closes their files by functions to which only tables of its own point: these
-//! tables get the hooks (`patch`). What opens a stream is hooked by its name.
+//! Streams (`FILE`). libc reads, writes and closes their files by functions to which only tables of its own
+//! point: these tables get the hooks (`patch`). What opens a stream is hooked by its name.
 
 use crate::{descriptor, resolve};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -7,11 +7,12 @@ use libc::{FILE, ssize_t};
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
-/// The functions in glibc's `struct _IO_jump_t` that make system calls which may block (libio/libioP.h, libio/fileops.c).
-/// All are of libc's ABI, so their addresses can be asked for.
+/// The functions in glibc's `struct _IO_jump_t` that make system calls which may block (libio/libioP.h,
+/// libio/fileops.c). All are of libc's ABI, so their addresses can be asked for.
 pub(crate) const IN_TABLES: [&CStr; 3] = [c"_IO_file_read", c"_IO_file_write", c"_IO_file_close"];
 
-/// The part of glibc's `struct _IO_FILE` up to the descriptor (bits/types/struct_FILE.h); programs were compiled for it.
+/// The part of glibc's `struct _IO_FILE` up to the descriptor (bits/types/struct_FILE.h); programs were
+/// compiled for it.
 #[repr(C)]
 struct Stream {
     flags: c_int,
@@ -19,8 +20,8 @@ struct Stream {
     file: c_int,
 }
 
-/// The descriptor of a stream; -1: it has none, or the C library is another one. Not by `fileno`, which a program may define
-/// itself.
+/// The descriptor of a stream; -1: it has none, or the C library is another one. Not by `fileno`, which a
+/// program may define itself.
 ///
 /// # Safety
 /// `stream` is null or a stream of libc.

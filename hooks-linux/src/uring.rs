@@ -1,6 +1,6 @@
-//! Waiting for completions of io_uring. liburing makes its system calls by itself, past libc's `syscall`, so its functions
-//! that wait are hooked (its <liburing.h>, 2.0 to 2.9). `io_uring_wait_cqe` is inline in programs and calls
-//! `__io_uring_get_cqe`; `io_uring_wait_cqe_timeout` calls `io_uring_wait_cqes`.
+//! Waiting for completions of io_uring. liburing makes its system calls by itself, past libc's `syscall`, so
+//! its functions that wait are hooked (its <liburing.h>, 2.0 to 2.9). `io_uring_wait_cqe` is inline in
+//! programs and calls `__io_uring_get_cqe`; `io_uring_wait_cqe_timeout` calls `io_uring_wait_cqes`.
 
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{sigset_t, size_t};

@@ -13,7 +13,8 @@ fn is_of_liburing(name: &str) -> bool {
     name.trim_start_matches('_').starts_with("io_uring_")
 }
 
-/// Says in the trace what is in place, and whether streams are read and written through hooks. Allocates from the agent's own memory: only for the start.
+/// Says in the trace what is in place, and whether streams are read and written through hooks. Allocates from
+/// the agent's own memory: only for the start.
 pub(crate) fn report(sees_streams: bool) {
     let (mut in_place, mut wanted) = (0, 0);
     let mut absent = Vec::new();

@@ -97,7 +97,8 @@ handler_waits! {
 
 /// A set of these of the signals 1 to 32; signal 1 is bit 0.
 fn first_signals(mask: c_int) -> sigset_t {
-    // SAFETY: zeros are a valid set, which begins with the word of signals 1 to 64 (glibc's <bits/types/__sigset_t.h>).
+    // SAFETY: zeros are a valid set, which begins with the word of signals 1 to 64 (glibc's
+    // <bits/types/__sigset_t.h>).
     unsafe {
         let mut set: sigset_t = zeroed();
         (&raw mut set).cast::<u64>().write(u64::from(mask as u32));

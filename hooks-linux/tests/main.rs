@@ -1,4 +1,5 @@
-//! Small C and C++ programs, and real ones, with and without the agent alone: the harness stands in for the collector.
+//! Small C and C++ programs, and real ones, with and without the agent alone: the harness stands in for the
+//! collector.
 
 mod musl;
 mod real_programs;

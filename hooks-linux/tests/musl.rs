@@ -54,7 +54,8 @@ fn a_recorded_shell_runs_them() {
     assert!(registry::processes(&session.mapping).count() > 0);
 }
 
-/// A symbol without version is found in any glibc that has one of the name; one that is missing ends the program.
+/// A symbol without version is found in any glibc that has one of the name; one that is missing ends the
+/// program.
 #[test]
 fn it_demands_what_every_libc_has() {
     /// All of them are in glibc 2.17 and in musl.

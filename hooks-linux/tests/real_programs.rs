@@ -178,8 +178,8 @@ fn other_allocators_and_sanitizers() {
     }
 }
 
-/// Unpatched hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at the start,
-/// and read-only from then on; also where the dynamic linker was started as the program.
+/// Unpatched hooks are called no more, by libraries and programs with slots of each kind: bound lazily, at
+/// the start, and read-only from then on; also where the dynamic linker was started as the program.
 #[test]
 fn unpatched_hooks_are_out_of_the_way() {
     /// Each is captured, which takes an agent without optimization some 50 µs.
@@ -229,8 +229,8 @@ fn unpatched_hooks_are_out_of_the_way() {
     }
 }
 
-/// Also in a process that the agent comes to later, where a library that is loaded makes it look for slots again; and
-/// while other threads are in hooks, whose slots are filled and emptied meanwhile.
+/// Also in a process that the agent comes to later, where a library that is loaded makes it look for slots
+/// again; and while other threads are in hooks, whose slots are filled and emptied meanwhile.
 #[test]
 fn unpatched_hooks_stay_out_of_a_process_that_is_attached_to() {
     let folder = tempfile::tempdir().expect("a folder");

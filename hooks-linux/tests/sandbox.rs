@@ -1,13 +1,13 @@
-//! Programs that give up system calls do under the agent what they do without it: no call of the agent's is one that
-//! their filters do not allow.
+//! Programs that give up system calls do under the agent what they do without it: no call of the agent's is
+//! one that their filters do not allow.
 
 use stackbeat_core::shm::layout::sandboxed;
 use stackbeat_tests::c_programs::{Session, assert_same, compile, run};
 use std::process::Command;
 use std::time::Duration;
 
-/// Runs `sandbox.c` with these arguments without the agent, with it, and with it while its threads are interrupted. The
-/// processes' entries must say `bits`, and no others.
+/// Runs `sandbox.c` with these arguments without the agent, with it, and with it while its threads are
+/// interrupted. The processes' entries must say `bits`, and no others.
 fn same(arguments: &str, bits: &[u32]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compile(folder.path(), "sandbox.c", &[]);

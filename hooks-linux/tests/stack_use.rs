@@ -1,5 +1,5 @@
-//! What hooks and signals take of the program's stack, by painting: each call runs on a stack of its own, with and
-//! without the agent.
+//! What hooks and signals take of the program's stack, by painting: each call runs on a stack of its own,
+//! with and without the agent.
 
 use stackbeat_tests::c_programs::{Session, compile, run};
 use std::collections::BTreeMap;

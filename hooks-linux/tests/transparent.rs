@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Runs a program without the agent, with it (each hook captures), with it while ticks run and its
-/// threads are interrupted, and with hooks unpatched. Asserts that all look the same and that the probes were seen.
+/// Runs a program without the agent, with it (each hook captures), with it while ticks run and its threads
+/// are interrupted, and with hooks unpatched. Asserts that all look the same and that the probes were seen.
 fn same(file: &str, arguments: &[&str], probes: &[Probe]) {
     same_built(file, &[], arguments, probes);
 }
@@ -161,7 +161,8 @@ fn signals_of_the_programs_own() {
     same_built("signals.c", &["-DOURS=SIGCONT"], &[], &[]);
 }
 
-/// A signal that comes between a program's look at its handler's flag and its wait is missed hardly more often than without us.
+/// A signal that comes between a program's look at its handler's flag and its wait is missed hardly more
+/// often than without us.
 #[test]
 fn signals_before_waits() {
     const CHANCE: u32 = 60;

@@ -1,10 +1,10 @@
-//! Who makes system calls, and who reads and writes: what a thread's counter of each kind grew by, by the samples that its
-//! calls caused.
+//! Who makes system calls, and who reads and writes: what a thread's counter of each kind grew by, by the
+//! samples that its calls caused.
 //!
-//! The agent captures at calls drawn at random, each kind by itself (`core/src/agent/event_sampling.rs`), and notes how many
-//! calls of the kind there were since the last such sample. These belong to the sample's stack. What
-//! was made after the last one belongs to that one's stack, as far as it is no more than can lie between two. A
-//! thread that made too few calls of a kind to be met has none that belong to a stack.
+//! The agent captures at calls drawn at random, each kind by itself (`core/src/agent/event_sampling.rs`), and
+//! notes how many calls of the kind there were since the last such sample. These belong to the sample's
+//! stack. What was made after the last one belongs to that one's stack, as far as it is no more than can lie
+//! between two. A thread that made too few calls of a kind to be met has none that belong to a stack.
 
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::{SYSTEM_CALLS, SystemCall, SystemCalls};

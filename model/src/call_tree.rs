@@ -157,8 +157,8 @@ where
         functions.iter().fold(ROOT, below)
     }
 
-    /// The tree without the places that `keep` refuses, which become one [`Label::Small`] below their nearest caller that
-    /// stays; and where each old place went.
+    /// The tree without the places that `keep` refuses, which become one [`Label::Small`] below their nearest
+    /// caller that stays; and where each old place went.
     pub fn pruned(&self, keep: impl Fn(usize) -> bool) -> (CallTree<Label<G, F, C>>, Vec<u32>) {
         let mut tree = CallTree::default();
         let mut moved = vec![ROOT; self.places.len()];

@@ -31,8 +31,9 @@ const DAMAGE_LIMIT: usize = 100;
 const DEADLOCK_LIMIT: usize = 1000;
 
 impl Trace {
-    /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail
-    /// it: see [`Trace::damage`]. What can be read only once, a pipe, is copied to a nameless temporary file meanwhile.
+    /// Opens a trace and reads everything but its samples. Damage behind a good header does not fail it: see
+    /// [`Trace::damage`]. What can be read only once, a pipe, is copied to a nameless temporary file
+    /// meanwhile.
     pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
         let path = path.as_ref();
         let failed = |source| TraceError::Open {

@@ -22,8 +22,8 @@ pub(super) struct Wait {
     pub is_inferred: bool,
 }
 
-/// By so much the begins of a thread and of its first wait may differ that were one moment, because both were made
-/// from cycles apart, ns.
+/// By so much the begins of a thread and of its first wait may differ that were one moment, because both were
+/// made from cycles apart, ns.
 const SAME_NS: u64 = 10_000_000;
 
 /// Waits as they are read; nodes become stacks when all are known.

@@ -1,5 +1,5 @@
-//! Which functions are the program's own, and which only serve it: allocators, the standard library, an interpreter.
-//! Every view asks here for whom an amount counts.
+//! Which functions are the program's own, and which only serve it: allocators, the standard library, an
+//! interpreter. Every view asks here for whom an amount counts.
 
 use std::hash::Hash;
 
@@ -230,11 +230,11 @@ impl Layer {
 /// By place of a call tree: the place for whose function amounts count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountsFor {
-    /// What is allocated: the innermost function that is the program's own, and no allocator, standard library or
-    /// interpreter; where there is none, the innermost that is no allocator.
+    /// What is allocated: the innermost function that is the program's own, and no allocator, standard
+    /// library or interpreter; where there is none, the innermost that is no allocator.
     pub allocated: Vec<u32>,
-    /// Running time: the innermost function that is neither code of a standard library in the program's file nor an
-    /// interpreter's, nor an allocator that one of these calls.
+    /// Running time: the innermost function that is neither code of a standard library in the program's file
+    /// nor an interpreter's, nor an allocator that one of these calls.
     pub running: Vec<u32>,
 }
 
@@ -349,7 +349,8 @@ mod tests {
         assert_eq!(of("scan", extension), Layer::Program);
     }
 
-    /// By the functions of a stack, outermost first: for which of them allocated bytes and running time count.
+    /// By the functions of a stack, outermost first: for which of them allocated bytes and running time
+    /// count.
     fn counts_for(stack: &[(&str, &str)]) -> (u32, u32) {
         let mut tree = CallTree::<Label<(), u32, u32>>::default();
         let numbers: Vec<u32> = (0..).take(stack.len()).collect();

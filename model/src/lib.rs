@@ -270,8 +270,8 @@ pub struct Segment {
     pub is_inferred: bool,
 }
 
-/// What running time is known from. Each sample that speaks for running time weighs as much as it stands for, wherever
-/// that lies: before and after a call, and in bursts that no tick met.
+/// What running time is known from. Each sample that speaks for running time weighs as much as it stands for,
+/// wherever that lies: before and after a call, and in bursts that no tick met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Samples that stand for running time; each counts where it first does.
@@ -319,8 +319,8 @@ impl Segment {
         }
     }
 
-    /// Time without evidence: a gap, and what a thread was off the CPU on its way through code, in waits that no sample
-    /// shows; ns.
+    /// Time without evidence: a gap, and what a thread was off the CPU on its way through code, in waits that
+    /// no sample shows; ns.
     pub fn unseen_ns(&self) -> u64 {
         match self.kind {
             SegmentKind::Blocked(_) => 0,

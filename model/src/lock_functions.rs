@@ -4,8 +4,8 @@ use stackbeat_core::probe::Probe;
 
 use super::ProbeId;
 
-/// How a name begins and ends, without arguments: the functions in which a thread waits until it has the lock. Waits for
-/// conditions in the same libraries do not pass through them.
+/// How a name begins and ends, without arguments: the functions in which a thread waits until it has the
+/// lock. Waits for conditions in the same libraries do not pass through them.
 const FUNCTIONS: &[(&str, &str)] = &[
     // Rust: library/std/src/sys/sync/mutex/futex.rs and rwlock/futex.rs, in other folders before 1.77.
     ("std::sys", "::Mutex::lock_contended"),
@@ -16,13 +16,14 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("parking_lot::raw_rwlock::RawRwLock::lock_", ""),
     ("parking_lot::raw_rwlock::RawRwLock::upgrade_slow", ""),
     ("parking_lot::raw_rwlock::RawRwLock::wait_for_readers", ""),
-    // HotSpot, Java's monitors: src/hotspot/share/runtime/objectMonitor.cpp, the last two after `Object.wait`.
+    // HotSpot, Java's monitors: src/hotspot/share/runtime/objectMonitor.cpp, the last two after
+    // `Object.wait`.
     ("ObjectMonitor::enter", ""),
     ("ObjectMonitor::EnterI", ""),
     ("ObjectMonitor::reenter", ""),
     ("ObjectMonitor::ReenterI", ""),
-    // Abseil: absl/synchronization/mutex.cc and absl/base/internal/spinlock.cc, with a namespace for each release. Not
-    // `LockSlow`, by which `LockWhen` waits for conditions.
+    // Abseil: absl/synchronization/mutex.cc and absl/base/internal/spinlock.cc, with a namespace for each
+    // release. Not `LockSlow`, by which `LockWhen` waits for conditions.
     ("absl::", "::Mutex::Lock"),
     ("absl::", "::Mutex::lock"),
     ("absl::", "::Mutex::ReaderLock"),

@@ -95,7 +95,8 @@ pub fn is_runtime(module: &str) -> bool {
     matches!(module, PYTHON | OTHER)
 }
 
-/// A function's name where others stand beside it: of Python's it has the module, because each file may have a `run`.
+/// A function's name where others stand beside it: of Python's it has the module, because each file may have
+/// a `run`.
 pub fn qualified_name<'a>(name: &'a str, module: &str, file: &str) -> Cow<'a, str> {
     match python_module(file).filter(|_| module == PYTHON) {
         Some(of_file) => Cow::Owned(format!("{of_file}.{name}")),
@@ -103,8 +104,8 @@ pub fn qualified_name<'a>(name: &'a str, module: &str, file: &str) -> Cow<'a, st
     }
 }
 
-/// `json.decoder` of `/usr/lib/python3.11/json/decoder.py`. Elsewhere nobody knows where packages begin: the file's own
-/// name, or that of the folder that a package is.
+/// `json.decoder` of `/usr/lib/python3.11/json/decoder.py`. Elsewhere nobody knows where packages begin: the
+/// file's own name, or that of the folder that a package is.
 fn python_module(file: &str) -> Option<String> {
     const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
     if let Some(frozen) = file.strip_prefix("<frozen ") {

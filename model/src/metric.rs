@@ -65,7 +65,8 @@ metrics! {
         /// Calls that waited, as far as they were seen.
         Calls = "waiting-calls", "calls that waited";
         Threads = "threads", "threads";
-        /// System calls by kind, as far as they pass hooks. Of threads they are exact; who makes them is known by samples.
+        /// System calls by kind, as far as they pass hooks. Of threads they are exact; who makes them is
+        /// known by samples.
         CallsRead = "calls:read", "system calls: read";
         CallsWrite = "calls:write", "system calls: write";
         CallsCopy = "calls:copy", "system calls: copy";
@@ -87,7 +88,8 @@ metrics! {
         /// Bytes that these calls moved. The kernel counts others in `read-bytes`.
         BytesRead = "bytes:read", "bytes read by system calls";
         BytesWritten = "bytes:written", "bytes written by system calls";
-        /// Calls in which a thread was switched away. `voluntary-switches` has each sleep in them, and those outside of hooked calls.
+        /// Calls in which a thread was switched away. `voluntary-switches` has each sleep in them, and those
+        /// outside of hooked calls.
         WakeUps = "wake-ups", "wake-ups in calls";
         /// Calls that read, whatever from. This and the next three are known of the whole run only.
         ReadCalls = "read-calls", "read calls";
@@ -132,7 +134,8 @@ impl Metric {
     pub const SYSTEM_CALLS: [Metric; Metric::WakeUps as usize - Metric::CallsRead as usize + 1] =
         from(Metric::CallsRead);
 
-    /// What a program reads and writes. Known of the whole run only, and of those only that were recorded with counters.
+    /// What a program reads and writes. Known of the whole run only, and of those only that were recorded
+    /// with counters.
     pub const TRANSFERS: [Metric; 4] = from(Metric::ReadCalls);
 
     /// What functions are compared by, beside evidence.
@@ -225,8 +228,8 @@ impl Metric {
         matches!(self, Metric::BytesRead | Metric::BytesWritten)
     }
 
-    /// A kind of system call of which a program that does the same makes as many, or what they move. How often it asks for events, waits for
-    /// a lock or gives up the CPU is decided by time.
+    /// A kind of system call of which a program that does the same makes as many, or what they move. How
+    /// often it asks for events, waits for a lock or gives up the CPU is decided by time.
     pub fn is_steady_call(self) -> bool {
         self.is_system_call()
             && !matches!(
@@ -247,8 +250,8 @@ impl Metric {
 
 /// Number of metrics that are compared, for arrays indexed by `Metric as usize`.
 pub const METRICS: usize = Metric::ALL.len();
-/// Number of metrics that are compared by function and stored for all places: the first ones. Few places have system calls, and
-/// those few kinds: places have them beside.
+/// Number of metrics that are compared by function and stored for all places: the first ones. Few places have
+/// system calls, and those few kinds: places have them beside.
 pub const OF_PLACES: usize = Metric::Threads as usize + 1;
 
 /// An amount of each of the first metrics.

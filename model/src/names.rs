@@ -20,7 +20,8 @@ const INLINE_LIMIT: usize = 1000;
 /// Forks and execs to follow upwards in search of a module.
 const ANCESTOR_LIMIT: usize = 64;
 
-/// Addresses at which a program may have code: not those that a call through a null pointer leads to, nor the kernel's.
+/// Addresses at which a program may have code: not those that a call through a null pointer leads to, nor the
+/// kernel's.
 const CODE_ADDRESSES: Range<u64> = 1 << 16..1 << 63;
 
 /// A process, epoch, address, kind.
@@ -479,9 +480,8 @@ impl ModuleMap {
     }
 }
 
-/// What code without a file and a name is called in a process: most of it was made by a run-time compiler. By address it
-/// would be a thousand functions with a sample each.
-/// The kind that a node's name is stored with.
+/// What code without a file and a name is called in a process: most of it was made by a run-time compiler. By
+/// address it would be a thousand functions with a sample each. The kind that a node's name is stored with.
 fn named_as(kind: u8) -> u8 {
     // It is the begin of code, no return address.
     match kind == NodeKind::Awaiting as u8 {

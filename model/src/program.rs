@@ -43,7 +43,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The file name of what was started, else the executable's, else that of the command line's first word, else its pid.
+    /// The file name of what was started, else the executable's, else that of the command line's first word,
+    /// else its pid.
     pub fn name(&self) -> String {
         let paths = [&self.started_as, &self.executable];
         let name_of = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();

@@ -1,13 +1,14 @@
 //! Who allocates: what a thread's counters grew by, shared out by the samples that its allocations caused.
 //!
-//! A tick seldom meets a thread in front of an allocation, and the time between two of its samples does not say
-//! who allocated meanwhile. The agent therefore also captures at allocations and at bytes drawn at random
-//! (`core/src/agent/event_sampling.rs`). A stack is among these samples as often as it allocates, so the growth of
-//! the counter from one of them to the next, given to the stack of the latter, is in the long run what each
-//! stack allocated. A thread that has no such sample yet, or a trace without any, is left to the rule of time.
+//! A tick seldom meets a thread in front of an allocation, and the time between two of its samples does not
+//! say who allocated meanwhile. The agent therefore also captures at allocations and at bytes drawn at random
+//! (`core/src/agent/event_sampling.rs`). A stack is among these samples as often as it allocates, so the
+//! growth of the counter from one of them to the next, given to the stack of the latter, is in the long run
+//! what each stack allocated. A thread that has no such sample yet, or a trace without any, is left to the
+//! rule of time.
 //!
-//! Such samples, and those that system calls caused, are also moments at which the thread was seen ([`Moment`]): they cut the
-//! stretch of time in which they lie, and have none of it.
+//! Such samples, and those that system calls caused, are also moments at which the thread was seen
+//! ([`Moment`]): they cut the stretch of time in which they lie, and have none of it.
 
 use std::collections::VecDeque;
 
@@ -33,8 +34,8 @@ pub(super) fn kind_of(probe: ProbeId) -> Option<Kind> {
     }
 }
 
-/// Most moments that are held back between two samples of time. The agent takes a few dozen in a burst; of more,
-/// the amounts go to the last one.
+/// Most moments that are held back between two samples of time. The agent takes a few dozen in a burst; of
+/// more, the amounts go to the last one.
 const HELD: usize = 1024;
 
 /// A moment at which the thread was seen beside the samples of time, and what it stands for.

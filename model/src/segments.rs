@@ -1,5 +1,6 @@
-//! From the samples of one thread to its segments: a state machine that sees one sample after the
-//! other and keeps only the last one, and what ticks met in bursts between waits. `docs/slices.md` says why it decides as it does.
+//! From the samples of one thread to its segments: a state machine that sees one sample after the other and
+//! keeps only the last one, and what ticks met in bursts between waits. `docs/slices.md` says why it decides
+//! as it does.
 //!
 //! Two neighbouring samples A and B leave an interval between the end of A and the begin of B:
 //!
@@ -36,8 +37,8 @@ const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
 /// ready to run) its neighbours' code.
 const GAP_INTERVALS: u64 = 2;
 
-/// A tick that a longer call takes notice of came inside of it, not in front: hooks that come to a tick later than within
-/// some microseconds are interrupted.
+/// A tick that a longer call takes notice of came inside of it, not in front: hooks that come to a tick later
+/// than within some microseconds are interrupted.
 const SHORT_CALL_NS: u64 = 50_000;
 
 /// What is remembered of the last sample.
@@ -92,7 +93,8 @@ struct Step {
 }
 
 impl Step {
-    /// It was kept waiting for the CPU, and interrupted as soon as it came back: all the while it was where B is.
+    /// It was kept waiting for the CPU, and interrupted as soon as it came back: all the while it was where B
+    /// is.
     fn waited_at_b(&self) -> bool {
         self.preempted && self.probe == ProbeId::from(Probe::Running)
     }
@@ -420,9 +422,9 @@ impl Segmenter {
         let wait = self.next_wait(&trace.waits, from);
         // Of a thread that was there before, the switches are not told apart from those of before.
         let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
-        // B's own wait is a voluntary switch, but not one between A and B.
-        // One that lies inside of a wait comes after the switch of that, if there was one. A single switch is of who was off
-        // the CPU for longer: a handler's own call may have lost it.
+        // B's own wait is a voluntary switch, but not one between A and B. One that lies inside of a wait
+        // comes after the switch of that, if there was one. A single switch is of who was off the CPU for
+        // longer: a handler's own call may have lost it.
         let off_before_ns = (begin - from).saturating_sub(delta.cpu_ns);
         let is_inside = row.flags & flags::INSIDE != 0
             && (voluntary > own_waits || voluntary != 0 && off_before_ns > row.duration_ns);
@@ -450,8 +452,8 @@ impl Segmenter {
         }
     }
 
-    /// Time off the CPU is that of waits, as far as nobody else is known to have had it: A's and B's, where ticks found them
-    /// waiting. Gives where the time between them begins and ends without it.
+    /// Time off the CPU is that of waits, as far as nobody else is known to have had it: A's and B's, where
+    /// ticks found them waiting. Gives where the time between them begins and ends without it.
     fn idle_beside_waits(
         &mut self,
         step: &Step,
@@ -627,7 +629,8 @@ impl Segmenter {
             // It says when the place was left.
             return wait.begin_ns.min(end);
         }
-        // In a wait at its end, the thread has used the rest of its CPU time while it waited: a handler did, or we.
+        // In a wait at its end, the thread has used the rest of its CPU time while it waited: a handler did,
+        // or we.
         let last = inferred_waits::between(waits, self.thread, from, end).last();
         last.filter(|wait| wait.end_ns >= end)
             .map_or(until, |wait| wait.begin_ns.clamp(from, until))
@@ -769,7 +772,8 @@ impl Segmenter {
         mut metrics: Metrics,
         out: &mut impl FnMut(&Segment),
     ) {
-        // Where the thread was seen elsewhere in between, it was not here then. The sample is one, and stays whole.
+        // Where the thread was seen elsewhere in between, it was not here then. The sample is one, and stays
+        // whole.
         let samples = std::mem::take(&mut metrics.samples);
         while let Some(moment) = self.sampled_events.take_until(end_ns) {
             let at = moment.at_ns.max(begin_ns);
@@ -841,8 +845,8 @@ fn running_of(metrics: &Metrics) -> u64 {
     metrics.cpu_ns.saturating_add(metrics.runnable_ns)
 }
 
-/// Whether a call that blocks has surely given the CPU up itself: it was off it for most of its time, and not because others
-/// had it. `delta`: what was used since the sample before, the call included.
+/// Whether a call that blocks has surely given the CPU up itself: it was off it for most of its time, and not
+/// because others had it. `delta`: what was used since the sample before, the call included.
 fn has_given_up(row: &SampleRow, cause: Cause, delta: &Metrics) -> bool {
     let was_off = row.duration_ns >= SHORT_CALL_NS && delta.cpu_ns <= row.duration_ns / 2;
     // Files and sockets may be at work for long.

@@ -87,8 +87,8 @@ impl Settings {
         }
     }
 
-    /// Since when allocations and frees are not all counted, ns: their hooks were more than the budget could hold. `None`: counts are
-    /// exact.
+    /// Since when allocations and frees are not all counted, ns: their hooks were more than the budget could
+    /// hold. `None`: counts are exact.
     pub fn counts_end_ns(&self) -> Option<u64> {
         self.unpatched_ns
     }

@@ -5,7 +5,8 @@ use stackbeat_core::probe::Cause;
 use super::metric::Metric;
 use super::{Evidence, Metrics, Segment, SegmentKind};
 
-/// What was spent somewhere: by a stack, a function, a place or a whole trace. Times in ns; sums stop at the highest number.
+/// What was spent somewhere: by a stack, a function, a place or a whole trace. Times in ns; sums stop at the
+/// highest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Running, blocked and without evidence.

@@ -237,8 +237,8 @@ impl Trace {
         &self.unrecorded
     }
 
-    /// CPU time of the program that belongs neither to a recorded thread nor to what [`Trace::unrecorded`] names, ns:
-    /// of processes that were too short to be seen, and of the starts and ends of all.
+    /// CPU time of the program that belongs neither to a recorded thread nor to what [`Trace::unrecorded`]
+    /// names, ns: of processes that were too short to be seen, and of the starts and ends of all.
     pub fn unseen_cpu_ns(&self) -> u64 {
         let figures = self.figures().iter();
         (figures
@@ -388,7 +388,8 @@ impl Trace {
         (before < process && self.process(before).pid == this.pid).then_some(before)
     }
 
-    /// How many processes there are. One that executed other programs has an image for each, and is one process.
+    /// How many processes there are. One that executed other programs has an image for each, and is one
+    /// process.
     pub fn process_count(&self) -> usize {
         let images = (0..self.processes.len() as u32).map(ProcessIndex);
         images

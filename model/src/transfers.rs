@@ -1,7 +1,8 @@
-//! Names of the counters of the whole program that say what it has read and written. Counters of the program itself
-//! have no unit, so the units tell the two apart.
+//! Names of the counters of the whole program that say what it has read and written. Counters of the program
+//! itself have no unit, so the units tell the two apart.
 
-/// Calls that read: `read`, `pread`, `readv`, `sendfile` and the like, whatever they read from. Not `recv` and not mapped files.
+/// Calls that read: `read`, `pread`, `readv`, `sendfile` and the like, whatever they read from. Not `recv`
+/// and not mapped files.
 pub const READ_CALLS: &str = "read calls";
 /// The same for writing.
 pub const WRITE_CALLS: &str = "write calls";

@@ -63,7 +63,8 @@ impl UnrecordedSums {
 
     /// By CPU time, most first.
     pub fn programs(&self) -> Vec<UnrecordedProgram> {
-        // Of a process that was met at its end a thread's name is all that is known: the start of the program's.
+        // Of a process that was met at its end a thread's name is all that is known: the start of the
+        // program's.
         let is_known = |executable: &str| executable.contains('/');
         let mut programs: Vec<UnrecordedProgram> = Vec::new();
         for ((name, executable, reason), (processes, cpu_ns)) in &self.programs {

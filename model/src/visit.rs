@@ -18,8 +18,9 @@ use super::{
     ThreadIndex, Trace, TraceError,
 };
 
-/// Receives what a trace's samples mean. Threads are interleaved, each thread's items come in order
-/// of time; its events come before the segments that end after them, because they stand before the samples in the file.
+/// Receives what a trace's samples mean. Threads are interleaved, each thread's items come in order of time;
+/// its events come before the segments that end after them, because they stand before the samples in the
+/// file.
 #[allow(unused_variables)]
 pub trait Visitor {
     /// Before the thread's first segment.

@@ -72,8 +72,8 @@ pub struct Wake {
 /// A thread's utid and the number of its wake.
 type Key = (u32, u32);
 
-/// A child that has let its parent go on has loaded its program by then; one that appears later is another, whose pid
-/// is the same.
+/// A child that has let its parent go on has loaded its program by then; one that appears later is another,
+/// whose pid is the same.
 const CHILD_APPEARS_NS: u64 = 10_000_000_000;
 
 pub(super) struct Joiner<'a> {
@@ -125,8 +125,8 @@ impl<'a> Joiner<'a> {
         })
     }
 
-    /// Who ended a wait of `vfork` or `posix_spawn`: the child that it started, which becomes a process of its
-    /// own when it has let its parent go on.
+    /// Who ended a wait of `vfork` or `posix_spawn`: the child that it started, which becomes a process of
+    /// its own when it has let its parent go on.
     fn started(&self, wait: &v1::LongWait) -> Option<ThreadIndex> {
         let probe = Probe::from_number(u8::try_from(wait.probe).ok()?);
         if !matches!(probe, Some(Probe::Vfork | Probe::Spawn)) || wait.object == 0 {

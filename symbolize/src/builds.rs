@@ -1,4 +1,5 @@
-//! Object files below a folder, by build id or UUID: the unstripped ones, or dSYMs, of programs that ran on another machine.
+//! Object files below a folder, by build id or UUID: the unstripped ones, or dSYMs, of programs that ran on
+//! another machine.
 
 use std::collections::HashMap;
 use std::io;

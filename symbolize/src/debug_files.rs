@@ -97,7 +97,8 @@ pub(crate) fn fetched<'a>(
     Some((path, file))
 }
 
-/// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file. `None`: there is none that can be read.
+/// The symbol table inside `.gnu_debugdata`, an xz-compressed ELF file. `None`: there is none that can be
+/// read.
 pub(crate) fn mini_debug_info(binary: &ObjectFile<'_>) -> Option<Vec<u8>> {
     let section = binary.section_by_name(".gnu_debugdata")?;
     unpack_xz(section.data().ok()?, MOST_DEBUGDATA_BYTES)

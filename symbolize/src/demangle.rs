@@ -97,10 +97,10 @@ fn demangle_cpp_as(symbol: &str, show: DemangleOptions) -> Option<String> {
 
 /// The name and template arguments of a function whose return or parameter types cannot be read.
 ///
-/// GCC writes the type before `::` in an expression (`sr`, as in `enable_if<is_scalar<T>::value>`) as a whole `<type>`, where the
-/// ABI has `<unresolved-type>`, and counts it among the types that `S1_` refers to. `cpp_demangle` follows the ABI and
-/// refuses such names; `std::swap` and `std::fill` of libstdc++ are among them. In a mangled name the types stand behind
-/// the name, and the name of a template ends with an `E`.
+/// GCC writes the type before `::` in an expression (`sr`, as in `enable_if<is_scalar<T>::value>`) as a whole
+/// `<type>`, where the ABI has `<unresolved-type>`, and counts it among the types that `S1_` refers to.
+/// `cpp_demangle` follows the ABI and refuses such names; `std::swap` and `std::fill` of libstdc++ are among
+/// them. In a mangled name the types stand behind the name, and the name of a template ends with an `E`.
 fn demangle_cpp_name(symbol: &str) -> Option<String> {
     let (symbol, clone) = match symbol.find('.') {
         Some(at) => symbol.split_at(at),

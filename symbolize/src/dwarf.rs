@@ -47,8 +47,8 @@ pub(crate) struct DwarfFrame {
 }
 
 impl<'a> Dwarf<'a> {
-    /// Reads the indices of a file's DWARF for a search of these addresses (ascending) and no others; `None` when
-    /// it has none. What is unpacked for it is kept in the cache.
+    /// Reads the indices of a file's DWARF for a search of these addresses (ascending) and no others; `None`
+    /// when it has none. What is unpacked for it is kept in the cache.
     pub(crate) fn open(
         file: &ObjectFile<'a>,
         supplementary: Option<&ObjectFile<'a>>,
@@ -161,8 +161,8 @@ impl<'a> Dwarf<'a> {
     }
 }
 
-/// The name of a section that frames are found with; `None` for those about variables and macros, which are large and
-/// often compressed.
+/// The name of a section that frames are found with; `None` for those about variables and macros, which are
+/// large and often compressed.
 fn named(id: SectionId) -> Option<&'static str> {
     match id {
         SectionId::DebugLoc

@@ -1,5 +1,6 @@
-//! Leaves of a file's DWARF the units that may cover one of the addresses. `addr2line` reads the head of every unit of a
-//! file, its abbreviations and its table of files; of libc's two thousand units a recording meets some dozens.
+//! Leaves of a file's DWARF the units that may cover one of the addresses. `addr2line` reads the head of
+//! every unit of a file, its abbreviations and its table of files; of libc's two thousand units a recording
+//! meets some dozens.
 
 use super::debug_files::Buffers;
 use addr2line::gimli::{
@@ -11,8 +12,8 @@ use std::collections::{HashMap, HashSet};
 
 type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// Shortens `dwarf` to the units for these addresses (ascending). Leaves it as it is where that cannot be done or
-/// is not worth it.
+/// Shortens `dwarf` to the units for these addresses (ascending). Leaves it as it is where that cannot be
+/// done or is not worth it.
 pub(crate) fn keep_only<'a>(
     dwarf: &mut gimli::Dwarf<Reader<'a>>,
     addresses: &[Svma],
@@ -90,8 +91,8 @@ fn bytes_of<'a>(
     whole.get(offset..end)
 }
 
-/// Whether entries with these abbreviations can refer to other units, by their offsets in `.debug_info` (DWARF 5,
-/// 7.5.3 and 7.5.6).
+/// Whether entries with these abbreviations can refer to other units, by their offsets in `.debug_info`
+/// (DWARF 5, 7.5.3 and 7.5.6).
 fn refers_elsewhere(
     dwarf: &gimli::Dwarf<Reader<'_>>,
     DebugAbbrevOffset(offset): DebugAbbrevOffset,

@@ -54,7 +54,8 @@ impl StillWanted {
         self.names() && self.fetches.load(Ordering::Relaxed)
     }
 
-    /// Somebody wants no more. Whoever sees a fetch that takes long means that: what is here is still looked up.
+    /// Somebody wants no more. Whoever sees a fetch that takes long means that: what is here is still looked
+    /// up.
     fn lessen(&self, is_fetching: bool) {
         if !(is_fetching && self.fetches.swap(false, Ordering::Relaxed)) {
             self.names.store(false, Ordering::Relaxed);

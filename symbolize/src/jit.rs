@@ -1,8 +1,8 @@
 //! Names of code made at run time: the `/tmp/perf-PID.map` files that V8 (`node --perf-basic-prof`),
 //! CPython (`-X perf`), JVM agents and others write for perf. One line a function: start, size, name.
 //!
-//! Memory of compiled code is used again. A line holds from when it was written until a later one overlaps it, so an
-//! address may have several names, one after the other.
+//! Memory of compiled code is used again. A line holds from when it was written until a later one overlaps
+//! it, so an address may have several names, one after the other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -19,7 +19,8 @@ const MOST_LINES: usize = 8_000_000;
 const LONGEST_LINE: u64 = 1 << 16;
 /// Times that lines may give or take names of wanted addresses, for the same reason.
 const MOST_CHANGES: usize = 64 << 20;
-/// Names that one address may have, and those of one process together. Beyond, the last one replaces the one before.
+/// Names that one address may have, and those of one process together. Beyond, the last one replaces the one
+/// before.
 const MOST_NAMES_OF_ADDRESS: usize = 1024;
 const MOST_NAMES: usize = 2 << 20;
 
@@ -63,8 +64,8 @@ pub(crate) struct JitNames {
 }
 
 impl JitNames {
-    /// Looks these addresses up, which are sorted and distinct. `None` when there is no map, or when it is older than
-    /// `not_before` and so belongs to an earlier process of that number.
+    /// Looks these addresses up, which are sorted and distinct. `None` when there is no map, or when it is
+    /// older than `not_before` and so belongs to an earlier process of that number.
     pub(crate) fn open(
         path: &Path,
         not_before: Option<SystemTime>,

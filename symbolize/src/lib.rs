@@ -1,9 +1,9 @@
 //! Names for addresses: function, file, line and inlined frames, looked up in the modules' files when
 //! a recording ends, so that the trace needs nothing else afterwards.
 //!
-//! Addresses are looked up and written by file: the same library in a thousand processes is read once and has its names in
-//! the trace once. Two files are read at the same time, the largest first; a module's debug information is dropped before
-//! the next is opened.
+//! Addresses are looked up and written by file: the same library in a thousand processes is read once and has
+//! its names in the trace once. Two files are read at the same time, the largest first; a module's debug
+//! information is dropped before the next is opened.
 
 #![forbid(unsafe_code)]
 
@@ -50,8 +50,8 @@ const ADDRESSES_PER_PACKET: usize = 8192;
 
 /// Where debug files come from that this system does not have.
 pub trait DebugSource: std::fmt::Debug + Send + Sync {
-    /// The debug file of a build, once it is here; `None`: there is none. May take long, and ends when `goes_on`, which it
-    /// asks before it fetches and all the while, says no.
+    /// The debug file of a build, once it is here; `None`: there is none. May take long, and ends when
+    /// `goes_on`, which it asks before it fetches and all the while, says no.
     fn debug_file(&self, build_id: &[u8], goes_on: &mut dyn FnMut() -> bool) -> Option<PathBuf>;
 
     /// What it fetches at this moment, for people.

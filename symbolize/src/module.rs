@@ -74,10 +74,10 @@ pub enum ModuleError {
     },
 }
 
-/// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each,
-/// outermost first, to `found` with the position in `addresses`. An address that nothing is known
-/// about is not handed over. `goes_on` is asked now and then, and ends by false what is being done: a fetch, after which
-/// what is here is looked up, or the search.
+/// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each, outermost
+/// first, to `found` with the position in `addresses`. An address that nothing is known about is not handed
+/// over. `goes_on` is asked now and then, and ends by false what is being done: a fetch, after which what is
+/// here is looked up, or the search.
 pub(crate) fn symbolize(
     path: &str,
     build_id: &[u8],

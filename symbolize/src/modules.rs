@@ -1,4 +1,5 @@
-//! The modules of processes, and which of them lies at an address. What processes have in common is kept once.
+//! The modules of processes, and which of them lies at an address. What processes have in common is kept
+//! once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -92,8 +93,8 @@ impl Modules {
         Some(module.packet(*key))
     }
 
-    /// The module at an address: loaded by this epoch and not gone by then; of several the one that came last. Without an
-    /// epoch: the last one of all.
+    /// The module at an address: loaded by this epoch and not gone by then; of several the one that came
+    /// last. Without an epoch: the last one of all.
     pub fn at(&self, upid: Upid, epoch: Option<u32>, address: u64) -> Option<&Module> {
         let latest = epoch.unwrap_or(u32::MAX);
         let mut found: Option<(u32, &Module)> = None;

@@ -64,7 +64,8 @@ impl FileContent {
         object::File::parse(&self.0)
     }
 
-    /// Of a file that holds a program for several processors, the part that is of this build; any other file as it is.
+    /// Of a file that holds a program for several processors, the part that is of this build; any other file
+    /// as it is.
     pub(crate) fn part_of_build(self, id: &[u8]) -> Option<FileContent> {
         let Some(parts) = self.parts() else {
             return Some(self);

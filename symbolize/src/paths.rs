@@ -1,5 +1,6 @@
-//! Questions about paths that the standard library asks libc, which takes memory of the program's malloc for them (`opendir`,
-//! `realpath`). Inside a recorded program a thread of the session may not wait for that. Here they are asked of the kernel.
+//! Questions about paths that the standard library asks libc, which takes memory of the program's malloc for
+//! them (`opendir`, `realpath`). Inside a recorded program a thread of the session may not wait for that.
+//! Here they are asked of the kernel.
 
 use std::path::{Path, PathBuf};
 

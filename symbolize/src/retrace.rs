@@ -9,8 +9,9 @@
 //!     10:10:void serve(int):46 -> a
 //! ```
 //!
-//! A line of a method says: lines 4 to 9 of `a.b.a` were lines 40 to 45 of `serve`. Several ones with the same range are inlined
-//! calls, the innermost first. What is not understood is skipped, because new versions of R8 add to the format.
+//! A line of a method says: lines 4 to 9 of `a.b.a` were lines 40 to 45 of `serve`. Several ones with the
+//! same range are inlined calls, the innermost first. What is not understood is skipped, because new versions
+//! of R8 add to the format.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -85,15 +86,17 @@ impl Retrace {
         self.classes.len()
     }
 
-    /// The calls that a frame of the build stands for, the innermost first. `line` 0: not known; then the method's names are
-    /// given if they agree, without lines. `None`: the mapping does not name it, so it is as it was.
+    /// The calls that a frame of the build stands for, the innermost first. `line` 0: not known; then the
+    /// method's names are given if they agree, without lines. `None`: the mapping does not name it, so it is
+    /// as it was.
     pub fn frames(&self, class: &str, method: &str, line: u32) -> Option<Vec<SourceFrame>> {
         let found = self.classes.get(class)?;
         let Some(methods) = found.methods.get(method) else {
             return Some(vec![self.frame(found, None, method, line)]);
         };
         if line == 0 {
-            // The outermost of each range is the method itself; overloads have one name in the build, and may have several.
+            // The outermost of each range is the method itself; overloads have one name in the build, and may
+            // have several.
             let mut names: Vec<_> = methods.iter().map(|m| (&m.class, &m.name)).collect();
             let outermost = names.pop()?;
             let of_this_class = |(class, _): &&(&Option<String>, &String)| class.is_none();

@@ -1,6 +1,6 @@
-//! Unpacked debug sections, kept from one recording to the next. Distributions compress their debug files; to unpack
-//! libc's takes longer than everything else that its names need. What is kept are the sections themselves, so that
-//! names found with and without them are the same.
+//! Unpacked debug sections, kept from one recording to the next. Distributions compress their debug files; to
+//! unpack libc's takes longer than everything else that its names need. What is kept are the sections
+//! themselves, so that names found with and without them are the same.
 //!
 //! A file in the cache, named after the build id:
 //!
@@ -12,8 +12,8 @@
 //! | … | the head, a protobuf [`Head`] |
 //! | … | the sections, one after the other |
 //!
-//! Files appear by renaming. One that is damaged, or belongs to another debug file, counts as absent and is replaced.
-//! Nothing here makes a recording fail: what cannot be read or kept is unpacked again next time.
+//! Files appear by renaming. One that is damaged, or belongs to another debug file, counts as absent and is
+//! replaced. Nothing here makes a recording fail: what cannot be read or kept is unpacked again next time.
 
 use super::paths;
 use prost::Message;
@@ -104,8 +104,8 @@ impl Identity {
 }
 
 impl SymbolCache {
-    /// The one of this user: `$XDG_CACHE_HOME/stackbeat/symbols` or `~/.cache/stackbeat/symbols`. `None`: there is no
-    /// such folder and it cannot be made, or others can write to it.
+    /// The one of this user: `$XDG_CACHE_HOME/stackbeat/symbols` or `~/.cache/stackbeat/symbols`. `None`:
+    /// there is no such folder and it cannot be made, or others can write to it.
     pub fn of_user() -> Option<SymbolCache> {
         let absolute = |name| {
             let folder = std::env::var_os(name).map(PathBuf::from);
@@ -218,8 +218,8 @@ impl SymbolCache {
         Ok(())
     }
 
-    /// Removes what was not used for the longest time, until the rest is small enough; also what a writer that was
-    /// killed has left.
+    /// Removes what was not used for the longest time, until the rest is small enough; also what a writer
+    /// that was killed has left.
     fn remove_old(&self) {
         let mut files: Vec<(SystemTime, u64, PathBuf)> = paths::files_of(&self.folder)
             .into_iter()

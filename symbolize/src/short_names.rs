@@ -1,5 +1,6 @@
-//! Names of functions as people write them, and as short as the room asks for. Every view takes names from here, so that
-//! a function has one name everywhere: [`simplify`] gives its full name, [`fit`] the one for a width.
+//! Names of functions as people write them, and as short as the room asks for. Every view takes names from
+//! here, so that a function has one name everywhere: [`simplify`] gives its full name, [`fit`] the one for a
+//! width.
 //!
 //! Both only read text. They know where C++ and Rust write brackets, and leave alone what they cannot follow.
 

@@ -62,8 +62,8 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
-    /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol. Afterwards these addresses
-    /// (ascending) can be searched, and no others.
+    /// Sorts, and gives symbols without a size (assembly) the room up to the next symbol. Afterwards these
+    /// addresses (ascending) can be searched, and no others.
     pub(crate) fn finish(&mut self, addresses: &[Svma], text_end: impl Fn(Svma) -> Option<Svma>) {
         // To sort a large table takes longer than everything else; most of it is far from all addresses.
         if addresses.len() < self.entries.len() / (2 * NESTING) {
@@ -82,9 +82,9 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
-    /// Drops what a search of these addresses does not meet. Between two addresses it meets the last [`NESTING`]
-    /// symbols and those that begin where one of them does; the first one ends a symbol without a size that stands
-    /// before them.
+    /// Drops what a search of these addresses does not meet. Between two addresses it meets the last
+    /// [`NESTING`] symbols and those that begin where one of them does; the first one ends a symbol without a
+    /// size that stands before them.
     fn keep_near(&mut self, addresses: &[Svma]) {
         let gap = |entry: &Entry| addresses.partition_point(|address| *address < entry.start);
         let gaps: Vec<u32> = self.entries.iter().map(|e| gap(e) as u32).collect();

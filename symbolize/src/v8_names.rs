@@ -1,6 +1,6 @@
-//! What V8 calls a function in its maps: the kind of code, how it was compiled, the name and the place, as in `JS:*render
-//! /shop/page.js:12:3` (`V8_OBJECT_LOG` of src/logging/log.cc, Node.js 12 to 24). A function that is compiled better and
-//! better is one function all the same.
+//! What V8 calls a function in its maps: the kind of code, how it was compiled, the name and the place, as in
+//! `JS:*render /shop/page.js:12:3` (`V8_OBJECT_LOG` of src/logging/log.cc, Node.js 12 to 24). A function that
+//! is compiled better and better is one function all the same.
 
 use super::NamedFrame;
 

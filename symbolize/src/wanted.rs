@@ -1,5 +1,5 @@
-//! Which addresses want a name. Those in files are kept by file, so that they are as many as the code that ran, not as the
-//! processes that ran it.
+//! Which addresses want a name. Those in files are kept by file, so that they are as many as the code that
+//! ran, not as the processes that ran it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ impl Query {
 /// A set of addresses that takes little for each.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSet {
-    /// The address times two, plus 1 where it is exact: no code lies in the upper half. The first ones are in order.
+    /// The address times two, plus 1 where it is exact: no code lies in the upper half. The first ones are in
+    /// order.
     words: Vec<u64>,
     ordered: usize,
 }

@@ -195,7 +195,8 @@ fn without_a_dsym_the_symbol_table_of_a_build_names_functions() {
     );
 }
 
-/// A folder as Xcode leaves it: bundles, one with the debug information for two processors, below other folders.
+/// A folder as Xcode leaves it: bundles, one with the debug information for two processors, below other
+/// folders.
 #[test]
 fn dsyms_below_a_folder_are_found_by_uuid() {
     let directory = tempfile::tempdir().unwrap();

@@ -87,7 +87,8 @@ fn functions_of_a_program_with_templates_read_as_in_its_source() {
         }
     }
     assert!(long > 100);
-    // What the recorder writes, without return types, reads the same, but for a few that cpp_demangle writes otherwise.
+    // What the recorder writes, without return types, reads the same, but for a few that cpp_demangle writes
+    // otherwise.
     assert!(same * 100 > names.len() * 90, "{same} of {}", names.len());
 }
 

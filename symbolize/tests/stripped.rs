@@ -1,4 +1,5 @@
-//! Programs as distributions ship them: without symbols but for those of the dynamic linker and a packed table of the rest.
+//! Programs as distributions ship them: without symbols but for those of the dynamic linker and a packed
+//! table of the rest.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A program to record: threads that wait for locks and conditions of Rust's standard library, which are futexes.
+//! A program to record: threads that wait for locks and conditions of Rust's standard library, which are
+//! futexes.
 
 use std::sync::{Condvar, Mutex, RwLock};
 use std::thread;

@@ -1,6 +1,6 @@
-//! A small service on tokio. With a number as its argument it has a client in the same process, which makes as many
-//! requests: what the tests of wakers record. With `serve FILE` it writes its port into that file and serves others
-//! until its input ends.
+//! A small service on tokio. With a number as its argument it has a client in the same process, which makes
+//! as many requests: what the tests of wakers record. With `serve FILE` it writes its port into that file and
+//! serves others until its input ends.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;

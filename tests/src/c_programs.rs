@@ -186,8 +186,8 @@ impl Session {
         self
     }
 
-    /// Lets the gates of all threads use the asymmetric barrier now and then, as a recording does for threads that wait often
-    /// and are not interrupted.
+    /// Lets the gates of all threads use the asymmetric barrier now and then, as a recording does for threads
+    /// that wait often and are not interrupted.
     pub fn asymmetric_barriers(mut self) -> Session {
         let (mapping, stop) = (self.mapping.clone(), self.stop.clone());
         self.threads.push(std::thread::spawn(move || {

@@ -38,8 +38,9 @@ pub fn example(name: &str) -> PathBuf {
     )
 }
 
-/// The program at `path`, built by these arguments of cargo. Tests of the whole workspace have built it, with other
-/// features of dependencies: whoever runs those sets `STACKBEAT_TESTS_BUILT`, and nothing is built twice.
+/// The program at `path`, built by these arguments of cargo. Tests of the whole workspace have built it, with
+/// other features of dependencies: whoever runs those sets `STACKBEAT_TESTS_BUILT`, and nothing is built
+/// twice.
 pub fn built(path: PathBuf, what: &[&str]) -> PathBuf {
     if std::env::var_os("STACKBEAT_TESTS_BUILT").is_none() {
         build(what);
@@ -348,7 +349,8 @@ pub fn info(trace: &Path) -> serde_json::Value {
     json_of(&["info", "--json", trace.to_str().expect("UTF-8")])
 }
 
-/// Whether the kernel lets us have its clock. Where it does not, `record --clock kernel` says that before the program starts.
+/// Whether the kernel lets us have its clock. Where it does not, `record --clock kernel` says that before the
+/// program starts.
 pub fn has_kernel_clock() -> bool {
     let folder = scratch();
     let trace = folder.path().join("try.beat");
@@ -399,7 +401,8 @@ impl Drop for Background {
     }
 }
 
-/// Ends a recorder by Ctrl-C, which must say that all was well; gives its summary. Its standard error is a pipe.
+/// Ends a recorder by Ctrl-C, which must say that all was well; gives its summary. Its standard error is a
+/// pipe.
 #[track_caller]
 pub fn end_recorder(recorder: &mut Background) -> serde_json::Value {
     process_tree::send("-INT", recorder.0.id());

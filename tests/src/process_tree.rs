@@ -130,8 +130,8 @@ pub fn tasks(pid: u32) -> Vec<Task> {
 pub struct State {
     /// Their names. Without jemalloc's own, which come when memory is given back.
     pub threads: Vec<String>,
-    /// What is behind them, without numbers of sockets. Without postgres' data, whose files its processes open when they
-    /// need them.
+    /// What is behind them, without numbers of sockets. Without postgres' data, whose files its processes
+    /// open when they need them.
     pub descriptors: Vec<String>,
     /// Masks of what is blocked, ignored and caught, in hexadecimal.
     pub signals: [String; 3],
@@ -272,8 +272,8 @@ pub fn slots(pid: u32) -> Slots {
     found
 }
 
-/// Slots that a visit has left as they were not. One that led to its own module before, because nobody had called
-/// through it yet, may have been bound meanwhile, but not to the agent.
+/// Slots that a visit has left as they were not. One that led to its own module before, because nobody had
+/// called through it yet, may have been bound meanwhile, but not to the agent.
 pub fn slots_left_changed(pid: u32, before: &Slots) -> Vec<(String, u64)> {
     let files = files(pid);
     let module = |value: u64| file_at(&files, value);

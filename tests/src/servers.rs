@@ -1,6 +1,6 @@
 //! Servers that tests record: started alone or by a recorder, used by clients that accept no error, ended by
-//! their pids however the test ends. All of them listen on a Unix socket in their folder, but the service on tokio,
-//! which takes a free port.
+//! their pids however the test ends. All of them listen on a Unix socket in their folder, but the service on
+//! tokio, which takes a free port.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -71,8 +71,8 @@ pub fn with_postgres(program: Program, folder: &Path) -> Program {
         .variable("HOME", folder.to_str().expect("UTF-8"))
 }
 
-/// postgres does not run as root: there, the command runs as the user that the package has made. A recorder is
-/// given a name in the folder, because the build's own may be closed to that user.
+/// postgres does not run as root: there, the command runs as the user that the package has made. A recorder
+/// is given a name in the folder, because the build's own may be closed to that user.
 pub fn as_postgres_user(command: Command, folder: &Path) -> Command {
     let mut who = Command::new("id");
     who.arg("-u");

@@ -38,9 +38,10 @@ fn share(report: &Value, function: &str, amount: &str) -> f64 {
     found.map_or(0.0, |f| f["total"][amount].as_f64().expect("a number")) / all
 }
 
-/// A recording has at least 30 samples of each kind, because their mean distance grows by no more than a quarter
-/// from one to the next. Bounds are at more than four times the error of so few. The last of these would weigh most if it were
-/// left at that: without a budget the interval stays, and so does the distance that it asks for.
+/// A recording has at least 30 samples of each kind, because their mean distance grows by no more than a
+/// quarter from one to the next. Bounds are at more than four times the error of so few. The last of these
+/// would weigh most if it were left at that: without a budget the interval stays, and so does the distance
+/// that it asks for.
 #[test]
 fn functions_get_what_they_allocate_however_long_they_run() {
     let folder = scratch();
@@ -83,8 +84,8 @@ fn functions_get_what_they_allocate_however_long_they_run() {
     assert!(run(command).output.status.success());
 }
 
-/// What allocates in a program's own functions goes through wrappers and containers, which are not what a reader looks
-/// for.
+/// What allocates in a program's own functions goes through wrappers and containers, which are not what a
+/// reader looks for.
 const WRAPPED: &str = r#"
 #include <cstdlib>
 #include <vector>

@@ -1,8 +1,9 @@
-//! Modules of a crate depend on each other in one direction: at each module, its children (each with all that stands below
-//! it) form no circle. What a parent and its children use of each other does not count, and neither does `#[cfg(test)]`.
+//! Modules of a crate depend on each other in one direction: at each module, its children (each with all that
+//! stands below it) form no circle. What a parent and its children use of each other does not count, and
+//! neither does `#[cfg(test)]`.
 //!
-//! Paths are read as text: in `use`, and where they begin with `crate`, `super`, `self` or an imported module. What a module
-//! re-exports counts where it is defined. Calls of methods are not seen.
+//! Paths are read as text: in `use`, and where they begin with `crate`, `super`, `self` or an imported
+//! module. What a module re-exports counts where it is defined. Calls of methods are not seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -254,7 +255,8 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
     kept
 }
 
-/// The leaves of a `use` whose tree begins at `at`: paths, and the names that they get (`None`: a glob). Gives the index after it.
+/// The leaves of a `use` whose tree begins at `at`: paths, and the names that they get (`None`: a glob).
+/// Gives the index after it.
 fn use_tree(
     tokens: &[Token],
     mut at: usize,
@@ -301,7 +303,8 @@ fn use_tree(
     at
 }
 
-/// Of a path inside `depth` inline modules, as the module of the file would write it; `None`: it stays inside.
+/// Of a path inside `depth` inline modules, as the module of the file would write it; `None`: it stays
+/// inside.
 fn outside_of_inline(mut names: Names, mut depth: usize) -> Option<Names> {
     let is_super = |names: &Names| names.first().is_some_and(|name| name == "super");
     while depth > 0 && is_super(&names) {
@@ -460,7 +463,8 @@ impl Module {
 type Followed = HashSet<(Names, String)>;
 
 impl Crate {
-    /// Where a path leads from module `at`, through imports: a module, and the item there. `None`: into another crate.
+    /// Where a path leads from module `at`, through imports: a module, and the item there. `None`: into
+    /// another crate.
     fn resolve(
         &self,
         at: &[String],

@@ -1,4 +1,5 @@
-//! Faults that end processes of a recording that is to tell of crashes: all die as they would alone, and each death is noted.
+//! Faults that end processes of a recording that is to tell of crashes: all die as they would alone, and each
+//! death is noted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 use stackbeat_tests::{Program, compile, json_of, scratch, verbatim};
 
-/// Starts a child for each way to die, one after the other, and says how it ended. The child's thread has the way's
-/// name.
+/// Starts a child for each way to die, one after the other, and says how it ended. The child's thread has the
+/// way's name.
 const CRASHER: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -492,7 +493,8 @@ os.abort()
     assert!(ns(&report["totals"], "cpu_ns") > 200_000_000, "{report}");
 }
 
-/// The first process of a pid namespace, as in a container: the kernel spares it what it sends itself, not a fault.
+/// The first process of a pid namespace, as in a container: the kernel spares it what it sends itself, not a
+/// fault.
 const FIRST: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>

@@ -8,8 +8,8 @@ use std::process::Command;
 use stackbeat_tests::tool::{command_in, stackbeat, text};
 use stackbeat_tests::{compile, wait_until};
 
-/// Three quarters of its time in `price`, however long a busy machine makes that, and the rest in a wait for a lock that
-/// another thread holds.
+/// Three quarters of its time in `price`, however long a busy machine makes that, and the rest in a wait for
+/// a lock that another thread holds.
 const SHOP: &str = r#"
 #include <pthread.h>
 #include <time.h>
@@ -86,7 +86,8 @@ fn a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type() {
     assert!(next.contains("stackbeat report t.beat"), "{next}");
     assert!(next.contains("stackbeat open t.beat"), "{next}");
 
-    // The report begins with the same sentence, and fits a screen. Everything that it can show fits its width.
+    // The report begins with the same sentence, and fits a screen. Everything that it can show fits its
+    // width.
     for columns in [80, 140] {
         let report = |words: &[&str]| {
             let mut report = command_in(folder.path(), &[&["report", "t.beat"], words].concat());

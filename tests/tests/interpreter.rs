@@ -165,8 +165,8 @@ fn a_deadlock_is_seen_while_it_lasts() {
     assert_eq!(array(&report, "deadlocks").count(), 1);
 }
 
-/// With a budget, python that calls malloc for each object is captured less often, and its hooks of allocation go; the
-/// recording, its start included, costs less than half of what it does without.
+/// With a budget, python that calls malloc for each object is captured less often, and its hooks of
+/// allocation go; the recording, its start included, costs less than half of what it does without.
 #[test]
 fn a_budget_is_kept_by_longer_intervals_and_without_hooks_of_allocation() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -196,7 +196,8 @@ fn a_budget_is_kept_by_longer_intervals_and_without_hooks_of_allocation() {
         (percent, longest.max().expect("an interval"))
     };
     let mut tries = Vec::new();
-    // Beside other programs' work the recorder's own costs more, and this program gets less done: a few tries.
+    // Beside other programs' work the recorder's own costs more, and this program gets less done: a few
+    // tries.
     let is_kept = (0..4).any(|_| {
         let (free, kept) = (cost(&["--budget", "0"]), cost(&["--budget", "1%"]));
         assert_eq!(free.1, 1_000_000);

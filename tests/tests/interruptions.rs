@@ -1,5 +1,6 @@
-//! What a program's blocking calls return while it is recorded, as an independent interposer counts it: a library
-//! that is preloaded beside the agent (`tests/interposers/interruptions.c`). Not one EINTR and not one short transfer more.
+//! What a program's blocking calls return while it is recorded, as an independent interposer counts it: a
+//! library that is preloaded beside the agent (`tests/interposers/interruptions.c`). Not one EINTR and not
+//! one short transfer more.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -195,8 +196,8 @@ http.createServer((question, answer) => {
     );
 }
 
-/// SIGCHLD is blocked in all threads: `subprocess` blocks it in its own while it forks, and a child that ends just then
-/// ends a call of another thread, recorded or not.
+/// SIGCHLD is blocked in all threads: `subprocess` blocks it in its own while it forks, and a child that ends
+/// just then ends a call of another thread, recorded or not.
 #[test]
 fn python_in_every_kind_of_call() {
     undisturbed(

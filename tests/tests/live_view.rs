@@ -1,4 +1,5 @@
-//! `stackbeat top` in a real terminal (tmux, which also says what is on the screen), on a program that computes and waits.
+//! `stackbeat top` in a real terminal (tmux, which also says what is on the screen), on a program that
+//! computes and waits.
 
 use std::fs;
 use std::path::Path;

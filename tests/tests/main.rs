@@ -1,4 +1,5 @@
-//! Recordings of real programs, compared with runs without a recorder or with other tools. A module for each topic.
+//! Recordings of real programs, compared with runs without a recorder or with other tools. A module for each
+//! topic.
 
 mod allocations;
 mod android;

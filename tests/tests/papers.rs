@@ -1,4 +1,5 @@
-//! What the project's papers name is there: links and paths in every document, and paths in the comments of the code.
+//! What the project's papers name is there: links and paths in every document, and paths in the comments of
+//! the code.
 
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -38,8 +39,8 @@ fn resolved(path: &Path) -> PathBuf {
     whole
 }
 
-/// Whether `path`, named in `document`, is a file or a folder: from the root, from the document, or the end of a longer path, as
-/// papers about one crate have it.
+/// Whether `path`, named in `document`, is a file or a folder: from the root, from the document, or the end
+/// of a longer path, as papers about one crate have it.
 fn is_there(files: &[PathBuf], document: &Path, path: &str) -> bool {
     let beside = resolved(&document.parent().unwrap_or(Path::new("")).join(path));
     let path = Path::new(path);

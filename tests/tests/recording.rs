@@ -137,8 +137,8 @@ while True: time.sleep(0.01)
     assert!(recorder.0.wait().expect("ends").success());
 }
 
-/// `kill %1` of a shell goes to the job's group: recorder, program and its children. The program is told once, all of the
-/// job ends, and the trace is complete.
+/// `kill %1` of a shell goes to the job's group: recorder, program and its children. The program is told
+/// once, all of the job ends, and the trace is complete.
 #[test]
 fn kill_of_a_shells_job_ends_all_of_it() {
     const PROGRAM: &str = "

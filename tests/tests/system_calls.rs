@@ -87,7 +87,8 @@ const KINDS: [(&str, &[&str], u64); 17] = [
     ("yield", &["sched_yield"], 1),
 ];
 
-/// Whether a thread's own arena of malloc's takes one munmap or two is chance: it is cut out of a larger mapping.
+/// Whether a thread's own arena of malloc's takes one munmap or two is chance: it is cut out of a larger
+/// mapping.
 const ONE_ARENA: [&str; 2] = ["env", "MALLOC_ARENA_MAX=1"];
 
 type Counts = BTreeMap<String, u64>;
@@ -132,8 +133,8 @@ fn traced(folder: &Path, program: &[&str]) -> Counts {
     lines.collect()
 }
 
-/// What python's start and end do beside the rounds is the same in both runs of each, and cancels out: libc's own
-/// calls there (the loader, directories) pass no hook.
+/// What python's start and end do beside the rounds is the same in both runs of each, and cancels out: libc's
+/// own calls there (the loader, directories) pass no hook.
 #[test]
 fn python_makes_as_many_calls_of_each_kind_as_strace_counts() {
     let folder = scratch();
@@ -226,8 +227,8 @@ fn streams_make_as_many_calls_as_strace_counts() {
     assert_eq!(written, 10 * of_a_round);
 }
 
-/// Each round, `many` makes 12 stats, `some` 6, and `computes` 2, between which nearly all the time passes; `copies`
-/// reads and writes. The last of a function is no call that it could be replaced by.
+/// Each round, `many` makes 12 stats, `some` 6, and `computes` 2, between which nearly all the time passes;
+/// `copies` reads and writes. The last of a function is no call that it could be replaced by.
 const CALLERS: &str = r#"
 #include <fcntl.h>
 #include <stdint.h>
@@ -265,8 +266,8 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Ticks meet `computes` nearly always; who makes the calls is known all the same. Bounds are at more than four times the error
-/// of a thousand samples.
+/// Ticks meet `computes` nearly always; who makes the calls is known all the same. Bounds are at more than
+/// four times the error of a thousand samples.
 #[test]
 fn functions_get_the_calls_that_they_make_however_long_they_run() {
     let folder = scratch();
@@ -279,7 +280,8 @@ fn functions_get_the_calls_that_they_make_however_long_they_run() {
     let report = report(&recorded.trace);
     let stats = report["system_calls"]["stat"].as_u64().expect("a number");
     assert_eq!(stats, 20 * 1500, "{report:#}");
-    // What libc and the loader make of themselves passes no hook: they look for libraries in each folder of a path.
+    // What libc and the loader make of themselves passes no hook: they look for libraries in each folder of a
+    // path.
     let of_strace: u64 = KINDS
         .iter()
         .find(|(kind, ..)| *kind == "stat")
@@ -329,7 +331,8 @@ fn functions_get_the_calls_that_they_make_however_long_they_run() {
     assert!(own("computes") > 0.8 * all, "{report:#}");
 }
 
-/// Threads copy between a file, a pipe and sockets with every kind of call that moves bytes; the numbers differ.
+/// Threads copy between a file, a pipe and sockets with every kind of call that moves bytes; the numbers
+/// differ.
 const MOVERS: &str = r#"
 import os, socket, sys, threading
 def files():
@@ -363,8 +366,8 @@ for work in (files, sockets):
     thread.join()
 "#;
 
-/// A thread sleeps five times in `naps` and once in `computes`, where nearly all the time passes; what the kernel counted of
-/// it stands in a file.
+/// A thread sleeps five times in `naps` and once in `computes`, where nearly all the time passes; what the
+/// kernel counted of it stands in a file.
 const SLEEPERS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -416,7 +419,8 @@ fn wake_ups_are_those_that_the_kernel_counts_and_belong_to_whose_calls_sleep() {
         .find(|t| t["is_main"] == false)
         .expect("the thread");
     let woken = thread["wake_ups"].as_u64().expect("a number");
-    // Each sleep is one; a sleep may be over before it began, and the CPU may be lost in a call that does not sleep.
+    // Each sleep is one; a sleep may be over before it began, and the CPU may be lost in a call that does not
+    // sleep.
     assert!(switches[0] >= 2900, "{switches:?}");
     // Few sleeps are for something else than a call: a page that is not there.
     let (least, most) = (switches[0] - 30, switches[0] + switches[1] + 30);
@@ -463,8 +467,8 @@ fn calls_inside_of_calls_are_no_wake_ups() {
     assert!(woken <= switches + 10, "{woken} of {switches}");
 }
 
-/// The bytes that strace saw calls of each thread return, those that read and those that wrote; by thread in the order of
-/// their first call.
+/// The bytes that strace saw calls of each thread return, those that read and those that wrote; by thread in
+/// the order of their first call.
 fn moved_by_strace(folder: &Path, program: &[&str]) -> Vec<(u64, u64)> {
     let out = folder.join("moves.txt");
     let calls = "read,readv,pread64,write,writev,pwrite64,sendto,sendmsg,recvfrom,recvmsg,sendfile,getrandom";
@@ -554,8 +558,8 @@ fn threads_move_as_many_bytes_as_strace_sees_their_calls_return() {
     assert_eq!(bytes(&report), sum, "{report:#}");
 }
 
-/// Each round, `large` reads 6000 bytes in one call, `small` 3000 in six, and `computes` 1000, before which nearly all the
-/// time passes; `puts` writes 1000.
+/// Each round, `large` reads 6000 bytes in one call, `small` 3000 in six, and `computes` 1000, before which
+/// nearly all the time passes; `puts` writes 1000.
 const READERS: &str = r#"
 #include <fcntl.h>
 #include <stdint.h>

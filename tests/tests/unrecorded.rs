@@ -24,7 +24,8 @@ int main(int count, char **argument) {
 }
 "#;
 
-/// Starts its arguments as a program, waits for it, and starts the same once more under the name that ends with "d".
+/// Starts its arguments as a program, waits for it, and starts the same once more under the name that ends
+/// with "d".
 const STARTS: &str = r#"
 #include <spawn.h>
 #include <stdio.h>

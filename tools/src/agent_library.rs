@@ -4,10 +4,11 @@
 //! The file must lie on a mount that allows execution, in a folder nobody else can write to, and its
 //! content must be ours: what a recorded program loads runs with its rights.
 //!
-//! A file stays when its recording ends. What was recorded may live on with it in LD_PRELOAD, and start programs at any
-//! time: without the file the dynamic loader of each would say so on its standard error. Another recorder may have
-//! found the file and not started its program yet. So a recording that uses a file sets its time of last change, and
-//! removes others: those that nobody has used for a day, no process has mapped, and none was started with.
+//! A file stays when its recording ends. What was recorded may live on with it in LD_PRELOAD, and start
+//! programs at any time: without the file the dynamic loader of each would say so on its standard error.
+//! Another recorder may have found the file and not started its program yet. So a recording that uses a file
+//! sets its time of last change, and removes others: those that nobody has used for a day, no process has
+//! mapped, and none was started with.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -58,7 +59,8 @@ pub(crate) fn locate(asked: Option<&Path>) -> Result<PathBuf> {
     take_out(EMBEDDED)
 }
 
-/// The library with the session inside a program: beside an agent that was asked for, or the embedded one, extracted.
+/// The library with the session inside a program: beside an agent that was asked for, or the embedded one,
+/// extracted.
 pub(crate) fn locate_session(asked_agent: Option<&Path>) -> Result<PathBuf> {
     let variable = std::env::var_os(VARIABLE).filter(|v| !v.is_empty());
     let asked = asked_agent.map(Path::to_path_buf);
@@ -206,8 +208,8 @@ fn write_atomically(folder: &Path, path: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Removes what other versions, and extractions that were killed, have left in the folder: files of ours that nobody has used
-/// for long.
+/// Removes what other versions, and extractions that were killed, have left in the folder: files of ours that
+/// nobody has used for long.
 fn remove_old(folder: &Path, own: &Path) {
     if !is_private(folder).unwrap_or(false) {
         return;
@@ -239,8 +241,8 @@ fn is_old(path: &Path) -> bool {
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD))
 }
 
-/// Those of the files that a process has mapped, or was started with: a program without an agent passes on what is in its
-/// environment, too.
+/// Those of the files that a process has mapped, or was started with: a program without an agent passes on
+/// what is in its environment, too.
 fn in_use(files: &[PathBuf]) -> HashSet<&Path> {
     let mut used = HashSet::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -264,8 +266,8 @@ fn in_use(files: &[PathBuf]) -> HashSet<&Path> {
     used
 }
 
-/// Removes an old file, unless somebody begins to use it at this moment: who does so renews it and then looks whether it is
-/// there, so it is taken away first and then checked once more.
+/// Removes an old file, unless somebody begins to use it at this moment: who does so renews it and then looks
+/// whether it is there, so it is taken away first and then checked once more.
 fn remove(folder: &Path, path: &Path) {
     let aside = temporary(folder);
     if fs::rename(path, &aside).is_err() {

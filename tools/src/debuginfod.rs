@@ -1,9 +1,9 @@
-//! Debug files from the servers that `DEBUGINFOD_URLS` names. They are kept where elfutils keeps them, so that gdb and
-//! stackbeat fetch each once.
+//! Debug files from the servers that `DEBUGINFOD_URLS` names. They are kept where elfutils keeps them, so
+//! that gdb and stackbeat fetch each once.
 //!
-//! Nothing is asked unless the variable is set, and then only at a recording's end, about files that samples lie in and
-//! that have no debug information here. `curl` does the fetching: it knows proxies and certificates, and a library for TLS
-//! would be larger than the rest of the binary's libraries together.
+//! Nothing is asked unless the variable is set, and then only at a recording's end, about files that samples
+//! lie in and that have no debug information here. `curl` does the fetching: it knows proxies and
+//! certificates, and a library for TLS would be larger than the rest of the binary's libraries together.
 //!
 //! Names and meanings of variables and of the files in the cache: elfutils, debuginfod-client-config(7).
 

@@ -59,7 +59,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What was typed; what a recording is not told comes from the settings. `None`: it was a wish for help, which is printed.
+/// What was typed; what a recording is not told comes from the settings. `None`: it was a wish for help,
+/// which is printed.
 fn parse() -> anyhow::Result<Option<cli::Command>> {
     let Some(mut matches) = matches(settings::definition())? else {
         return Ok(None);
@@ -76,7 +77,8 @@ fn parse() -> anyhow::Result<Option<cli::Command>> {
     Ok(Some(cli.command))
 }
 
-/// What was typed, or `None` after the help or the version was printed. Ends the process where it makes no sense.
+/// What was typed, or `None` after the help or the version was printed. Ends the process where it makes no
+/// sense.
 fn matches(definition: clap::Command) -> anyhow::Result<Option<clap::ArgMatches>> {
     let asked = match definition.clone().try_get_matches() {
         Ok(matches) => return Ok(Some(matches)),

@@ -215,8 +215,8 @@ impl Meters {
         emit(thread, &reading)
     }
 
-    /// The readings of each process, summed over its threads and over the images for which `first_image` gives
-    /// the same one. Complete when all threads are finished.
+    /// The readings of each process, summed over its threads and over the images for which `first_image`
+    /// gives the same one. Complete when all threads are finished.
     pub(crate) fn processes(
         &self,
         first_image: impl Fn(ProcessIndex) -> ProcessIndex,
@@ -253,7 +253,8 @@ impl Meters {
         }
         let last = expected.map(|end| self.reading(end, &Bucket::default(), totals));
         if let (Some(mut last), Some(before)) = (last, readings.last_mut()) {
-            // The last bucket ends with the process, and its use of the CPU is a share of what there is of it.
+            // The last bucket ends with the process, and its use of the CPU is a share of what there is of
+            // it.
             let end_ns = end_ns.clamp(before.time_ns + 1, last.time_ns.max(before.time_ns + 1));
             let length_ns = end_ns - before.time_ns;
             before.cpu_percent *= self.width_ns as f64 / length_ns as f64;

@@ -68,8 +68,8 @@ pub(crate) struct Work {
     pub end_ns: u64,
 }
 
-/// A lane for each, in order of their begins: what overlaps, of one name in one process, is in different lanes. Each gets the lowest that
-/// is free.
+/// A lane for each, in order of their begins: what overlaps, of one name in one process, is in different
+/// lanes. Each gets the lowest that is free.
 pub(crate) fn lanes(all: &[Work]) -> Vec<usize> {
     /// Of one name in one process.
     #[derive(Default)]
@@ -98,8 +98,8 @@ pub(crate) fn lanes(all: &[Work]) -> Vec<usize> {
     lanes.collect()
 }
 
-/// Begins and ends of asynchronous work. Those of several threads come in any order, so they are put together when
-/// all are there.
+/// Begins and ends of asynchronous work. Those of several threads come in any order, so they are put together
+/// when all are there.
 #[derive(Debug, Default)]
 pub(crate) struct Asynchronous {
     names: HashMap<String, u32>,

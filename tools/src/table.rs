@@ -1,5 +1,6 @@
-//! Tables for terminals: columns as wide as their content. Where that is too wide, columns are left out, least important
-//! first, and the texts that stay share the room: names keep their last component, lists their first items.
+//! Tables for terminals: columns as wide as their content. Where that is too wide, columns are left out,
+//! least important first, and the texts that stay share the room: names keep their last component, lists
+//! their first items.
 
 use stackbeat_symbolize::short_names::fit;
 
@@ -235,8 +236,8 @@ pub(crate) fn line_with_name(before: &str, name: &str, room: usize) -> String {
     format!("{before}{name}")
 }
 
-/// Cuts a name that is too long so that its last component stays: as [`fit`] does where components stand between `::`; of
-/// `json.decoder.raw_decode` the middle goes first, and `raw_decode` last.
+/// Cuts a name that is too long so that its last component stays: as [`fit`] does where components stand
+/// between `::`; of `json.decoder.raw_decode` the middle goes first, and `raw_decode` last.
 pub(crate) fn shorten_name(text: &str, room: usize) -> String {
     if length(text) <= room {
         return text.to_string();

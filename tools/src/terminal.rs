@@ -98,8 +98,8 @@ pub(crate) fn error_label() -> String {
     Style::stderr().bad("stackbeat")
 }
 
-/// Whether a character steers a terminal: control characters (C0, DEL, C1), and those that change the direction of
-/// text (Unicode, UAX #9), which make a line read otherwise than it is.
+/// Whether a character steers a terminal: control characters (C0, DEL, C1), and those that change the
+/// direction of text (Unicode, UAX #9), which make a line read otherwise than it is.
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -119,7 +119,8 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A finished text as a terminal may get it: its lines, and with `styled` the styles of [`Style`]; nothing else steers.
+/// A finished text as a terminal may get it: its lines, and with `styled` the styles of [`Style`]; nothing
+/// else steers.
 fn harmless(text: &str, styled: bool) -> Cow<'_, str> {
     let stays = |c: char| matches!(c, '\n' | '\t') || !steers(c);
     if text.chars().all(stays) {
@@ -140,7 +141,8 @@ fn harmless(text: &str, styled: bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A finished text as a file may get it: without styles, and with nothing that would steer a terminal that shows it.
+/// A finished text as a file may get it: without styles, and with nothing that would steer a terminal that
+/// shows it.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let unstyled = STYLES.iter().fold(Cow::Borrowed(text), |text, style| {
         match text.contains(style) {
@@ -250,8 +252,8 @@ pub(crate) fn refuse_to_replace(output: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// `NAME.EXTENSION` in a folder, or `NAME.2.EXTENSION` and so on where that is there and is not to be replaced. For names
-/// that nobody has typed; those are refused ([`refuse_to_replace`]).
+/// `NAME.EXTENSION` in a folder, or `NAME.2.EXTENSION` and so on where that is there and is not to be
+/// replaced. For names that nobody has typed; those are refused ([`refuse_to_replace`]).
 pub(crate) fn unused(folder: &Path, name: &str, extension: &str, replace: bool) -> PathBuf {
     let first = folder.join(format!("{name}.{extension}"));
     if replace || !first.exists() {

@@ -7,7 +7,8 @@ use crate::units::{self, plural};
 
 /// Programs named in a line.
 const NAMED: usize = 3;
-/// CPU time that is in no process that was seen and is worth a word, ns: below are starts and ends of processes.
+/// CPU time that is in no process that was seen and is worth a word, ns: below are starts and ends of
+/// processes.
 const UNSEEN_NS: u64 = 10_000_000;
 
 /// All processes that ran the same program unrecorded.

@@ -1,5 +1,5 @@
-//! The command line from outside, and what it makes of traces that tests wrote. Recordings of real programs are
-//! the package `stackbeat-tests`.
+//! The command line from outside, and what it makes of traces that tests wrote. Recordings of real programs
+//! are the package `stackbeat-tests`.
 
 mod cli;
 mod damaged;

@@ -1,4 +1,5 @@
-//! The kept recording of a real program, `tests/traces/recorded-1.beat`: what `tests/traces/bakery.c` did is known.
+//! The kept recording of a real program, `tests/traces/recorded-1.beat`: what `tests/traces/bakery.c` did is
+//! known.
 
 use std::path::Path;
 

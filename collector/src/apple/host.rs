@@ -1,4 +1,5 @@
-//! A session inside a process on Apple's systems: what Mach says of the process' own threads. Of other processes nothing is known.
+//! A session inside a process on Apple's systems: what Mach says of the process' own threads. Of other
+//! processes nothing is known.
 
 use std::io;
 use std::sync::Arc;
@@ -173,7 +174,8 @@ impl Host for Inside {
     fn sleep_until(&self, ns: u64) {
         let [numerator, denominator] = self.timebase.map(u64::from);
         let now_ns = platform::clock_ns(libc::CLOCK_MONOTONIC);
-        // The monotonic clock goes on while the system sleeps, Mach's does not: the distance is what both share.
+        // The monotonic clock goes on while the system sleeps, Mach's does not: the distance is what both
+        // share.
         let units = ns.saturating_sub(now_ns).saturating_mul(denominator) / numerator.max(1);
         // SAFETY: asks for the time, and to be woken.
         unsafe {

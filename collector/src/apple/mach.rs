@@ -1,5 +1,6 @@
-//! Functions, structures and constants of Mach. Source: xnu's osfmk/mach (thread_info.h, thread_act.defs, task.defs, kern_return.h,
-//! message.h, arm/_structs.h, i386/_structs.h), the same in Apple's SDKs since macOS 11 and iOS 14.
+//! Functions, structures and constants of Mach. Source: xnu's osfmk/mach (thread_info.h, thread_act.defs,
+//! task.defs, kern_return.h, message.h, arm/_structs.h, i386/_structs.h), the same in Apple's SDKs since
+//! macOS 11 and iOS 14.
 
 use std::ffi::{CStr, c_int};
 use std::mem::offset_of;
@@ -11,7 +12,8 @@ pub(super) type Return = c_int;
 
 /// kern_return.h.
 pub(super) const SUCCESS: Return = 0;
-/// kern_return.h, `KERN_INVALID_ARGUMENT`: thread calls say so of a thread that has ended (osfmk/kern/thread_act.c).
+/// kern_return.h, `KERN_INVALID_ARGUMENT`: thread calls say so of a thread that has ended
+/// (osfmk/kern/thread_act.c).
 pub(super) const INVALID_ARGUMENT: Return = 4;
 /// kern_return.h, `KERN_TERMINATED`.
 pub(super) const TERMINATED: Return = 37;

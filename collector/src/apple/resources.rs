@@ -1,8 +1,9 @@
 //! What the process uses, for counters: `proc_pid_rusage`.
 //!
-//! Source: libproc.h of xnu (libsyscall/wrappers/libproc), since macOS 10.9 and iOS 7. The SDK of iOS does not have this header, and
-//! Apple calls its functions private there (its answer FB23247918, quoted in pull request 1679 of the crate sysinfo). So the function
-//! is looked for by name: without it a session has no such counters, and nothing else is missing.
+//! Source: libproc.h of xnu (libsyscall/wrappers/libproc), since macOS 10.9 and iOS 7. The SDK of iOS does
+//! not have this header, and Apple calls its functions private there (its answer FB23247918, quoted in pull
+//! request 1679 of the crate sysinfo). So the function is looked for by name: without it a session has no
+//! such counters, and nothing else is missing.
 //!
 //! It says nothing of page faults that need no disk and of descriptors: these counters are not there.
 
@@ -19,8 +20,8 @@ use crate::session::own_threads;
 /// sys/resource.h, `RUSAGE_INFO_V4`: macOS 10.14, iOS 12.
 const FLAVOR: c_int = 4;
 
-/// sys/resource.h, `struct rusage_info_v4`. Times are in Mach's units, energy is in nJ (xnu, bsd/kern/kern_resource.c,
-/// `gather_rusage_info`).
+/// sys/resource.h, `struct rusage_info_v4`. Times are in Mach's units, energy is in nJ (xnu,
+/// bsd/kern/kern_resource.c, `gather_rusage_info`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UsageInfo {

@@ -1,4 +1,5 @@
-//! Threads are suspended for a moment, because they cannot be sent a signal that would not be seen by the program.
+//! Threads are suspended for a moment, because they cannot be sent a signal that would not be seen by the
+//! program.
 
 use std::sync::Arc;
 
@@ -61,7 +62,8 @@ impl Suspension for ByMach {
     }
 
     unsafe fn read_own_stack(&mut self, _: Pid, from: u64, into: &mut [u64]) -> usize {
-        // SAFETY: by contract; a thread is suspended only when its registers could be read, which waits until it has stopped.
+        // SAFETY: by contract; a thread is suspended only when its registers could be read, which waits until
+        // it has stopped.
         unsafe { window::read_stopped(from, into) }
     }
 

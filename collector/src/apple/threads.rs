@@ -1,7 +1,8 @@
 //! The threads of this process: Mach calls them by port, everything else of ours by tid.
 //!
-//! A tid is the lower half of the number that `pthread_threadid_np` and `THREAD_IDENTIFIER_INFO` give: numbers begin anew when the
-//! system starts, so the upper half is 0 for the first four thousand million threads.
+//! A tid is the lower half of the number that `pthread_threadid_np` and `THREAD_IDENTIFIER_INFO` give:
+//! numbers begin anew when the system starts, so the upper half is 0 for the first four thousand million
+//! threads.
 
 use std::collections::HashMap;
 use std::ffi::c_int;

@@ -1,8 +1,8 @@
 //! What is asked of Mach about one thread, and all that runs while that thread is suspended.
 //!
-//! The suspended thread may hold any lock of the process. So nothing here allocates, locks, logs or panics, and nothing of `std` is
-//! used: a test reads this file. Each function is a message to the kernel, whose reply comes to a port that the calling thread has
-//! from its first message on.
+//! The suspended thread may hold any lock of the process. So nothing here allocates, locks, logs or panics,
+//! and nothing of `std` is used: a test reads this file. Each function is a message to the kernel, whose
+//! reply comes to a port that the calling thread has from its first message on.
 
 use core::ffi::c_int;
 
@@ -55,7 +55,8 @@ pub(super) fn suspend(thread: Port) -> Result<Registers, Refused> {
     }
     let mut state = ThreadState::default();
     let mut count = words_of::<ThreadState>();
-    // SAFETY: the kernel writes at most `count` words there. It waits until the thread has left its processor.
+    // SAFETY: the kernel writes at most `count` words there. It waits until the thread has left its
+    // processor.
     let result = unsafe {
         let to = (&raw mut state).cast::<c_int>();
         thread_get_state(thread, FLAVOR, to, &raw mut count)
@@ -71,7 +72,8 @@ pub(super) fn suspend(thread: Port) -> Result<Registers, Refused> {
 
 #[cfg(target_arch = "aarch64")]
 fn registers_of(state: &ThreadState) -> Registers {
-    // On arm64e these are signed. The walk strips what it reads; here the same is done for what the registers hold.
+    // On arm64e these are signed. The walk strips what it reads; here the same is done for what the registers
+    // hold.
     let mask = stackbeat_core::unwind::CodeMask::native();
     Registers {
         pc: mask.strip(state.pc),
@@ -98,15 +100,17 @@ pub(super) fn resume(thread: Port) {
     unsafe { thread_resume(thread) };
 }
 
-/// Reads words of a stopped thread's stack, without the kernel: it would copy more than 16 KiB by sharing the pages, and the
-/// thread would then fault at its next write to each (xnu, osfmk/vm/vm_map.c, `vm_map_copyin_internal`).
+/// Reads words of a stopped thread's stack, without the kernel: it would copy more than 16 KiB by sharing the
+/// pages, and the thread would then fault at its next write to each (xnu, osfmk/vm/vm_map.c,
+/// `vm_map_copyin_internal`).
 ///
 /// # Safety
-/// The thread was suspended and its registers were read, and it has not begun to end. The words lie between its stack pointer and
-/// its stack's end.
+/// The thread was suspended and its registers were read, and it has not begun to end. The words lie between
+/// its stack pointer and its stack's end.
 pub(super) unsafe fn read_stopped(from: u64, into: &mut [u64]) -> usize {
     let from = core::ptr::with_exposed_provenance::<u64>(from as usize);
-    // SAFETY: by contract they are mapped, and nobody writes to them. They are no words of `into`: that is not on a stack.
+    // SAFETY: by contract they are mapped, and nobody writes to them. They are no words of `into`: that is
+    // not on a stack.
     unsafe { into.as_mut_ptr().copy_from_nonoverlapping(from, into.len()) };
     into.len()
 }

@@ -14,8 +14,8 @@ use crate::writer::encode;
 
 /// Bytes of one packet, about.
 const PACKET_BYTES: usize = 1 << 20;
-/// Most bytes of texts, about: all of the table, and what replacements for letters that are none add. More has a table
-/// only if somebody has written over it.
+/// Most bytes of texts, about: all of the table, and what replacements for letters that are none add. More
+/// has a table only if somebody has written over it.
 const MOST_BYTES: usize = METHOD_WORDS as usize * 8 * 3;
 /// Most entries of a line table: no runtime needs less than half a byte for one.
 const MOST_LINES: usize = LINES_BYTES * 2;
@@ -61,8 +61,8 @@ impl Methods {
         self.seeded.extend(numbers);
     }
 
-    /// Encodes what was added to the table since the last `commit`. What a node that was read before names is among it.
-    /// Gives the state to commit once the packets are stored, and how many there are.
+    /// Encodes what was added to the table since the last `commit`. What a node that was read before names is
+    /// among it. Gives the state to commit once the packets are stored, and how many there are.
     pub(crate) fn encode_new(&self, mapping: &Mapping, out: &mut Vec<u8>) -> (Step, u64) {
         let table = methods::Methods::of(mapping);
         let used = table.used();

@@ -53,8 +53,8 @@ const FLUSH_BYTES: usize = 1 << 20;
 /// Time between two clock packets.
 const CLOCK_PACKET_NS: u64 = 1_000_000_000;
 
-/// Addresses of ended processes that a pass sorts by file, about: this many, or this part of all, because they may come
-/// faster. 1 µs each, in which nothing is drained.
+/// Addresses of ended processes that a pass sorts by file, about: this many, or this part of all, because
+/// they may come faster. 1 µs each, in which nothing is drained.
 const MOST_FORGOTTEN: usize = 8192;
 const FORGOTTEN_PART: usize = 8;
 
@@ -546,8 +546,8 @@ impl Drainer {
         claim
     }
 
-    /// Hands the batch to the sink: what the lifecycle has to say, new methods, new nodes, samples, in this order,
-    /// so that a cut-off file holds no sample whose stack it does not know.
+    /// Hands the batch to the sink: what the lifecycle has to say, new methods, new nodes, samples, in this
+    /// order, so that a cut-off file holds no sample whose stack it does not know.
     fn flush(
         &mut self,
         mapping: &Mapping,

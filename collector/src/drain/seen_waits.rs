@@ -1,5 +1,5 @@
-//! Waits that were seen from outside: their stacks become nodes of the CallstackTable, and threads that wait in
-//! the same place share a packet.
+//! Waits that were seen from outside: their stacks become nodes of the CallstackTable, and threads that wait
+//! in the same place share a packet.
 
 use std::collections::BTreeMap;
 

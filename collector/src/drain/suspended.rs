@@ -1,5 +1,5 @@
-//! Samples of threads that the sampler has suspended: no records of theirs, so they stand in batches of their own, among those of
-//! the thread in the order of time.
+//! Samples of threads that the sampler has suspended: no records of theirs, so they stand in batches of their
+//! own, among those of the thread in the order of time.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,7 +1,8 @@
-//! The session's own heap, mapped from the kernel: classes of blocks with a list of free ones each, and mappings for large blocks.
+//! The session's own heap, mapped from the kernel: classes of blocks with a list of free ones each, and
+//! mappings for large blocks.
 //!
-//! It shares nothing with the program's malloc, so no lock of that is ever waited for. Its own lock is held for some instructions
-//! by threads that no signal interrupts.
+//! It shares nothing with the program's malloc, so no lock of that is ever waited for. Its own lock is held
+//! for some instructions by threads that no signal interrupts.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -134,8 +135,8 @@ fn pages(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
 }
 
-// SAFETY: blocks are disjoint pieces of mappings, aligned as their class says, and belong to their owner until they are freed;
-// failures give null.
+// SAFETY: blocks are disjoint pieces of mappings, aligned as their class says, and belong to their owner
+// until they are freed; failures give null.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(layout) {

@@ -1,5 +1,5 @@
-//! What sessions inside programs leave when their process is killed or becomes another program: the mapping, and a trace that was
-//! begun. Whoever comes next completes the trace in its place.
+//! What sessions inside programs leave when their process is killed or becomes another program: the mapping,
+//! and a trace that was begun. Whoever comes next completes the trace in its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ pub struct Completed {
     pub last_waits: Vec<LastWait>,
 }
 
-/// Completes the traces of this user's sessions inside programs whose process is gone. Their mappings are where shared memory is, or
-/// in `folder`. What cannot be completed stays for `recover`.
+/// Completes the traces of this user's sessions inside programs whose process is gone. Their mappings are
+/// where shared memory is, or in `folder`. What cannot be completed stays for `recover`.
 pub fn complete(folder: Option<&Path>, symbolize: bool) -> Vec<Completed> {
     let mut folders = storage::default_folders();
     folders.extend(folder.map(Path::to_path_buf));
@@ -87,7 +87,8 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
     }
 }
 
-/// What those have left who were killed while they completed the same trace. Nobody else does so now: its mapping is locked.
+/// What those have left who were killed while they completed the same trace. Nobody else does so now: its
+/// mapping is locked.
 fn remove_parts(trace: &Path) {
     let name = trace.file_name().unwrap_or_default().as_encoded_bytes();
     let folder = trace.parent().unwrap_or(Path::new("/"));

@@ -1,5 +1,5 @@
-//! A session inside the program: ticker, sampler and drain are threads of the recorded process, for embedded use and where there can
-//! be no process beside it. Nothing here knows how the library with it was loaded.
+//! A session inside the program: ticker, sampler and drain are threads of the recorded process, for embedded
+//! use and where there can be no process beside it. Nothing here knows how the library with it was loaded.
 //!
 //! - here: the session from its begin to its end
 //! - `system`: its surroundings, and what differs between systems
@@ -8,12 +8,13 @@
 //! - [`leftovers`]: what a killed one has left
 //! - [`heap`]: the memory of the library with it
 //!
-//! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is left out:
-//! the off-CPU sampler (waits are known when they end, or by one look at the session's end), and the search for processes without
-//! an agent.
+//! The parts are those of a session outside; [`Place::Inside`](crate::session) is where they differ. What is
+//! left out: the off-CPU sampler (waits are known when they end, or by one look at the session's end), and
+//! the search for processes without an agent.
 //!
-//! A session thread never waits for a thread of the program. It has descriptors of its own, so that the program neither sees nor closes
-//! them, and it allocates from memory of its own (the library's global allocator).
+//! A session thread never waits for a thread of the program. It has descriptors of its own, so that the
+//! program neither sees nor closes them, and it allocates from memory of its own (the library's global
+//! allocator).
 
 mod begin_error;
 pub mod heap;
@@ -76,8 +77,8 @@ static START_RESULT: Mutex<Option<Result<PathBuf, BeginError>>> = Mutex::new(Non
 /// What the threads of the session call first.
 pub type OwnThread = extern "C" fn();
 
-/// Begins the session of this process, and returns when it records. Gives the path of its mapping. `previous`: the mapping of the
-/// session that the image before this one began.
+/// Begins the session of this process, and returns when it records. Gives the path of its mapping.
+/// `previous`: the mapping of the session that the image before this one began.
 ///
 /// # Errors
 /// Why there is none.
@@ -141,7 +142,8 @@ pub fn begin(
     result.unwrap_or(Err(BeginError::Panicked))
 }
 
-/// Ends the session of this process. Returns when its trace is complete, or cannot be completed in time; then `recover` can.
+/// Ends the session of this process. Returns when its trace is complete, or cannot be completed in time; then
+/// `recover` can.
 pub fn end() {
     if OWNER.load(Ordering::Acquire) != std::process::id() {
         return;
@@ -169,8 +171,9 @@ pub fn is_recording() -> bool {
         && STATE.load(Ordering::Acquire) == state::RECORDING
 }
 
-/// Asks the session of this process for something, as a client of its socket does. `None`: there is none. Only for a library in
-/// which the session's threads never wait for the program: the calling thread may hold a lock of the session's meanwhile.
+/// Asks the session of this process for something, as a client of its socket does. `None`: there is none.
+/// Only for a library in which the session's threads never wait for the program: the calling thread may hold
+/// a lock of the session's meanwhile.
 pub fn ask(request: &Request) -> Option<Reply> {
     if !is_recording() {
         return None;

@@ -1,5 +1,5 @@
-//! A session inside the program on Linux and Android: the system is that of a session outside, and the session's own threads are
-//! none of the program's.
+//! A session inside the program on Linux and Android: the system is that of a session outside, and the
+//! session's own threads are none of the program's.
 
 use std::ffi::{CStr, OsString, c_int};
 use std::io;
@@ -103,15 +103,17 @@ pub(super) fn command_line() -> Vec<OsString> {
         .collect()
 }
 
-/// Signals by which libc has each thread do something, and waits for it. glibc: threads are cancelled and change their user
-/// (`SIGCANCEL` and `SIGSETXID` of its sysdeps/unix/sysv/linux/internal-signals.h).
+/// Signals by which libc has each thread do something, and waits for it. glibc: threads are cancelled and
+/// change their user (`SIGCANCEL` and `SIGSETXID` of its sysdeps/unix/sysv/linux/internal-signals.h).
 #[cfg(target_os = "linux")]
 const OF_LIBC: std::ops::RangeInclusive<i32> = 32..=33;
-/// bionic: a thread prints its stack, and many more (libc/platform/bionic/reserved_signals.h, which leaves them open everywhere).
+/// bionic: a thread prints its stack, and many more (libc/platform/bionic/reserved_signals.h, which leaves
+/// them open everywhere).
 #[cfg(target_os = "android")]
 const OF_LIBC: std::ops::RangeInclusive<i32> = 33..=41;
 
-/// Blocks all signals but those of faults, which are no one's to hold back, and libc's own. Gives what was blocked before.
+/// Blocks all signals but those of faults, which are no one's to hold back, and libc's own. Gives what was
+/// blocked before.
 pub(super) fn block_signals() -> u64 {
     let faults = [
         libc::SIGSEGV,
@@ -142,8 +144,9 @@ pub(super) fn enter_thread(name: &CStr) {
     leave_descriptors();
 }
 
-/// Gives the calling thread a table of descriptors of its own, in which none of the program's is, and a working directory of its
-/// own. The program may close all descriptors and not meet ours; a pipe that it closes is closed.
+/// Gives the calling thread a table of descriptors of its own, in which none of the program's is, and a
+/// working directory of its own. The program may close all descriptors and not meet ours; a pipe that it
+/// closes is closed.
 fn leave_descriptors() {
     const UNSHARE: libc::c_uint = 2; // CLOSE_RANGE_UNSHARE of linux/close_range.h
     // SAFETY: both change the calling thread alone, whose table nobody else uses once it is its own.

@@ -1,5 +1,5 @@
-//! Threads of the session inside the program: no hook knows them, no signal of the program's reaches them, and its descriptors are
-//! not theirs.
+//! Threads of the session inside the program: no hook knows them, no signal of the program's reaches them,
+//! and its descriptors are not theirs.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;
@@ -31,8 +31,9 @@ impl Thread {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that waits for what it is to do. Threads are started by the program's own thread: `pthread_create` takes memory of the
-/// program's malloc, and an allocator may keep books on each thread that comes there.
+/// A thread that waits for what it is to do. Threads are started by the program's own thread:
+/// `pthread_create` takes memory of the program's malloc, and an allocator may keep books on each thread that
+/// comes there.
 pub(super) struct Waiting {
     thread: Option<Thread>,
     job: Arc<(Mutex<Option<Job>>, AtomicU32)>,
@@ -96,8 +97,8 @@ pub(super) fn start(
         is_over: Arc::clone(&is_over),
     });
     let begin = Box::into_raw(begin);
-    // A new thread begins with the mask of its creator. No signal of the program's may find it: the handler would run where no hook
-    // knows it, and the program would wait for an answer.
+    // A new thread begins with the mask of its creator. No signal of the program's may find it: the handler
+    // would run where no hook knows it, and the program would wait for an answer.
     let before = system::block_signals();
     // SAFETY: the attributes are initialized before their use; the thread takes over what `begin` points to.
     let error = unsafe {

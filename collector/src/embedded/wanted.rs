@@ -53,7 +53,8 @@ pub struct Wanted {
     /// Where the mapping's file lies; `None`: where shared memory is.
     #[serde(default)]
     pub mapping_folder: Option<PathBuf>,
-    /// Do not complete what killed sessions have left: the program does that by [`leftovers`](super::leftovers).
+    /// Do not complete what killed sessions have left: the program does that by
+    /// [`leftovers`](super::leftovers).
     #[serde(default)]
     pub keeps_leftovers: bool,
     /// Leave child processes out.

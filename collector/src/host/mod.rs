@@ -1,8 +1,8 @@
-//! What a session needs of its surroundings: the system that it runs on, and its place there. Drain, ticker and sampler ask
-//! nobody else.
+//! What a session needs of its surroundings: the system that it runs on, and its place there. Drain, ticker
+//! and sampler ask nobody else.
 //!
-//! One contract for each place: `crate::linux` beside the program, `crate::embedded` inside it. What is a system's own stays
-//! behind it: files of /proc, masks of signals, clocks by pid.
+//! One contract for each place: `crate::linux` beside the program, `crate::embedded` inside it. What is a
+//! system's own stays behind it: files of /proc, masks of signals, clocks by pid.
 //!
 //! Pids and tids are those of agents, which may be somebody else's here, or nobody's.
 
@@ -35,16 +35,19 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// The path of the file that is mapped at an address, while it is.
     fn mapped_file(&self, pid: Pid, address: u64) -> Option<String>;
 
-    /// CPU time of a process so far, threads of the session left out where that is known, ns; 0 when that is not known. May lag by a scheduler tick.
+    /// CPU time of a process so far, threads of the session left out where that is known, ns; 0 when that is
+    /// not known. May lag by a scheduler tick.
     fn process_cpu_ns(&self, pid: Pid) -> u64;
 
-    /// What a process uses, for counters; asked again and again. `None`: that is not counted here, or the process is gone.
+    /// What a process uses, for counters; asked again and again. `None`: that is not counted here, or the
+    /// process is gone.
     fn resources(&self, pid: Pid) -> Option<Box<dyn Resources>>;
 
     /// What is set against a process: limits and pressure. `None`: there is nothing of the kind here.
     fn limits(&self, pid: Pid) -> Option<Box<dyn Limits>>;
 
-    /// Threads of a process, those of the session left out; `None` when it is gone. Cheap: asked before [`Host::threads`].
+    /// Threads of a process, those of the session left out; `None` when it is gone. Cheap: asked before
+    /// [`Host::threads`].
     fn thread_count(&self, pid: Pid) -> Option<u64>;
 
     /// The threads of a process, those of the session left out; none when it is gone.
@@ -71,8 +74,8 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// The same for a thread that is asked about again and again. The answers allocate nothing.
     fn follow(&self, pid: Pid, tid: Tid) -> Box<dyn Followed>;
 
-    /// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the system's own that stand
-    /// among a process' threads.
+    /// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the
+    /// system's own that stand among a process' threads.
     fn is_waiting(&self, pid: Pid, tid: Tid) -> bool;
 
     /// How running threads are interrupted here. Asked once.
@@ -152,7 +155,8 @@ pub(crate) struct Other {
     /// Of the counter's values.
     pub unit: &'static str,
     pub value: u64,
-    /// Not 0: the number only grows. The counter says how much more of it there is each second, divided by this.
+    /// Not 0: the number only grows. The counter says how much more of it there is each second, divided by
+    /// this.
     pub divided_by: u64,
 }
 
@@ -174,7 +178,8 @@ pub(crate) struct Scheduled {
     /// Time on a processor and time ready for one, ns.
     pub run_ns: u64,
     pub ready_ns: u64,
-    /// How often it was put on a processor. Where that is not counted: any number that changes when the thread runs.
+    /// How often it was put on a processor. Where that is not counted: any number that changes when the
+    /// thread runs.
     pub times: u64,
 }
 
@@ -194,7 +199,8 @@ pub(crate) trait Followed: fmt::Debug + Send {
     /// Whether it runs.
     fn state(&mut self) -> State;
 
-    /// CPU time that it has used, ns, up to now if it is off its processor, else up to some moment of late; `None`: not known.
+    /// CPU time that it has used, ns, up to now if it is off its processor, else up to some moment of late;
+    /// `None`: not known.
     fn run_ns(&mut self) -> Option<u64> {
         None
     }
@@ -218,8 +224,9 @@ pub(crate) enum Interruption {
 
 /// Suspends threads, one at a time.
 ///
-/// From `suspend` to `resume` is the *window*. Inside the program the suspended thread may hold any lock. So these two and
-/// the reads allocate nothing, take no lock that a thread of the program may hold, log nothing, and wait for nobody but the system.
+/// From `suspend` to `resume` is the *window*. Inside the program the suspended thread may hold any lock. So
+/// these two and the reads allocate nothing, take no lock that a thread of the program may hold, log nothing,
+/// and wait for nobody but the system.
 pub(crate) trait Suspension: fmt::Debug + Send {
     /// The next thread is this one. Outside of the window.
     fn prepare(&mut self, _pid: Pid, _tid: Tid) {}
@@ -233,8 +240,8 @@ pub(crate) trait Suspension: fmt::Debug + Send {
     /// The same of words that are there for sure. Inside the program no system call is needed for them.
     ///
     /// # Safety
-    /// The words lie between the suspended thread's stack pointer and the end of its stack, and the thread has not begun to
-    /// end.
+    /// The words lie between the suspended thread's stack pointer and the end of its stack, and the thread
+    /// has not begun to end.
     unsafe fn read_own_stack(&mut self, pid: Pid, from: u64, into: &mut [u64]) -> usize {
         self.read_stack(pid, from, into)
     }

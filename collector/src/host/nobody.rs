@@ -1,5 +1,5 @@
-//! Surroundings that say nothing of other processes: for `recover` on Apple's systems, where a session saw its own process only, and
-//! that one has ended.
+//! Surroundings that say nothing of other processes: for `recover` on Apple's systems, where a session saw
+//! its own process only, and that one has ended.
 
 use std::io;
 use std::time::Duration;

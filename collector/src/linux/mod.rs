@@ -1,12 +1,14 @@
-//! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to who uses it:
+//! Linux: what runs programs there, attaches to them, samples them and looks into them. From what is used to
+//! who uses it:
 //!
-//! - `procfs`: what /proc says; `find_program`, `spawn`, `group_sentinel`, `supervise`,
-//!   `death`: a program's start, life and end; `transfers`, `resources`, `limits`, `systrace`, `unix_peers`: single questions to the kernel;
-//! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `descendants`: the agent in processes that
-//!   run already;
-//! - `thread_state`, `thread_clock`, `ticking`: whether a thread runs, clocks of single threads, and waking on time; `host`: all
-//!   that a session asks; `suspension`: interrupting as systems without signals to threads do it; `off_cpu`, `lock_waits`: threads that wait;
-//!   `unrecorded`: processes without an agent;
+//! - `procfs`: what /proc says; `find_program`, `spawn`, `group_sentinel`, `supervise`, `death`: a program's
+//!   start, life and end; `transfers`, `resources`, `limits`, `systrace`, `unix_peers`: single questions to
+//!   the kernel;
+//! - `remote_unwind`: other processes' stacks, walked from outside; `attach`, `sharing`, `descendants`: the
+//!   agent in processes that run already;
+//! - `thread_state`, `thread_clock`, `ticking`: whether a thread runs, clocks of single threads, and waking
+//!   on time; `host`: all that a session asks; `suspension`: interrupting as systems without signals to
+//!   threads do it; `off_cpu`, `lock_waits`: threads that wait; `unrecorded`: processes without an agent;
 //! - `record`, `attached`: a recording from its begin to its end.
 
 pub(crate) mod attach;

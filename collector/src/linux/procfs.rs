@@ -43,11 +43,11 @@ impl Watch {
     }
 }
 
-/// Who has this pid. An agent in a pid namespace of its own (a sandbox) names a number that means somebody else here, or nobody. Ours is who
-/// has the session's mapping mapped; of those that do not let us look, who descends from such a process, or from `first_pid`, in our pid
-/// namespace. `mapping` is the file name of the session's mapping; `first_pid` that of the
-/// program: kernels count pids up, so that one of its descendants has a lower one only after the
-/// numbers have begun anew; and none has started before.
+/// Who has this pid. An agent in a pid namespace of its own (a sandbox) names a number that means somebody
+/// else here, or nobody. Ours is who has the session's mapping mapped; of those that do not let us look, who
+/// descends from such a process, or from `first_pid`, in our pid namespace. `mapping` is the file name of the
+/// session's mapping; `first_pid` that of the program: kernels count pids up, so that one of its descendants
+/// has a lower one only after the numbers have begun anew; and none has started before.
 pub(super) fn identify(pid: Pid, mapping: &[u8], first_pid: Pid) -> Whose {
     let maps = match fs::read(format!("/proc/{pid}/maps")) {
         // Another user's, or not dumpable, and we have not the rights of a debugger (ptrace(2)).
@@ -118,8 +118,8 @@ pub(super) fn ancestors(pid: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether a process is one that its user lets look into it: one of another user takes root's rights. A process that is not
-/// dumpable belongs to root here (proc(5), /proc/pid).
+/// Whether a process is one that its user lets look into it: one of another user takes root's rights. A
+/// process that is not dumpable belongs to root here (proc(5), /proc/pid).
 pub(super) fn may_be_inspected(pid: Pid) -> bool {
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
@@ -227,8 +227,8 @@ pub(super) fn command_line(pid: Pid) -> Vec<String> {
         .collect()
 }
 
-/// Whether an entry (`NAME=value`) stands in the environment that a process' program began with. Takes the rights of a
-/// debugger.
+/// Whether an entry (`NAME=value`) stands in the environment that a process' program began with. Takes the
+/// rights of a debugger.
 pub(super) fn has_in_environment(pid: Pid, entry: &[u8]) -> bool {
     let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     bytes.split(|b| *b == 0).any(|e| e == entry)
@@ -273,8 +273,8 @@ pub(super) fn mapped_file(pid: Pid, address: u64) -> Option<String> {
     })
 }
 
-/// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of fs/proc/base.c).
-/// The kernel has this number at hand.
+/// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of
+/// fs/proc/base.c). The kernel has this number at hand.
 pub(super) fn thread_count(pid: Pid) -> Option<u64> {
     let links = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
     links.checked_sub(2)
@@ -361,8 +361,8 @@ pub(super) fn state(pid: Pid, tid: Tid) -> io::Result<u8> {
     letter.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the kernel's own
-/// that stand among a process' threads (those of io_uring and vhost).
+/// Whether a thread sleeps or is stopped that is about to do more: not one that ends, and none of the
+/// kernel's own that stand among a process' threads (those of io_uring and vhost).
 ///
 /// # Errors
 ///
@@ -392,8 +392,8 @@ pub(super) fn has_thread(pid: Pid, tid: Tid) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(true)
 }
 
-/// The signals that were sent to this thread alone and wait until the thread takes them (proc(5), status); signal 1 is
-/// bit 0.
+/// The signals that were sent to this thread alone and wait until the thread takes them (proc(5), status);
+/// signal 1 is bit 0.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
-//! A recording from its begin to its end: makes the mapping, starts the program, keeps the clock of the tick, drains
-//! the sub-buffers into the trace and finishes it when the program has ended.
+//! A recording from its begin to its end: makes the mapping, starts the program, keeps the clock of the tick,
+//! drains the sub-buffers into the trace and finishes it when the program has ended.
 //!
-//! Several threads share the work, all in the process that called [`record`]: the calling thread waits for the program
-//! and for signals, one advances the ticks and interrupts running threads, one drains and writes. What a session can do
-//! without has threads of its own ([`Besides`]): control, counters, the off-CPU sampler, and the search for
-//! processes without an agent.
+//! Several threads share the work, all in the process that called [`record`]: the calling thread waits for
+//! the program and for signals, one advances the ticks and interrupts running threads, one drains and writes.
+//! What a session can do without has threads of its own ([`Besides`]): control, counters, the off-CPU
+//! sampler, and the search for processes without an agent.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -66,7 +66,8 @@ pub fn probe_kernel_clock() -> Result<(), WhyNot> {
     thread_clock::probe()
 }
 
-/// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between two samples, ns.
+/// Whether threads can have timers that sample them (`ClockChoice::Timer`). Gives the shortest time between
+/// two samples, ns.
 ///
 /// # Errors
 /// Why not.
@@ -249,7 +250,8 @@ impl Setup {
     }
 }
 
-/// Whether to behave like a system without signals to threads, CPU timers, and looks at other processes' calls. For tests.
+/// Whether to behave like a system without signals to threads, CPU timers, and looks at other processes'
+/// calls. For tests.
 fn suspends() -> bool {
     cfg!(target_arch = "x86_64") && std::env::var_os("STACKBEAT_SUSPEND").is_some_and(|v| v == "1")
 }

@@ -64,8 +64,8 @@ fn read_stat(file: &File) -> Option<Stat> {
     parse_stat(std::str::from_utf8(&text[..length]).ok()?)
 }
 
-/// Fields are counted behind the name, which may hold anything but a later `)`. `None` of a process that has ended and
-/// nobody has waited for: it has no memory and no threads any more.
+/// Fields are counted behind the name, which may hold anything but a later `)`. `None` of a process that has
+/// ended and nobody has waited for: it has no memory and no threads any more.
 fn parse_stat(text: &str) -> Option<Stat> {
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     if matches!(fields.next()?, "Z" | "X") {

@@ -1,7 +1,9 @@
-//! Switches by which a runtime names the code that it makes, set for the recorded program without a word of the user's.
+//! Switches by which a runtime names the code that it makes, set for the recorded program without a word of
+//! the user's.
 //!
-//! Node.js: V8 writes the names of compiled and interpreted functions to `/tmp/perf-PID.map`, and gives each interpreted function an
-//! entry of its own, so that it has a frame with its name (`node --help`; both may stand in `NODE_OPTIONS` from Node 12 on).
+//! Node.js: V8 writes the names of compiled and interpreted functions to `/tmp/perf-PID.map`, and gives each
+//! interpreted function an entry of its own, so that it has a frame with its name (`node --help`; both may
+//! stand in `NODE_OPTIONS` from Node 12 on).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -11,7 +13,8 @@ use std::path::Path;
 
 const NODE_VARIABLE: &str = "NODE_OPTIONS";
 const NODE_SWITCHES: [&str; 2] = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
-/// The longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE` of include/uapi/linux/binfmts.h).
+/// The longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE` of
+/// include/uapi/linux/binfmts.h).
 const FIRST_LINE_BYTES: u64 = 256;
 
 /// How the environment of a program is extended.

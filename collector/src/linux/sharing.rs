@@ -1,5 +1,5 @@
-//! Shares the session's mapping with a process that runs already: in a folder that it sees, as a file that its user may
-//! open.
+//! Shares the session's mapping with a process that runs already: in a folder that it sees, as a file that
+//! its user may open.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

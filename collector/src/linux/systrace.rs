@@ -1,5 +1,5 @@
-//! Finds the trace_marker that agents write programs' own events to, and judges it. The agents open it themselves;
-//! what they find has to be what was judged here.
+//! Finds the trace_marker that agents write programs' own events to, and judges it. The agents open it
+//! themselves; what they find has to be what was judged here.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -31,8 +31,8 @@ const PIPE_BYTES: usize = 1 << 20;
 const READER_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A pipe that the recorder keeps open too, so that a reader who comes late, even after a short program, finds what was
-/// written.
+/// A pipe that the recorder keeps open too, so that a reader who comes late, even after a short program,
+/// finds what was written.
 pub(super) struct KeptPipe {
     path: PathBuf,
     file: fs::File,
@@ -66,8 +66,8 @@ impl KeptPipe {
     }
 }
 
-/// Tells the agents where to write, if that was asked for. What does not work is a warning: the trace has the same
-/// events.
+/// Tells the agents where to write, if that was asked for. What does not work is a warning: the trace has the
+/// same events.
 pub(super) fn prepare(
     options: &Options,
     mapping: &Mapping,
@@ -145,8 +145,9 @@ struct File {
     is_pipe: bool,
 }
 
-/// Opens it as the agents will. Other files are refused: writing to one could send the program a signal (SIGXFSZ at
-/// its limit of file sizes, SIGTTOU at a terminal), and the other files of tracefs are the kernel's settings.
+/// Opens it as the agents will. Other files are refused: writing to one could send the program a signal
+/// (SIGXFSZ at its limit of file sizes, SIGTTOU at a terminal), and the other files of tracefs are the
+/// kernel's settings.
 fn judge(path: &Path) -> Result<(File, fs::File), Unfit> {
     let before = fs::metadata(path)?;
     let is_pipe = before.file_type().is_fifo();

@@ -1,13 +1,14 @@
-//! The kernel's clock: an event of each thread counts the CPU time that it computes, and sends it a signal after each interval
-//! of that (perf_event_open(2), `PERF_COUNT_SW_TASK_CLOCK`). So nobody needs to look who runs, and no process beside the
-//! program wakes up for each sample.
+//! The kernel's clock: an event of each thread counts the CPU time that it computes, and sends it a signal
+//! after each interval of that (perf_event_open(2), `PERF_COUNT_SW_TASK_CLOCK`). So nobody needs to look who
+//! runs, and no process beside the program wakes up for each sample.
 //!
-//! The signal is the session's first, by way of the descriptor (fcntl(2), `F_SETSIG`, `F_SETOWN_EX`), and not the SIGTRAP that
-//! events can raise by themselves since Linux 5.13: where a program installs a handler by a bare system call, as Go's runtime
-//! does for every signal, an unknown SIGTRAP ends it, and SIGURG does nothing. The kernel sends the signal from an interrupt
-//! that it raises for itself while the one of the clock lasts, so it arrives before the program's next instruction. Time in
-//! the kernel must not be counted then (`exclude_kernel`): a signal that is sent in the middle of a system call would end it.
-//! The calls that hooks know are recorded with the time that they took (`stackbeat_core::shm::throttle::has_moment`).
+//! The signal is the session's first, by way of the descriptor (fcntl(2), `F_SETSIG`, `F_SETOWN_EX`), and not
+//! the SIGTRAP that events can raise by themselves since Linux 5.13: where a program installs a handler by a
+//! bare system call, as Go's runtime does for every signal, an unknown SIGTRAP ends it, and SIGURG does
+//! nothing. The kernel sends the signal from an interrupt that it raises for itself while the one of the
+//! clock lasts, so it arrives before the program's next instruction. Time in the kernel must not be counted
+//! then (`exclude_kernel`): a signal that is sent in the middle of a system call would end it. The calls that
+//! hooks know are recorded with the time that they took (`stackbeat_core::shm::throttle::has_moment`).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -31,7 +32,8 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// An event of the thread with this tid, which does not count yet. Makes room for its descriptor where there is none.
+    /// An event of the thread with this tid, which does not count yet. Makes room for its descriptor where
+    /// there is none.
     pub(super) fn open(tid: Tid, period_ns: u64) -> io::Result<Event> {
         let opened = Event::open_once(tid, period_ns);
         let is_full = |error: &io::Error| error.raw_os_error() == Some(libc::EMFILE);
@@ -52,8 +54,8 @@ impl Event {
         attributes.set_disabled(1);
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
-        // Linux 5.13. Where it is missing and this clock is wanted all the same, the signal is ignored from the exec to when
-        // we see it.
+        // Linux 5.13. Where it is missing and this clock is wanted all the same, the signal is ignored from
+        // the exec to when we see it.
         attributes.set_remove_on_exec(1);
         let mut opened = open(&mut attributes, tid);
         if opened.as_ref().is_err_and(is_too_new) {
@@ -85,7 +87,8 @@ impl ThreadClock for Event {
             kind: F_OWNER_TID,
             pid: tid.0 as libc::pid_t,
         };
-        // SAFETY: the structure is what the kernel reads there, and lives during the call; the others take numbers.
+        // SAFETY: the structure is what the kernel reads there, and lives during the call; the others take
+        // numbers.
         let results = unsafe {
             [
                 libc::fcntl(file, F_SETOWN_EX, &raw const owner),
@@ -103,7 +106,8 @@ impl ThreadClock for Event {
     fn set_period(&mut self, period_ns: u64) {
         if period_ns != self.period_ns {
             let mut period = period_ns;
-            // SAFETY: reads the number at this address (the bindings take it for the number), which lives during the call.
+            // SAFETY: reads the number at this address (the bindings take it for the number), which lives
+            // during the call.
             unsafe {
                 ioctls::PERIOD(
                     self.file.as_raw_fd(),
@@ -199,8 +203,8 @@ pub(crate) fn probe() -> Result<(), WhyNot> {
 /// The tick of the kernel, ns, where it sends the signals of CPU timers when a thread leaves the kernel.
 ///
 /// # Errors
-/// It may send them in the middle of a system call: where it has no `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`. x86 has it since Linux
-/// 5.9 (arch/x86/Kconfig); of others that is not known here.
+/// It may send them in the middle of a system call: where it has no `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`. x86
+/// has it since Linux 5.9 (arch/x86/Kconfig); of others that is not known here.
 pub(crate) fn probe_timers() -> Result<u64, WhyNot> {
     let release = release();
     match cfg!(target_arch = "x86_64") && !is_older(&release, (5, 9)) {
@@ -250,7 +254,8 @@ fn advice(error: &io::Error) -> String {
     }
 }
 
-/// Each event is a descriptor: raises this process' limit of them as far as it may. The program has been started before.
+/// Each event is a descriptor: raises this process' limit of them as far as it may. The program has been
+/// started before.
 fn make_room() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

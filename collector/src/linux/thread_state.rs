@@ -100,8 +100,9 @@ impl Followed for Task {
     }
 }
 
-/// The first number of `schedstat`: what the scheduler has noted, which it does when the thread leaves its processor and with the
-/// kernel's tick (Documentation/scheduler/sched-stats.rst). 0 where the kernel keeps no such count.
+/// The first number of `schedstat`: what the scheduler has noted, which it does when the thread leaves its
+/// processor and with the kernel's tick (Documentation/scheduler/sched-stats.rst). 0 where the kernel keeps
+/// no such count.
 fn read_run_ns(file: &File) -> Option<u64> {
     let mut text = [0u8; 64];
     let length = file.read_at(&mut text, 0).ok()?;

@@ -4,7 +4,8 @@
 /// `__setparam_fair`).
 const SLICE_NS: u64 = 100_000;
 
-/// `struct sched_attr` in its first version (Linux 3.14, include/uapi/linux/sched/types.h); `libc` lacks it for Android.
+/// `struct sched_attr` in its first version (Linux 3.14, include/uapi/linux/sched/types.h); `libc` lacks it
+/// for Android.
 #[repr(C)]
 #[derive(Default)]
 struct SchedAttr {
@@ -26,8 +27,9 @@ pub(super) fn begin() {
     ask_for_short_slices();
 }
 
-/// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that computes
-/// for less than a slice. One that asks for short slices itself is let in before (Linux 6.12; older ones take no notice).
+/// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that
+/// computes for less than a slice. One that asks for short slices itself is let in before (Linux 6.12; older
+/// ones take no notice).
 fn ask_for_short_slices() {
     /// <sched.h>, `SCHED_OTHER`.
     const USUAL: u32 = 0;
@@ -39,8 +41,8 @@ fn ask_for_short_slices() {
         return;
     }
     attributes.runtime = SLICE_NS;
-    // SAFETY: changes the calling thread only, whose other attributes are those that it has. Where it is refused,
-    // all stays as it was.
+    // SAFETY: changes the calling thread only, whose other attributes are those that it has. Where it is
+    // refused, all stays as it was.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 

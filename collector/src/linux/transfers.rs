@@ -1,8 +1,9 @@
 //! What a program has read and written, as the kernel counts it for the whole process.
 //!
-//! /proc/PID/io (proc(5)) of a process that has ended and nobody has waited for yet has the exact sums of all its
-//! threads, and of the children that it waited for itself (`wait_task_zombie` in the kernel's kernel/exit.c), theirs
-//! included. So one poll at the program's end is enough, and nothing is asked of the program.
+//! /proc/PID/io (proc(5)) of a process that has ended and nobody has waited for yet has the exact sums of all
+//! its threads, and of the children that it waited for itself (`wait_task_zombie` in the kernel's
+//! kernel/exit.c), theirs included. So one poll at the program's end is enough, and nothing is asked of the
+//! program.
 
 use std::fs::File;
 use std::io::Read;
@@ -37,7 +38,8 @@ const BYTES_READ_AT: usize = 2;
 pub(crate) struct Transfers([u64; LINES.len()]);
 
 impl Transfers {
-    /// `None`: there is no such process, it may not be read (it has another user), or the kernel does not count.
+    /// `None`: there is no such process, it may not be read (it has another user), or the kernel does not
+    /// count.
     pub(crate) fn of_process(pid: Pid) -> Option<Transfers> {
         Some(read(&format!("/proc/{pid}/io"))?.0)
     }

@@ -1,11 +1,11 @@
-//! Processes of the program's tree that run without our agent: statically linked, privileged or foreign programs,
-//! children that are not followed, and those whose agent is off in a sandbox. Nothing in them can be hooked or sampled, so all there is to say is who they are
-//! and how much CPU time they took.
+//! Processes of the program's tree that run without our agent: statically linked, privileged or foreign
+//! programs, children that are not followed, and those whose agent is off in a sandbox. Nothing in them can
+//! be hooked or sampled, so all there is to say is who they are and how much CPU time they took.
 //!
-//! A process is found by its pid, which is new, and its parent, which is known. One whose parent ended before it was seen
-//! is found by the session's name in its environment. It counts as unrecorded when it ends
-//! without an agent having registered in it; the drain has the last word, because it knows those that came and went
-//! between two polls.
+//! A process is found by its pid, which is new, and its parent, which is known. One whose parent ended before
+//! it was seen is found by the session's name in its environment. It counts as unrecorded when it ends
+//! without an agent having registered in it; the drain has the last word, because it knows those that came
+//! and went between two polls.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -35,17 +35,18 @@ use crate::session::control::Session;
 use crate::session::error::Warning;
 use crate::session::orders::Order;
 
-/// Distance between two polls: while unrecorded processes live or new ones of the tree come, and while nothing changes.
+/// Distance between two polls: while unrecorded processes live or new ones of the tree come, and while
+/// nothing changes.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(160);
-/// Pids that were given out since the last poll are tried one by one up to this number: further threads take most of them. After more,
-/// the list of all processes is gone through.
+/// Pids that were given out since the last poll are tried one by one up to this number: further threads take
+/// most of them. After more, the list of all processes is gone through.
 const TRIED: u32 = 128;
 /// Descriptors for the ends of unrecorded processes. Further ones are looked for by their pid.
 const WATCHES: usize = 64;
-/// An image that used less CPU time was on its way to another one: a child between its fork and its exec, or a program
-/// whose agent had not begun yet. An exec and the start of a program take so much on a busy machine; where it is known why no
-/// agent can be there, so little tells nothing.
+/// An image that used less CPU time was on its way to another one: a child between its fork and its exec, or
+/// a program whose agent had not begun yet. An exec and the start of a program take so much on a busy
+/// machine; where it is known why no agent can be there, so little tells nothing.
 const PASSING_NS: u64 = 10_000_000;
 const PASSING_KNOWN_NS: u64 = 1_000_000;
 /// CPU time of the program's own process is not known.
@@ -62,10 +63,9 @@ pub(super) struct TreeWatch {
 }
 
 impl TreeWatch {
-    /// Begins to poll, once the session has a program.
-    /// `started`: what is started as the program; `None`: it ran before the session, so what it used until now is not the
-    /// session's.
-    /// `session_path`: the mapping, as the program's environment names it.
+    /// Begins to poll, once the session has a program. `started`: what is started as the program; `None`: it
+    /// ran before the session, so what it used until now is not the session's. `session_path`: the mapping,
+    /// as the program's environment names it.
     pub(super) fn start(
         session: Arc<Session>,
         session_path: &Path,
@@ -118,8 +118,8 @@ impl TreeWatch {
         self.living.load(Ordering::Relaxed)
     }
 
-    /// Ends it; what ran unrecorded is handed to the drain. `program_cpu`: CPU time of the program's own process at its
-    /// end, where it is known.
+    /// Ends it; what ran unrecorded is handed to the drain. `program_cpu`: CPU time of the program's own
+    /// process at its end, where it is known.
     pub(super) fn stop(self, program_cpu: Option<Duration>) {
         if let Some(cpu) = program_cpu {
             let ns = cpu.as_nanos() as u64;
@@ -132,8 +132,8 @@ impl TreeWatch {
     }
 }
 
-/// What is known of a program before it runs without an agent: it may end before the next poll. Of the one that the recorder
-/// starts that is known before it starts.
+/// What is known of a program before it runs without an agent: it may end before the next poll. Of the one
+/// that the recorder starts that is known before it starts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Started {
     executable: String,
@@ -171,8 +171,8 @@ struct Stretch {
     comm: String,
     reason: Reason,
     begin_ns: u64,
-    /// It has not begun before: when the poll was that did not see it, and the last image that an agent was in and exec has
-    /// replaced.
+    /// It has not begun before: when the poll was that did not see it, and the last image that an agent was
+    /// in and exec has replaced.
     since: Since,
     /// What the recorder itself has started: it is named however little it used.
     is_start: bool,
@@ -205,8 +205,8 @@ struct Tree {
     started: Option<Started>,
     /// By pid.
     members: HashMap<Pid, Member>,
-    /// Those of the program. A process of the tree whose parent has ended is the child of one of them, a subreaper or the
-    /// first process: nobody else's environment is read.
+    /// Those of the program. A process of the tree whose parent has ended is the child of one of them, a
+    /// subreaper or the first process: nobody else's environment is read.
     ancestors: Vec<Pid>,
     /// The pid that was given out last, at the last poll; 0: there was none.
     last_pid: Pid,
@@ -441,8 +441,8 @@ impl Tree {
             }
             return;
         }
-        // Its agent was replaced by an exec, or is off. One that the registry does not know any more has ended with its process,
-        // or the drain was through with it before this poll.
+        // Its agent was replaced by an exec, or is off. One that the registry does not know any more has
+        // ended with its process, or the drain was through with it before this poll.
         if member.stretch.is_none()
             && !has_ended
             && let Some(image) = found.copied().or(member.agent.take())
@@ -484,7 +484,8 @@ impl Tree {
             let is_new = !executable.is_empty()
                 && (executable != stretch.executable || is_renamed && is_other_link());
             if !is_new {
-                // What was used since the last poll may be a new image's, and the old one on its way to an exec only.
+                // What was used since the last poll may be a new image's, and the old one on its way to an
+                // exec only.
                 stretch.cpu_ns = stretch.cpu_ns.max(cpu_ns);
             }
             if executable.is_empty() && is_renamed {
@@ -544,7 +545,8 @@ impl Tree {
         }
     }
 
-    /// CPU time of the process until an exec replaced its agent's image, or the agent switched itself off; 0: neither.
+    /// CPU time of the process until an exec replaced its agent's image, or the agent switched itself off; 0:
+    /// neither.
     fn agents_cpu_ns(&self, image: Registered) -> u64 {
         let entry = self.session.shared.mapping.process(image.index);
         entry

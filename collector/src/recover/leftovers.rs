@@ -1,7 +1,8 @@
-//! What recorders that were killed have left in shared memory: removes what holds nothing, names what can be recovered.
+//! What recorders that were killed have left in shared memory: removes what holds nothing, names what can be
+//! recovered.
 //!
-//! A recorder holds a lock on its mapping's file (flock(2)), which ends with it however it ends, and which is seen
-//! from other pid namespaces, too.
+//! A recorder holds a lock on its mapping's file (flock(2)), which ends with it however it ends, and which is
+//! seen from other pid namespaces, too.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;

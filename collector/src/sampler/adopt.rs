@@ -1,6 +1,6 @@
-//! Unregistered threads that wait: they pass a hook when their wait is over, which may be never. So that they have a row in the
-//! trace, and the off-CPU sampler polls them like others that wait, they get an entry from us
-//! (`stackbeat_core::shm::registry::adopted`).
+//! Unregistered threads that wait: they pass a hook when their wait is over, which may be never. So that they
+//! have a row in the trace, and the off-CPU sampler polls them like others that wait, they get an entry from
+//! us (`stackbeat_core::shm::registry::adopted`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +15,8 @@ use stackbeat_proto::v1::process::Origin;
 use super::unregistered::{Entry, Unregistered};
 use crate::session::shared::{Shared, count};
 
-/// A process that began to take part so long ago has threads that were there before, ns: what is found waiting now
-/// has waited since.
+/// A process that began to take part so long ago has threads that were there before, ns: what is found
+/// waiting now has waited since.
 const SINCE_BEGIN_NS: u64 = 1_000_000_000;
 
 /// An unregistered thread that is to have an entry.

@@ -1,6 +1,7 @@
-//! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost less and go off less
-//! often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture. While threads wait for processors they are on
-//! ticks (`contention`), which are as far apart as timers go off, while no thread of a process in its first second needs nearer ones.
+//! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost
+//! less and go off less often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture.
+//! While threads wait for processors they are on ticks (`contention`), which are as far apart as timers go
+//! off, while no thread of a process in its first second needs nearer ones.
 
 use std::collections::HashMap;
 
@@ -16,8 +17,8 @@ use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::Shared;
 
-/// How long the threads of a process compute or wait for processors, ns, before they leave the ticks: short runs have many samples,
-/// long ones have enough.
+/// How long the threads of a process compute or wait for processors, ns, before they leave the ticks: short
+/// runs have many samples, long ones have enough.
 pub(super) const AT_FIRST_NS: u64 = 1_000_000_000;
 /// Distance between two polls, ns; and for each thread that is to be asked about.
 const POLL_NS: u64 = 50_000_000;
@@ -28,8 +29,9 @@ const CONTENTION_POLL_NS: u64 = 1_000_000_000;
 const MOST_MISSES: u32 = 3;
 
 impl Sampler {
-    /// Finds, when it is time, which processes have computed for long, and which of those with timers had better be on ticks again.
-    /// `timed`: threads with timers, those that were active of late, by the entry of their process.
+    /// Finds, when it is time, which processes have computed for long, and which of those with timers had
+    /// better be on ticks again. `timed`: threads with timers, those that were active of late, by the entry
+    /// of their process.
     pub(crate) fn poll_busy(
         &mut self,
         shared: &Shared,
@@ -115,8 +117,8 @@ impl Sampler {
         }
     }
 
-    /// What ticks may be apart at this moment, ns: as far as timers would, while all active threads on ticks are of processes that have
-    /// computed for long.
+    /// What ticks may be apart at this moment, ns: as far as timers would, while all active threads on ticks
+    /// are of processes that have computed for long.
     pub(super) fn least_interval_ns(&self) -> u64 {
         if self.later_interval_ns == 0 {
             return 0;
@@ -171,8 +173,8 @@ impl Sampler {
         self.untimed.push(thread);
     }
 
-    /// Whether threads are waited for to start their timers: their tick words are to move now and then, so that their next hook
-    /// captures.
+    /// Whether threads are waited for to start their timers: their tick words are to move now and then, so
+    /// that their next hook captures.
     pub(crate) fn awaits_timers(&self) -> bool {
         !self.untimed.is_empty()
     }
@@ -210,8 +212,8 @@ fn has_signal(process: &ProcessEntry) -> bool {
         && process.handles_signal.load(Ordering::Relaxed) == 0
 }
 
-/// Says in the trace that a process' threads are sampled by timers from here on, which go off no more often than this, ns; 0: not
-/// any more.
+/// Says in the trace that a process' threads are sampled by timers from here on, which go off no more often
+/// than this, ns; 0: not any more.
 pub(super) fn say(shared: &Shared, upid: Upid, timer_ns: u32) {
     shared.order(Order::Say(Box::new(packet::Body::Event(Event {
         upid: upid.0,

@@ -1,6 +1,7 @@
-//! Whether a process' threads wait for processors when they wake up. One that does begins to run with a tick of the kernel, and the
-//! timers of CPU time go off at ticks: with bursts about as long as a tick they find it at the same moment of its work again and again
-//! (measured: 0.29 of the CPU time as 0.8 of the samples). Our own ticks are hrtimers, and fall anywhere.
+//! Whether a process' threads wait for processors when they wake up. One that does begins to run with a tick
+//! of the kernel, and the timers of CPU time go off at ticks: with bursts about as long as a tick they find
+//! it at the same moment of its work again and again (measured: 0.29 of the CPU time as 0.8 of the samples).
+//! Our own ticks are hrtimers, and fall anywhere.
 
 use std::collections::HashMap;
 
@@ -10,13 +11,14 @@ use crate::host::{Host, Scheduled};
 
 /// Threads of a process that are asked about at a time: each is one or two small files.
 pub(super) const MOST_THREADS: usize = 16;
-/// This part of the running time spent ready for a processor is contention; and this part of a process' running time that is of such
-/// threads.
+/// This part of the running time spent ready for a processor is contention; and this part of a process'
+/// running time that is of such threads.
 const PART: u64 = 8;
 /// Computing between two waits for so many ticks has lost the tick's phase.
 const LONG_TICKS: u64 = 4;
 
-/// What the scheduler has counted of a process' threads, and what they did since the last [`Contention::take`].
+/// What the scheduler has counted of a process' threads, and what they did since the last
+/// [`Contention::take`].
 #[derive(Debug, Default)]
 pub(super) struct Contention {
     before: HashMap<Tid, Scheduled>,
@@ -60,7 +62,8 @@ impl Contention {
         self.since.ready
     }
 
-    /// Whether timers that go off each `tick_ns` would meet them at moments that their waits choose. Begins anew.
+    /// Whether timers that go off each `tick_ns` would meet them at moments that their waits choose. Begins
+    /// anew.
     pub(super) fn take(&mut self) -> bool {
         let since = std::mem::take(&mut self.since);
         since.chosen > since.run / PART
@@ -85,8 +88,8 @@ mod tests {
 
     const TICK_NS: u64 = 4_000_000;
 
-    /// Binds the calling thread to the processor it is on, and says what three passes of `poll` make of it, beside `rivals` that
-    /// compute there.
+    /// Binds the calling thread to the processor it is on, and says what three passes of `poll` make of it,
+    /// beside `rivals` that compute there.
     fn watched(rivals: usize, burst: Duration, pause: Option<Duration>) -> Vec<bool> {
         std::thread::spawn(move || {
             // SAFETY: plain calls with a local set; all threads started below inherit it.

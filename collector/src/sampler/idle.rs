@@ -1,6 +1,6 @@
-//! Newcomers and idle threads: those that were not active of late. One that waits in a hook shows activity when it
-//! leaves that wait, and costs nothing until then. One that is blocked outside hooks may begin to compute
-//! without setting its activity bit: it is polled at growing distances.
+//! Newcomers and idle threads: those that were not active of late. One that waits in a hook shows activity
+//! when it leaves that wait, and costs nothing until then. One that is blocked outside hooks may begin to
+//! compute without setting its activity bit: it is polled at growing distances.
 
 use std::cmp::Reverse;
 
@@ -16,8 +16,8 @@ use crate::host::{State, Whose};
 use crate::session::activity::Part;
 use crate::session::shared::Shared;
 
-/// Distance between two polls of idle threads, ns, where many show activity. Few are polled with each tick: who waited for
-/// long is met from the begin of what it does then.
+/// Distance between two polls of idle threads, ns, where many show activity. Few are polled with each tick:
+/// who waited for long is met from the begin of what it does then.
 const IDLE_POLL_NS: u64 = 5_000_000;
 const FEW_ACTIVE: usize = 64;
 /// Threads blocked outside hooks that are asked about in one poll.
@@ -135,7 +135,8 @@ impl Sampler {
         self.make_active(thread, entry);
     }
 
-    /// Takes newcomers in, and looks for threads that have no entry, where no thread is on ticks. Gives when to do so again, ns.
+    /// Takes newcomers in, and looks for threads that have no entry, where no thread is on ticks. Gives when
+    /// to do so again, ns.
     pub(crate) fn find_threads(&mut self, shared: &Shared, now_ns: u64) -> u64 {
         self.refresh(shared, now_ns);
         // Who wakes up is sampled without being polled.
@@ -210,7 +211,8 @@ impl Sampler {
         false
     }
 
-    /// Puts a thread to the idle ones. Outside of a published wait it may begin to compute without setting its activity bit.
+    /// Puts a thread to the idle ones. Outside of a published wait it may begin to compute without setting
+    /// its activity bit.
     pub(super) fn make_idle(&mut self, mut thread: Thread, entry: &ThreadEntry, now_ns: u64) {
         if self.is_to_have_timer(&thread, entry) {
             return self.await_timer(thread);
@@ -266,8 +268,8 @@ impl Sampler {
         }
     }
 
-    /// CPU time of the threads that may run without setting their activity bit, ns, when these are few and of processes that
-    /// we may ask about.
+    /// CPU time of the threads that may run without setting their activity bit, ns, when these are few and of
+    /// processes that we may ask about.
     pub(crate) fn blocked_outside_hooks_cpu_ns(&mut self) -> Option<u64> {
         let active = || self.active.iter().flatten().flatten();
         if self.interruption.is_none() || self.blocked_count + active().count() > FEW {
@@ -289,8 +291,8 @@ impl Sampler {
             .sum()
     }
 
-    /// After a pause: anybody may be running who does not wait in a hook. `somebody_does`: the program's clocks
-    /// say so, which is a reason to ask about thousands, too, though not all the time.
+    /// After a pause: anybody may be running who does not wait in a hook. `somebody_does`: the program's
+    /// clocks say so, which is a reason to ask about thousands, too, though not all the time.
     pub(crate) fn make_all_due(&mut self, somebody_does: bool, now_ns: u64) {
         self.next_idle_poll_ns = 0;
         self.next_activity_poll_ns = 0;

@@ -1,6 +1,7 @@
-//! Clocks of single threads that the system keeps: an event of the thread (`crate::linux::thread_clock`) or a timer that it has
-//! started itself sends it the signal after each interval of its CPU time. So nobody needs to look who runs, and no process beside
-//! the program wakes up for each sample. Here: who has one, whose signals do not arrive, and who is on ticks instead.
+//! Clocks of single threads that the system keeps: an event of the thread (`crate::linux::thread_clock`) or a
+//! timer that it has started itself sends it the signal after each interval of its CPU time. So nobody needs
+//! to look who runs, and no process beside the program wakes up for each sample. Here: who has one, whose
+//! signals do not arrive, and who is on ticks instead.
 
 use std::io;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::session::clocks::now_ns;
 use crate::session::orders::Order;
 use crate::session::shared::Shared;
 
-/// The session's first signal. Threads that block it by a call that has a hook are only told that they do; those that
-/// begin with it blocked are on ticks, where they have the second signal.
+/// The session's first signal. Threads that block it by a call that has a hook are only told that they do;
+/// those that begin with it blocked are on ticks, where they have the second signal.
 const SIGNAL: u32 = libc::SIGURG as u32;
 /// Distance between two polls of which threads have ended, and of those that could not have an event, ns.
 const POLL_NS: u64 = 100_000_000;
@@ -30,8 +31,8 @@ const POLL_NS: u64 = 100_000_000;
 const MOST_MISSES: u32 = 2;
 /// Polls in a row at which a thread did nothing before the kernel is asked whether it lives.
 const FIRST_QUESTION: u32 = 8;
-/// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own ticks), without
-/// a signal gets none.
+/// A thread that has computed for so many periods, and so long (ns; the kernel may know it to one of its own
+/// ticks), without a signal gets none.
 const UNHEARD_PERIODS: u64 = 16;
 const UNHEARD_NS: u64 = 50_000_000;
 
@@ -55,7 +56,8 @@ struct Clocked {
     /// What it had written at the last poll, and polls in a row at which that was the same.
     records: u64,
     quiet_polls: u32,
-    /// CPU time in user mode when its event or timer began, ns; `None`: its signals have been seen to arrive, or it has not begun.
+    /// CPU time in user mode when its event or timer began, ns; `None`: its signals have been seen to arrive,
+    /// or it has not begun.
     unheard_from_ns: Option<u64>,
     /// It has begun a timer of its own.
     has_started: bool,
@@ -74,7 +76,8 @@ impl Clocked {
         }
     }
 
-    /// It is time for a poll: whether it was active since the last one. `has_signal`: its process has a handler for the signal.
+    /// It is time for a poll: whether it was active since the last one. `has_signal`: its process has a
+    /// handler for the signal.
     fn poll(&mut self, entry: &ThreadEntry, has_signal: bool) -> bool {
         let has_timer =
             has_signal && entry.has_timer() && entry.wants_clock.load(Ordering::Relaxed) != 0;
@@ -98,8 +101,8 @@ impl Clocked {
             && !host.has_thread(self.thread.pid, self.thread.tid)
     }
 
-    /// Whether the event's signals arrive, as far as that is known: a runtime may have replaced our handler by a bare system
-    /// call.
+    /// Whether the event's signals arrive, as far as that is known: a runtime may have replaced our handler
+    /// by a bare system call.
     fn is_heard(&mut self, host: &dyn Host, entry: &ThreadEntry, period_ns: u64) -> bool {
         let Some(from_ns) = self.unheard_from_ns else {
             return true;
@@ -168,7 +171,8 @@ impl Clocked {
         Ok(Some(event))
     }
 
-    /// No signal of an event is on its way afterwards, and the thread learns that. A timer is the thread's own to stop.
+    /// No signal of an event is on its way afterwards, and the thread learns that. A timer is the thread's
+    /// own to stop.
     fn end(&mut self, entry: &ThreadEntry) {
         self.event = None;
         if entry.has_timer() {
@@ -183,8 +187,8 @@ impl Clocked {
 }
 
 impl KernelClock {
-    /// Gives events to the threads that want one, ends those of others, puts the periods in force, and puts threads that
-    /// cannot have one on ticks. Gives how many threads were active between the last two polls.
+    /// Gives events to the threads that want one, ends those of others, puts the periods in force, and puts
+    /// threads that cannot have one on ticks. Gives how many threads were active between the last two polls.
     pub(crate) fn follow(
         &mut self,
         shared: &Shared,
@@ -316,7 +320,8 @@ impl KernelClock {
                 false
             }
             SIGNAL => true,
-            // Not yet; or not any more: a sandbox does not let handlers return, the agent is off, or the program uses both.
+            // Not yet; or not any more: a sandbox does not let handlers return, the agent is off, or the
+            // program uses both.
             0 => clocked.event.is_none(),
             _ => {
                 self.refuse(shared, thread, "it ignores SIGURG");
@@ -353,7 +358,8 @@ impl KernelClock {
         active.map(|one| (one.thread.process, one.thread.tid))
     }
 
-    /// The session is switched off, or ends: nobody waits for an event to stop any more. [`KernelClock::follow`] opens others.
+    /// The session is switched off, or ends: nobody waits for an event to stop any more.
+    /// [`KernelClock::follow`] opens others.
     pub(crate) fn end_all(&mut self, shared: &Shared) {
         for clocked in &mut self.threads {
             match live_entry(&shared.mapping, &clocked.thread) {

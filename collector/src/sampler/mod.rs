@@ -4,9 +4,9 @@
 //! With each tick the threads that are due fall into two kinds. Those that pass hooks all the time are left
 //! to them, and are overdue when they took no notice of the tick in the time that hooks are given. The others
 //! are polled before the tick advances. Threads inside a published wait are left alone; of the others the
-//! host is asked. To a running one a signal is announced, if its gate is open, and then sent. One that waits in a
-//! hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked outside
-//! hooks is polled at growing distances.
+//! host is asked. To a running one a signal is announced, if its gate is open, and then sent. One that waits
+//! in a hook shows activity when it leaves that wait, and costs nothing until then; one that is blocked
+//! outside hooks is polled at growing distances.
 
 mod adopt;
 mod busy;
@@ -46,8 +46,8 @@ use signal_choice::{Handled, Mask, open_signal};
 use suspended::Suspender;
 use unregistered::Unregistered;
 
-/// Longest distance between two polls of a thread that was found blocked outside hooks, ns: this, or so much for
-/// each such thread, because each poll is a question to the kernel (2 to 8 µs).
+/// Longest distance between two polls of a thread that was found blocked outside hooks, ns: this, or so much
+/// for each such thread, because each poll is a question to the kernel (2 to 8 µs).
 const MAX_BACKOFF_NS: u64 = 30_000_000;
 const BACKOFF_EACH_NS: u64 = 2_000_000;
 /// Overdue intervals after which a thread that is not seen running is no longer active.
@@ -61,8 +61,8 @@ pub(super) const HOOK_TRIAL: u64 = 16;
 /// A signal that was not handled for so long and does not pend will not come any more: the program took it by
 /// sigwait or signalfd. ns.
 const SIGNAL_LOST_NS: u64 = 200_000_000;
-/// Waits without a signal after which a thread's gate gets an asymmetric barrier: what they saved together by then is
-/// what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
+/// Waits without a signal after which a thread's gate gets an asymmetric barrier: what they saved together by
+/// then is what the kernel's barrier costs that the next signal needs (about 25 µs, of both sides).
 const ASYMMETRIC_AFTER_WAITS: u32 = 1_000;
 
 /// A registered thread as the sampler sees it.
@@ -166,7 +166,8 @@ pub(crate) struct Sampler {
     unclocked: Vec<Thread>,
     /// By entry.
     idle: HashMap<u32, Thread>,
-    /// Threads that are blocked outside hooks: when each is polled next, and its entry. Stale ones are among them.
+    /// Threads that are blocked outside hooks: when each is polled next, and its entry. Stale ones are among
+    /// them.
     blocked_outside_hooks: BinaryHeap<Reverse<(u64, u32)>>,
     blocked_count: usize,
     /// Entries that have shown activity, and those of them whose process was not known.
@@ -276,8 +277,8 @@ impl Sampler {
         self.active[class][index % PHASES].push(thread);
     }
 
-    /// The new threads that the kernel's clock is to sample. Hand them back to [`Sampler::forget`], or to [`Sampler::make_active`] when
-    /// they are on ticks.
+    /// The new threads that the kernel's clock is to sample. Hand them back to [`Sampler::forget`], or to
+    /// [`Sampler::make_active`] when they are on ticks.
     fn take_threads(&mut self) -> impl Iterator<Item = Thread> + use<> {
         std::mem::take(&mut self.unclocked).into_iter()
     }
@@ -506,8 +507,8 @@ impl Sampler {
         runs
     }
 
-    /// Asks the host about an overdue thread. One that runs is noted, to be sent a signal, or is suspended and sampled. True when it
-    /// runs. `before_tick`: its tick word is about to advance.
+    /// Asks the host about an overdue thread. One that runs is noted, to be sent a signal, or is suspended
+    /// and sampled. True when it runs. `before_tick`: its tick word is about to advance.
     fn attend(
         &mut self,
         shared: &Shared,
@@ -539,7 +540,8 @@ impl Sampler {
             if now_ns.saturating_sub(thread.sent_ns) < SIGNAL_LOST_NS {
                 return true;
             }
-            // A thread that blocks it has it still, and waits for it before its next call that it could disturb.
+            // A thread that blocks it has it still, and waits for it before its next call that it could
+            // disturb.
             let pending = by.pending(thread.pid, thread.tid).unwrap_or(0);
             if pending & signals().set() != 0 {
                 thread.sent_ns = now_ns;
@@ -608,7 +610,8 @@ impl Sampler {
         self.cpu_ns_of(|_| true)
     }
 
-    /// The same of threads on ticks that may run without setting their activity bit. Where single threads of a process are on ticks, only these.
+    /// The same of threads on ticks that may run without setting their activity bit. Where single threads of
+    /// a process are on ticks, only these.
     pub(super) fn cpu_ns_on_ticks(&self) -> u64 {
         let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
         let active = self.active.iter().flatten().flatten();

@@ -1,4 +1,5 @@
-//! Which signal interrupts a thread: the first, or where the thread blocks that, the second, if its process has one.
+//! Which signal interrupts a thread: the first, or where the thread blocks that, the second, if its process
+//! has one.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,8 @@ use stackbeat_core::sync::Ordering;
 use super::Running;
 use crate::host::Signals;
 
-/// So long what a thread blocks is taken to be what it was, ns, unless it calls something to change that. Handlers
-/// and siglongjmp change it without.
+/// So long what a thread blocks is taken to be what it was, ns, unless it calls something to change that.
+/// Handlers and siglongjmp change it without.
 const KNOWN_NS: u64 = 100_000_000;
 /// The same of one that blocks all: mostly it is in a handler that is about to return, often ours.
 const SHUT_NS: u64 = 2_000_000;
@@ -52,9 +53,9 @@ pub(super) struct Mask {
     calls: u32,
 }
 
-/// The signal for a thread to which one is announced; `None`: it blocks both. In our handler for the second that is so for a
-/// moment, and the first would then pend for as long as the thread blocks it, and keep all others away. `masks`: what
-/// is known of all threads.
+/// The signal for a thread to which one is announced; `None`: it blocks both. In our handler for the second
+/// that is so for a moment, and the first would then pend for as long as the thread blocks it, and keep all
+/// others away. `masks`: what is known of all threads.
 pub(super) fn open_signal(
     masks: &mut HashMap<Utid, Mask>,
     by: &dyn Signals,

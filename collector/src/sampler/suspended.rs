@@ -1,11 +1,13 @@
-//! Interrupting by suspension, where threads cannot be sent signals: a thread that was found running is suspended, what a capture
-//! needs is taken, and it goes on. Its stack is walked afterwards, in what was taken.
+//! Interrupting by suspension, where threads cannot be sent signals: a thread that was found running is
+//! suspended, what a capture needs is taken, and it goes on. Its stack is walked afterwards, in what was
+//! taken.
 //!
-//! The window: from [`Suspension::suspend`] to [`Suspension::resume`] nothing here allocates, locks, logs, or waits for anybody. Inside
-//! the program the suspended thread may hold any lock, that of malloc above all, and whoever waits for it then waits for ever.
+//! The window: from [`Suspension::suspend`] to [`Suspension::resume`] nothing here allocates, locks, logs, or
+//! waits for anybody. Inside the program the suspended thread may hold any lock, that of malloc above all,
+//! and whoever waits for it then waits for ever.
 //!
-//! While a thread is suspended, its entry is ours: the words that only its owner writes are written here then, and only if it is not
-//! in a capture or a published wait.
+//! While a thread is suspended, its entry is ours: the words that only its owner writes are written here
+//! then, and only if it is not in a capture or a published wait.
 
 use std::collections::HashMap;
 
@@ -28,7 +30,8 @@ use crate::host::{Host, Scheduled, Suspended, Suspension, ToWalk, Walked};
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 
-/// Bytes of a stack that are taken at most: what lies further out is cut off, or the window would grow with the stack.
+/// Bytes of a stack that are taken at most: what lies further out is cut off, or the window would grow with
+/// the stack.
 const MOST_BYTES: usize = 256 << 10;
 /// The same of a stack whose end is not known.
 const UNKNOWN_BYTES: usize = 16 << 10;
@@ -66,7 +69,8 @@ struct Still {
     seen_ns: u64,
     /// Its wait, once it is in the trace.
     known: Option<SeenWait>,
-    /// When it was suspended, ns; 0: it was not, or has run since. Some systems have it run for a moment to wait again.
+    /// When it was suspended, ns; 0: it was not, or has run since. Some systems have it run for a moment to
+    /// wait again.
     suspended_ns: u64,
 }
 
@@ -166,7 +170,8 @@ fn take_from(
     };
     let room = words.get_mut(..bytes / 8)?;
     let read = match is_on_it {
-        // SAFETY: the thread is stopped, its entry says that it has not ended, and the words lie below its stack's end.
+        // SAFETY: the thread is stopped, its entry says that it has not ended, and the words lie below its
+        // stack's end.
         true => unsafe { by.read_own_stack(whom.pid, from, room) },
         false => by.read_stack(whom.pid, from, room),
     };
@@ -191,7 +196,8 @@ fn take_from(
     })
 }
 
-/// The tick that a thread's word shows, or with `is_next` the one that comes next. `None`: the word shows none that a thread notes.
+/// The tick that a thread's word shows, or with `is_next` the one that comes next. `None`: the word shows
+/// none that a thread notes.
 fn tick_of(shared: &Shared, entry: &ThreadEntry, is_next: bool) -> Option<u32> {
     let index = entry.tick_index.load(Ordering::Relaxed);
     let tick = throttle::tick_of(shared.mapping.control(), index);
@@ -289,8 +295,8 @@ impl Suspender {
         })
     }
 
-    /// A thread was found waiting outside of hooks. Once it has done so for long its stack is taken, and not again before it has
-    /// run.
+    /// A thread was found waiting outside of hooks. Once it has done so for long its stack is taken, and not
+    /// again before it has run.
     pub(super) fn waits(
         &mut self,
         host: &dyn Host,
@@ -363,7 +369,8 @@ impl Suspender {
         self.still.insert(thread.utid, still);
     }
 
-    /// Whether it is time to look at a thread that waits: with so many of them, none is looked at all the time.
+    /// Whether it is time to look at a thread that waits: with so many of them, none is looked at all the
+    /// time.
     pub(super) fn is_due(&self, thread: &Thread, threads: usize, now_ns: u64) -> bool {
         let distance_ns = POLL_NS.max(POLL_EACH_NS * threads as u64);
         let still = self.still.get(&thread.utid);

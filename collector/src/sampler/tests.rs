@@ -1,4 +1,5 @@
-//! Threads are suspended wherever they are, also where they hold the lock of malloc, by a thread of the same process.
+//! Threads are suspended wherever they are, also where they hold the lock of malloc, by a thread of the same
+//! process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,7 +41,8 @@ impl Wanted {
     }
 }
 
-/// Calls malloc and free all the time, with sizes beyond those that are kept by thread: each call takes the lock.
+/// Calls malloc and free all the time, with sizes beyond those that are kept by thread: each call takes the
+/// lock.
 fn allocate(is_over: &AtomicBool, tid: &AtomicU32, calls: &AtomicU64) {
     tid.store(platform::thread_id(), Ordering::Release);
     let mut bytes = 2_000;
@@ -58,8 +60,8 @@ fn allocate(is_over: &AtomicBool, tid: &AtomicU32, calls: &AtomicU64) {
 
 #[test]
 fn threads_are_suspended_while_they_hold_the_lock_of_malloc() {
-    // A thread has to get a processor before it stands still, which takes a slice of who has one. So each has a suspender of its
-    // own: they wait at the same time, and while one thread is suspended others are too.
+    // A thread has to get a processor before it stands still, which takes a slice of who has one. So each has
+    // a suspender of its own: they wait at the same time, and while one thread is suspended others are too.
     let start = || -> Box<dyn Suspension> { Box::new(ByTracing::start().expect("a process")) };
     suspend_at_random((0..THREADS).map(|_| start()).collect());
 }

@@ -42,9 +42,9 @@ const QUIET_NS: u64 = 10_000_000;
 /// Polls of the program's CPU clocks while parked: first and longest distance, ns. They find threads
 /// that run without passing a hook.
 const PARKED_POLL_NS: (u64, u64) = (10_000_000, 50_000_000);
-/// The kernel adds such a clock up from all threads (0.8 ms for 5,000): polls may take this share of the time, and
-/// are no further apart than that, ns. Where that is rarer than above, few threads that are blocked outside hooks
-/// are asked about one by one.
+/// The kernel adds such a clock up from all threads (0.8 ms for 5,000): polls may take this share of the
+/// time, and are no further apart than that, ns. Where that is rarer than above, few threads that are blocked
+/// outside hooks are asked about one by one.
 const CLOCK_SHARE: u64 = 500;
 const CLOCK_LONGEST_NS: u64 = 500_000_000;
 /// Parts of an interval in which the first tick after a pause may fall.
@@ -125,7 +125,8 @@ pub(crate) fn run(
                         .map_or(u64::MAX, |peers| peers.next_ns()),
                 );
                 let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
-                // Inside the program the drain calls when there was something, and agents when entries get scarce.
+                // Inside the program the drain calls when there was something, and agents when entries get
+                // scarce.
                 let is_called = shared.place == Place::Inside && !sampler.awaits_timers();
                 let wait_ns = (!is_called).then_some(wait_ns);
                 platform::wait(&control.clock_calls, calls, wait_ns);
@@ -247,8 +248,8 @@ pub(crate) fn run(
             );
             ticker.resume(control);
             last_activity_ns = now_ns();
-            // The pause ended because somebody woke up: the first tick is as likely at one moment after that as at
-            // any other.
+            // The pause ended because somebody woke up: the first tick is as likely at one moment after that
+            // as at any other.
             schedules = begin(shared, last_activity_ns);
             let part = random.below(PARTS);
             for schedule in &mut schedules {
@@ -394,7 +395,8 @@ fn rest(shared: &Shared, ticker: &mut Ticker) {
     }
 }
 
-/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops. `meanwhile` is done with each poll.
+/// Sleeps until a hook is passed, a thread is found running all the same, or the session stops. `meanwhile`
+/// is done with each poll.
 fn park(
     shared: &Shared,
     ticker: &mut Ticker,
@@ -448,7 +450,8 @@ impl ProgramClock {
         if now_ns() < self.next_ns {
             return None;
         }
-        // By the clock of this thread: who has to wait for a processor in between learns nothing of the price.
+        // By the clock of this thread: who has to wait for a processor in between learns nothing of the
+        // price.
         let used_ns = platform::thread_cpu_ns();
         let cpu_ns = sampler.cpu_ns_on_ticks();
         let distance_ns = platform::thread_cpu_ns().saturating_sub(used_ns) * CLOCK_SHARE;

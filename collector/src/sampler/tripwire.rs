@@ -1,6 +1,6 @@
-//! Ends the test process when something is called in the window in which a thread is suspended that may not be: malloc and its
-//! relatives, also by libc's own functions, and writing. A lock of the standard library makes no call while it is free, so it is
-//! not seen.
+//! Ends the test process when something is called in the window in which a thread is suspended that may not
+//! be: malloc and its relatives, also by libc's own functions, and writing. A lock of the standard library
+//! makes no call while it is free, so it is not seen.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

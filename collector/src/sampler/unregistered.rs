@@ -92,8 +92,8 @@ impl Unregistered {
         })
     }
 
-    /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will: that is
-    /// its end.
+    /// Whether it has an entry from us that it has not taken over. Where the thread is gone it never will:
+    /// that is its end.
     pub(super) fn is_adopted(
         &self,
         host: &dyn Host,

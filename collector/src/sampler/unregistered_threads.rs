@@ -1,5 +1,5 @@
-//! Unregistered threads: threads of the program that no hook has registered. They are interrupted where they run, and the
-//! handler registers them. Those that wait get an entry without that (`adopt`).
+//! Unregistered threads: threads of the program that no hook has registered. They are interrupted where they
+//! run, and the handler registers them. Those that wait get an entry without that (`adopt`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,24 +21,26 @@ use super::{Means, Process, Sampler};
 use crate::host::{Host, Signals, State};
 use crate::session::shared::{Shared, count};
 
-/// Distance between two searches for threads without an entry, ns, and while some of them are about to be met. A
-/// search may take this share.
+/// Distance between two searches for threads without an entry, ns, and while some of them are about to be
+/// met. A search may take this share.
 const UNREGISTERED_POLL_NS: u64 = 100_000_000;
 const MEETING_POLL_NS: u64 = 5_000_000;
 const UNREGISTERED_SHARE: u64 = 200;
-/// The same while threads are not told apart that were there before their process took part: a few searches each.
+/// The same while threads are not told apart that were there before their process took part: a few searches
+/// each.
 const FIRST_SHARE: u64 = 10;
 /// Threads without an entry that are interrupted in one poll, and how long each is waited for, because
 /// one at a time can be announced.
 const MEETINGS_PER_POLL: u32 = 16;
 const MEETING: Duration = Duration::from_micros(500);
 const MEETING_STEP: Duration = Duration::from_micros(50);
-/// After this time a signal that has not arrived and does not pend is taken for lost. Ready threads wait tens of ms for a processor.
+/// After this time a signal that has not arrived and does not pend is taken for lost. Ready threads wait tens
+/// of ms for a processor.
 const MEETING_LOST_NS: u64 = 100_000_000;
 
-/// CPU time after which a thread that was seen running has left the call that it may have been waking from, ns. A call
-/// that began before there were hooks has no gate, and some, select for one, fail with EINTR if a signal comes
-/// between the end of their wait and their return.
+/// CPU time after which a thread that was seen running has left the call that it may have been waking from,
+/// ns. A call that began before there were hooks has no gate, and some, select for one, fail with EINTR if a
+/// signal comes between the end of their wait and their return.
 const OUT_OF_CALL_NS: u64 = 100_000;
 
 impl Sampler {
@@ -166,7 +168,8 @@ impl Sampler {
         }
         adopt::make_entries(shared, &mut unregistered_threads, &wanted);
         let before = std::mem::replace(&mut self.unregistered_threads, unregistered_threads);
-        // A list of threads that change while it is read may lack one, which must not get another entry with the next.
+        // A list of threads that change while it is read may lack one, which must not get another entry with
+        // the next.
         for (key, unregistered) in before {
             if !self.unregistered_threads.contains_key(&key)
                 && unregistered.is_adopted(&*host, shared, key.1, poll.now)
@@ -185,16 +188,17 @@ struct Poll {
     now: Cycles,
     /// How many more it may interrupt.
     meetings: u32,
-    /// CPU time that it took to ask about newcomers, ns: that is done a few times for each, and no reason to poll less
-    /// often.
+    /// CPU time that it took to ask about newcomers, ns: that is done a few times for each, and no reason to
+    /// poll less often.
     newcomers_ns: u64,
     /// Some are to be met soon.
     goes_on: bool,
 }
 
 impl Poll {
-    /// Gives up a signal that has been on its way for long, unless its thread has blocked it since: then it would
-    /// arrive in any later call, and the thread has to know of it when it registers. The others wait for that.
+    /// Gives up a signal that has been on its way for long, unless its thread has blocked it since: then it
+    /// would arrive in any later call, and the thread has to know of it when it registers. The others wait
+    /// for that.
     fn lose(&mut self, signals: &dyn Signals, process: &Process, entry: &ProcessEntry) {
         let tid = Tid(signal_gate::announced_to(&entry.unregistered));
         if tid == Tid(0) {

@@ -1,4 +1,5 @@
-//! The window in which a thread is suspended. What runs in it marks it, so that tests notice what is called there that may not be.
+//! The window in which a thread is suspended. What runs in it marks it, so that tests notice what is called
+//! there that may not be.
 
 /// The window, until dropped. Outside of tests nothing.
 #[derive(Debug)]

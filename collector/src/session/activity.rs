@@ -1,11 +1,12 @@
-//! Which threads have done something since a part of the recorder last polled: what thousands of waiting threads
-//! cost does not grow with their number.
+//! Which threads have done something since a part of the recorder last polled: what thousands of waiting
+//! threads cost does not grow with their number.
 //!
 //! Agents set a bit for each thread that begins, captures, enters or leaves a wait, or ends
-//! (`stackbeat_core::shm::registry::show_activity`). The first reader to poll clears the bits and forwards them to the other
-//! readers. Each reader gets an entry with two of its polls in a row, because the first may come before what the
-//! thread stored last can be seen; and all entries now and then, so that a bit that was not set (the thread was killed
-//! just before it, or a signal handler left by longjmp) delays a poll and no more.
+//! (`stackbeat_core::shm::registry::show_activity`). The first reader to poll clears the bits and forwards
+//! them to the other readers. Each reader gets an entry with two of its polls in a row, because the first may
+//! come before what the thread stored last can be seen; and all entries now and then, so that a bit that was
+//! not set (the thread was killed just before it, or a signal handler left by longjmp) delays a poll and no
+//! more.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! Why a process cannot be attached to, or not be left yet. Each message names the process, the reason and the next step.
+//! Why a process cannot be attached to, or not be left yet. Each message names the process, the reason and
+//! the next step.
 
 use std::fmt;
 use std::io;
@@ -104,7 +105,8 @@ pub enum AttachError {
         /// The process.
         pid: Pid,
     },
-    /// Its filter may kill it, and [`Attachment::allow_seccomp`](super::Attachment::allow_seccomp) is not set.
+    /// Its filter may kill it, and [`Attachment::allow_seccomp`](super::Attachment::allow_seccomp) is not
+    /// set.
     #[error(
         "{pid}: runs under a seccomp filter, which may kill it for system calls that the agent makes \
          (mmap, mprotect, rt_sigaction, getrusage, clock_gettime, gettid, futex, \

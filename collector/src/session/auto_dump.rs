@@ -1,5 +1,5 @@
-//! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when an iteration of an
-//! event loop takes too long, when the program or a process that it has started crashes.
+//! Dumps by themselves: on a signal to the recorder, when a thread waits for too long, when an iteration of
+//! an event loop takes too long, when the program or a process that it has started crashes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -161,7 +161,8 @@ impl AutoDump {
         }
     }
 
-    /// Waits until the drain has looked at all processes once more: who died before the program ended is known then.
+    /// Waits until the drain has looked at all processes once more: who died before the program ended is
+    /// known then.
     fn await_news(&self) {
         if !self.rules.crash {
             return;

@@ -55,7 +55,8 @@ impl Bell {
 mod tests {
     use super::*;
 
-    /// Whoever waits without a time is called, also by a call from before it waits; whoever waits for a time is not.
+    /// Whoever waits without a time is called, also by a call from before it waits; whoever waits for a time
+    /// is not.
     #[test]
     fn a_call_is_not_missed_and_shortens_no_sleep() {
         let bell = Bell::default();

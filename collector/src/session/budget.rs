@@ -1,5 +1,5 @@
-//! Keeps the budget: reads now and then what the recording has cost, moves the intervals, and says in the trace
-//! which ones are in force and what it cost.
+//! Keeps the budget: reads now and then what the recording has cost, moves the intervals, and says in the
+//! trace which ones are in force and what it cost.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -23,8 +23,8 @@ use stackbeat_model::UNPATCHED;
 /// Distance between two polls of what the recording costs, ns; the first comes sooner.
 const POLL_NS: u64 = 200_000_000;
 const FIRST_POLL_NS: u64 = 50_000_000;
-/// Wake-ups between two polls, so that long intervals are judged by more than a few captures; but a poll comes at
-/// most so many times later than it would.
+/// Wake-ups between two polls, so that long intervals are judged by more than a few captures; but a poll
+/// comes at most so many times later than it would.
 const POLL_WAKES: u32 = 16;
 const POLL_LATER: u64 = 2;
 /// A poll takes at most this part of the time.
@@ -45,8 +45,8 @@ pub(crate) struct Keeper {
     /// When the next poll comes, with enough wake-ups and in any case.
     next_ns: u64,
     latest_ns: u64,
-    /// Ticks are at least so far apart, ns; and the least that was wanted since the last poll: with a poll they get further apart, and
-    /// at once nearer.
+    /// Ticks are at least so far apart, ns; and the least that was wanted since the last poll: with a poll
+    /// they get further apart, and at once nearer.
     least_ns: u64,
     wanted_ns: Option<u64>,
     /// When polls began, 0: not yet.
@@ -60,8 +60,8 @@ pub(crate) struct Keeper {
 /// Hooks that only count, and nothing else: those of locks and waits keep books together.
 const UNPATCHABLE: u64 = Category::Alloc.bit();
 
-/// Has the agents take the hooks away that cost the budget, for the rest of the session: what was not counted cannot
-/// be made up for. From here on the trace says that counts are incomplete.
+/// Has the agents take the hooks away that cost the budget, for the rest of the session: what was not counted
+/// cannot be made up for. From here on the trace says that counts are incomplete.
 fn unpatch(shared: &Shared, now_ns: u64) {
     let unpatched = &shared.mapping.control().unpatched;
     if unpatched.swap(UNPATCHABLE, Ordering::Relaxed) == UNPATCHABLE {
@@ -89,7 +89,8 @@ struct Told {
 }
 
 impl Keeper {
-    /// `asked_ns`: the intervals asked for by class. `cpu_before`: what this process had used when the session began.
+    /// `asked_ns`: the intervals asked for by class. `cpu_before`: what this process had used when the
+    /// session began.
     pub(crate) fn new(
         budget: Option<Budget>,
         has_counters: bool,
@@ -143,8 +144,8 @@ impl Keeper {
         }
     }
 
-    /// The session begins: its start is owed, and the first intervals are put in force. `processes`, here and below: the
-    /// live ones, by upid, and their CPU time, ns.
+    /// The session begins: its start is owed, and the first intervals are put in force. `processes`, here and
+    /// below: the live ones, by upid, and their CPU time, ns.
     pub(crate) fn begin(
         &mut self,
         shared: &Shared,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::own_threads;
 
-/// The monotonic clock, ns, without a system call where libc knows how: the ticker reads it five times a tick.
+/// The monotonic clock, ns, without a system call where libc knows how: the ticker reads it five times a
+/// tick.
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -14,12 +14,12 @@ use super::clocks::own_cpu;
 use super::kept::Kept;
 use super::shared::Shared;
 
-/// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1 (`benches/hooks` in
-/// `core`); between a program's own work its code and its jumps are further away (python with `PYTHONMALLOC=malloc`:
-/// 1.9; `benches/overhead.py --tools stackbeat-counting`).
+/// What a hook of an allocation costs that only counts, ns. In a loop of nothing else it is 1
+/// (`benches/hooks` in `core`); between a program's own work its code and its jumps are further away (python
+/// with `PYTHONMALLOC=malloc`: 1.9; `benches/overhead.py --tools stackbeat-counting`).
 const HOOK_NS: u64 = 2;
-/// A program that does next to nothing counts as if it used this part of a processor: the recording may cost it
-/// something all the same.
+/// A program that does next to nothing counts as if it used this part of a processor: the recording may cost
+/// it something all the same.
 const LEAST_LOAD: u64 = 10;
 
 /// What a thread cost, and used, in a stretch.
@@ -98,8 +98,8 @@ impl Costs {
         }
     }
 
-    /// What came together since the last poll. `processes`: the live ones, by upid, and their CPU time, ns. `active`:
-    /// threads that were active, on average.
+    /// What came together since the last poll. `processes`: the live ones, by upid, and their CPU time, ns.
+    /// `active`: threads that were active, on average.
     pub(super) fn poll(
         &mut self,
         shared: &Shared,

@@ -61,8 +61,8 @@ impl CpuList {
         CpuList(self.0.last().copied().into_iter().collect())
     }
 
-    /// Runs `start` with this thread, and so what it starts, on these processors, whichever it runs on otherwise. An error
-    /// names the first one that the system does not give to this process (cpuset(7)).
+    /// Runs `start` with this thread, and so what it starts, on these processors, whichever it runs on
+    /// otherwise. An error names the first one that the system does not give to this process (cpuset(7)).
     pub fn run<T>(&self, start: impl FnOnce() -> T) -> io::Result<T> {
         let before = affinity::get()?;
         // Those that it may not have are left out, an error only if that leaves none.

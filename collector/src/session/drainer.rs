@@ -37,14 +37,14 @@ const COMFORTABLE_FILL: f64 = 0.2;
 /// take another one.
 const TIGHT_FILL: f64 = 0.5;
 const NARROW_FILL: f64 = 0.75;
-/// Above [`COMFORTABLE_FILL`], threads that have slept for so long lose theirs: what sleepers hold would make the
-/// passes come sooner for nothing, and each pass look at more.
+/// Above [`COMFORTABLE_FILL`], threads that have slept for so long lose theirs: what sleepers hold would make
+/// the passes come sooner for nothing, and each pass look at more.
 const IDLE_OWNER: Duration = Duration::from_secs(1);
-/// Passes come at most so many times later than usual to save processor time: who reads the trace while it grows waits
-/// for them.
+/// Passes come at most so many times later than usual to save processor time: who reads the trace while it
+/// grows waits for them.
 const MOST_LEISURE: u32 = 4;
-/// Inside the program: the first pass after a pause, and the longest distance of passes that find something. Records are safe in
-/// the mapping; when few sub-buffers are free, agents ask for a pass.
+/// Inside the program: the first pass after a pause, and the longest distance of passes that find something.
+/// Records are safe in the mapping; when few sub-buffers are free, agents ask for a pass.
 const FIRST_INSIDE: Duration = Duration::from_secs(1);
 const LONGEST_INSIDE: Duration = Duration::from_secs(8);
 const SUMMARY_DISTANCE: Duration = Duration::from_secs(1);

@@ -246,8 +246,8 @@ impl Finisher<'_> {
             .then_some(Warning::SystraceFailed { failed, all })
     }
 
-    /// What of a declared budget was not held, and by what. Says nothing of short programs: in them the recorder's own
-    /// start is more than the budget.
+    /// What of a declared budget was not held, and by what. Says nothing of short programs: in them the
+    /// recorder's own start is more than the budget.
     fn over_budget(&self) -> Option<Warning> {
         const LEAST_NS: u64 = 2_000_000_000;
         const TOLERANCE: f64 = 1.25;
@@ -377,7 +377,8 @@ pub(crate) fn add_names(
         jit_maps_not_before: not_before,
         cache,
         debug_source: debug_source.clone(),
-        // A thread of ours inside the program is one that no hook knows; those of the search would be the program's.
+        // A thread of ours inside the program is one that no hook knows; those of the search would be the
+        // program's.
         without_threads: own_threads::cpu().is_some(),
         ..Default::default()
     });

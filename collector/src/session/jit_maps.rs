@@ -1,6 +1,6 @@
-//! When run-time compilers write the names of their code: watches how the program's `perf-PID.map` files grow, so that
-//! each name holds from its time on (`symbolize::jit`). Runs on the ticker's thread: no code is compiled while it is
-//! parked.
+//! When run-time compilers write the names of their code: watches how the program's `perf-PID.map` files
+//! grow, so that each name holds from its time on (`symbolize::jit`). Runs on the ticker's thread: no code is
+//! compiled while it is parked.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -19,11 +19,12 @@ use super::shared::Shared;
 
 /// Where compilers leave their maps.
 const FOLDER: &str = "/tmp";
-/// Distance between two polls of the maps, ns, and how much longer it is for each map: a poll takes 1 to 2 µs.
+/// Distance between two polls of the maps, ns, and how much longer it is for each map: a poll takes 1 to 2
+/// µs.
 const POLL_NS: u64 = 2_000_000;
 const POLL_EACH_NS: u64 = 1_000_000;
-/// After so many steps of growth polls are twice as far apart, after twice as many three times: what a long session
-/// remembers stays small.
+/// After so many steps of growth polls are twice as far apart, after twice as many three times: what a long
+/// session remembers stays small.
 const STEPS: u64 = 1 << 14;
 /// Distance between two searches for new maps, ns, and for each process without one.
 const SEARCH_NS: u64 = 5_000_000;
@@ -33,10 +34,10 @@ const LINE_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
 const SPREAD_NS: u64 = 50_000_000;
 
-/// Removes what V8 has written in these processes because we told it to, and what is of no use to anybody else: its maps, and the
-/// logs that it begins in the current folder as soon as it is to write a map. What other runtimes wrote is their users', and so is
-/// a log with anything that somebody may have asked for. Where a file cannot be removed it stays, as it would without us.
-/// `folders`: where the processes were.
+/// Removes what V8 has written in these processes because we told it to, and what is of no use to anybody
+/// else: its maps, and the logs that it begins in the current folder as soon as it is to write a map. What
+/// other runtimes wrote is their users', and so is a log with anything that somebody may have asked for.
+/// Where a file cannot be removed it stays, as it would without us. `folders`: where the processes were.
 pub(crate) fn remove(
     pids: impl Iterator<Item = Pid>,
     folders: &BTreeSet<PathBuf>,
@@ -68,7 +69,8 @@ pub(crate) fn remove(
     }
 }
 
-/// Whose log a file is by its name, `isolate-0x3652bc0-24047-v8.log` (V8's src/logging/log.cc, `PrepareLogFileName`).
+/// Whose log a file is by its name, `isolate-0x3652bc0-24047-v8.log` (V8's src/logging/log.cc,
+/// `PrepareLogFileName`).
 fn log_of(file: &Path) -> Option<Pid> {
     let name = file.file_name()?.to_str()?;
     let middle = name.strip_prefix("isolate-0x")?.strip_suffix("-v8.log")?;
@@ -94,7 +96,8 @@ fn says_nothing(log: &Path) -> bool {
     fs::File::open(log).is_ok_and(|log| BufReader::new(log).lines().all(is_of_each))
 }
 
-/// Whether V8 has written a map: its own functions come first, `18c4000 300 Builtin:DeoptimizationEntry_Eager`.
+/// Whether V8 has written a map: its own functions come first, `18c4000 300
+/// Builtin:DeoptimizationEntry_Eager`.
 fn is_of_v8(map: &Path) -> bool {
     const FIRST_BYTES: u64 = 256;
 
@@ -150,8 +153,8 @@ impl JitMaps {
         };
     }
 
-    /// Finds the maps of processes that had none, and forgets those of processes that ended. Gives the distance to the
-    /// next search, ns.
+    /// Finds the maps of processes that had none, and forgets those of processes that ended. Gives the
+    /// distance to the next search, ns.
     fn search(&mut self, shared: &Shared, processes: impl Iterator<Item = (Upid, Pid)>) -> u64 {
         let mut living = HashSet::new();
         let mut searched = 0;
@@ -185,9 +188,9 @@ impl JitMaps {
             let grown = bytes.saturating_sub(map.bytes);
             map.bytes = bytes;
             self.steps += 1;
-            // The lines came after the poll before and until the file's time, a single one at that time. Of many the
-            // earliest moment counts: new code runs at once, and what was there before is seldom still in use. After a
-            // pause the poll before is long ago.
+            // The lines came after the poll before and until the file's time, a single one at that time. Of
+            // many the earliest moment counts: new code runs at once, and what was there before is seldom
+            // still in use. After a pause the poll before is long ago.
             let written_ns = now_ns.saturating_sub(age_ns);
             let spread_ns = if grown <= LINE_BYTES { 0 } else { SPREAD_NS };
             let from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));

@@ -1,4 +1,5 @@
-//! What parts of the recorder keep of each live thread, brought up to date from the entries that have shown activity.
+//! What parts of the recorder keep of each live thread, brought up to date from the entries that have shown
+//! activity.
 
 use std::collections::HashMap;
 
@@ -27,8 +28,8 @@ impl<T> Kept<T> {
         self.threads.is_empty()
     }
 
-    /// Polls the entries that have shown activity. `poll` gets an entry's number, the entry, its thread's utid and what
-    /// was kept of that, and gives what is to be kept. Threads that have ended are forgotten.
+    /// Polls the entries that have shown activity. `poll` gets an entry's number, the entry, its thread's
+    /// utid and what was kept of that, and gives what is to be kept. Threads that have ended are forgotten.
     pub(crate) fn poll(
         &mut self,
         shared: &Shared,

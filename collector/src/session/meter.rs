@@ -3,8 +3,8 @@
 //! them.
 //!
 //! A process that used no CPU since the last poll has not changed and costs one read of its clock. Only
-//! values that differ from the last one are written. Inside the program, polls end while it does nothing: the drain calls when
-//! somebody has captured.
+//! values that differ from the last one are written. Inside the program, polls end while it does nothing: the
+//! drain calls when somebody has captured.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,10 +26,12 @@ use crate::host::{Host, Limits, Resources, Whose};
 
 /// Processes that are read; of more, the oldest.
 const MOST_PROCESSES: usize = 64;
-/// While nobody does anything, or when the recorder is to save processor time, polls get rarer, up to so many periods apart.
+/// While nobody does anything, or when the recorder is to save processor time, polls get rarer, up to so many
+/// periods apart.
 const IDLE_PERIODS: u32 = 5;
-/// What the kernel says of a process it adds up from all threads (about 0.4 µs for each, for its clock and its file):
-/// two polls are at least so far apart for each of them, so that waiting threads cost about 1 ms a second at most.
+/// What the kernel says of a process it adds up from all threads (about 0.4 µs for each, for its clock and
+/// its file): two polls are at least so far apart for each of them, so that waiting threads cost about 1 ms a
+/// second at most.
 const EACH_THREAD: Duration = Duration::from_micros(300);
 /// Distance between two packets of a counter, ns.
 const WRITE_NS: u64 = 2_000_000_000;

@@ -1,13 +1,17 @@
-//! What a recording session is on any platform: what it is asked to do and says, what its threads share, the drain's
-//! thread, pace and budget, control, dumps, and its end.
+//! What a recording session is on any platform: what it is asked to do and says, what its threads share, the
+//! drain's thread, pace and budget, control, dumps, and its end.
 //!
 //! - `options`, `error`, `attach_error`, `dump_error`, `orders`: what is asked of it, and what can go wrong
-//! - `shared`, `storage`, `activity`, `clocks`, `trace_header`: what its threads share; `open`: all of it made
+//! - `shared`, `storage`, `activity`, `clocks`, `trace_header`: what its threads share; `open`: all of it
+//!   made
 //! - `own_threads`: those of a session inside the program
 //! - `drainer`: the drain's thread; `kept`: what parts of the recorder keep of each live thread
-//! - `pace`, `budget`, `cost`: the intervals, and what a recording costs; `cpus`: which processors the program runs on
-//! - `control`, `protocol`, `dump`, `auto_dump`: clients, dumps that are asked for, and those that come by themselves
-//! - `sigbus_guard`: a mapping that somebody cuts off; `jit_maps`: names of run-time compilers; `finish`: the end
+//! - `pace`, `budget`, `cost`: the intervals, and what a recording costs; `cpus`: which processors the
+//!   program runs on
+//! - `control`, `protocol`, `dump`, `auto_dump`: clients, dumps that are asked for, and those that come by
+//!   themselves
+//! - `sigbus_guard`: a mapping that somebody cuts off; `jit_maps`: names of run-time compilers; `finish`: the
+//!   end
 
 pub(crate) mod activity;
 pub(crate) mod attach_error;

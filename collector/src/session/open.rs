@@ -1,4 +1,5 @@
-//! Opens a session: makes the mapping and the output, and what drains the one into the other. Nobody records yet.
+//! Opens a session: makes the mapping and the output, and what drains the one into the other. Nobody records
+//! yet.
 
 use std::sync::Arc;
 

@@ -24,7 +24,8 @@ pub const MAX_INTERVAL_NS: u64 = 4_000_000_000;
 pub const MIN_COUNTERS_NS: u64 = 10_000_000;
 /// Shortest wait that may be called long, ns: what a wake-up takes anyway.
 pub(crate) const MIN_LONG_WAIT_NS: u64 = 10_000;
-/// Part of the program's CPU time that intervals below a millisecond may cost where nothing else is said, percent.
+/// Part of the program's CPU time that intervals below a millisecond may cost where nothing else is said,
+/// percent.
 pub(crate) const SHORT_INTERVALS_PERCENT: f64 = 5.0;
 /// A declared budget stretches intervals up to it, ns.
 pub(crate) const LONGEST_STRETCHED_NS: u64 = 100_000_000;
@@ -136,7 +137,8 @@ pub struct Options {
     pub label: String,
     /// The commit that the program was built of; empty: not said.
     pub commit: String,
-    /// The program shares its processor with another run that is recorded at the same time, to be compared with it.
+    /// The program shares its processor with another run that is recorded at the same time, to be compared
+    /// with it.
     pub shares_processor: bool,
     /// Set the switches by which the program's runtime names its code.
     pub runtime_options: bool,

@@ -1,4 +1,5 @@
-//! The threads of a session inside the program: they are no threads of the program, though the kernel counts them so.
+//! The threads of a session inside the program: they are no threads of the program, though the kernel counts
+//! them so.
 //!
 //! Outside the program there are none here, and all of the process is the recorder's.
 
@@ -63,7 +64,8 @@ pub(crate) fn cpu() -> Option<Duration> {
     is_inside.then(|| Duration::from_nanos(ns))
 }
 
-/// The CPU clock of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's include/linux/posix-timers_types.h).
+/// The CPU clock of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's
+/// include/linux/posix-timers_types.h).
 fn clock_of(tid: u32) -> libc::clockid_t {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     const CPUCLOCK_PERTHREAD: libc::clockid_t = 4;

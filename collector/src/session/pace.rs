@@ -2,21 +2,21 @@
 //!
 //! What the recording costs is measured ([`super::cost`]) and compared with the budget. What the ticks cause
 //! (captures, signals, the ticker's own wake-ups) falls as the interval grows; what is left (draining,
-//! counters, hooks that only count) has to be paid first. Hooks and signals are stretched together: if signals alone became
-//! fewer, functions that pass hooks would be met more often than their share.
+//! counters, hooks that only count) has to be paid first. Hooks and signals are stretched together: if
+//! signals alone became fewer, functions that pass hooks would be met more often than their share.
 //!
-//! Waits are records from the interval on that was asked for, as long as these records take no more than a quarter of the
-//! budget of a processor, whatever the rest costs: few programs wait that often. Where they take more, the length from which on they are
-//! records grows, up to the interval in force.
+//! Waits are records from the interval on that was asked for, as long as these records take no more than a
+//! quarter of the budget of a processor, whatever the rest costs: few programs wait that often. Where they
+//! take more, the length from which on they are records grows, up to the interval in force.
 //!
 //! One thread can be far more costly than the others (its stacks are deep, or change completely from tick to
 //! tick). It then takes notice of one in so many ticks only, and the others keep their interval.
 //!
-//! A declared budget holds from the first moment on: it begins with intervals that fit wherever a tick is costly, and an
-//! account of what was spent beyond it is paid back over the next seconds.
+//! A declared budget holds from the first moment on: it begins with intervals that fit wherever a tick is
+//! costly, and an account of what was spent beyond it is paid back over the next seconds.
 //!
-//! Hooks that only count cost the same at any interval. Where they alone leave too little of a declared budget, they
-//! have to go ([`Pace::has_to_unpatch`]).
+//! Hooks that only count cost the same at any interval. Where they alone leave too little of a declared
+//! budget, they have to go ([`Pace::has_to_unpatch`]).
 
 use std::collections::HashMap;
 
@@ -25,27 +25,29 @@ use stackbeat_core::ids::Utid;
 use super::cost::{Cost, ThreadCost};
 use super::options::Budget;
 
-/// Part of the budget, in percent, that ticks may take whatever the rest costs, and while more was spent than allowed.
+/// Part of the budget, in percent, that ticks may take whatever the rest costs, and while more was spent than
+/// allowed.
 const LEAST_PERCENT: u64 = 25;
 const LEAST_IN_DEBT_PERCENT: u64 = 10;
-/// What a tick may cost at worst, captures included, ns: a declared budget begins with intervals for that, because nothing
-/// has been measured yet. A virtual machine with costly interrupts took 190 in the first seconds of python.
+/// What a tick may cost at worst, captures included, ns: a declared budget begins with intervals for that,
+/// because nothing has been measured yet. A virtual machine with costly interrupts took 190 in the first
+/// seconds of python.
 const WORST_TICK_NS: f64 = 200_000.0;
 /// What was spent beyond the budget is paid back within so much of the program's CPU time, ns.
 const PAYBACK_NS: f64 = 2_000_000_000.0;
-/// Of so much CPU time of the program, ns, the allowance may at most be saved up, and be owed: what lies long back is
-/// no reason to record a program too often, or hardly at all.
+/// Of so much CPU time of the program, ns, the allowance may at most be saved up, and be owed: what lies long
+/// back is no reason to record a program too often, or hardly at all.
 const SAVED_NS: f64 = 500_000_000.0;
 const OWED_NS: f64 = 10_000_000_000.0;
-/// Part of the budget that records of waits may take, in percent, whatever the rest costs. Who only waits counts as if it used
-/// a processor.
+/// Part of the budget that records of waits may take, in percent, whatever the rest costs. Who only waits
+/// counts as if it used a processor.
 const WAITS_PERCENT: u64 = 25;
 /// The interval is left alone while the cost is nearer to the budget than this part.
 const TOLERANCE: f64 = 0.1;
-/// Hooks that only count are unpatched when they take at least this part of the budget, in percent, and with the
-/// recorder's other threads more than what ticks leave, for so much of the program's CPU time, ns: many programs
-/// begin with a moment of much allocation. Where they are so many times the budget, they have so much less time, down to
-/// the last.
+/// Hooks that only count are unpatched when they take at least this part of the budget, in percent, and with
+/// the recorder's other threads more than what ticks leave, for so much of the program's CPU time, ns: many
+/// programs begin with a moment of much allocation. Where they are so many times the budget, they have so
+/// much less time, down to the last.
 const HOOKS_PERCENT: u64 = 40;
 const HOOKS_NS: f64 = 400_000_000.0;
 const HOOKS_TIMES: f64 = 4.0;
@@ -175,8 +177,8 @@ impl Pace {
         self.stretch = stretch.max(self.waits_stretch);
     }
 
-    /// Keeps the account of a declared budget. Gives what the next stretch has to pay back, ns (negative: may use
-    /// besides), and the part of the budget that ticks have in any case, in percent.
+    /// Keeps the account of a declared budget. Gives what the next stretch has to pay back, ns (negative: may
+    /// use besides), and the part of the budget that ticks have in any case, in percent.
     fn settle(
         &mut self,
         budget: Budget,
@@ -255,8 +257,8 @@ enum Verdict {
     Cheap,
 }
 
-/// Whether a thread is far more costly than the others, and would be over the budget by itself without `stretch`: what was
-/// stretched for its sake is not what the others have to bear.
+/// Whether a thread is far more costly than the others, and would be over the budget by itself without
+/// `stretch`: what was stretched for its sake is not what the others have to bear.
 fn judge(
     budget: Budget,
     thread: &ThreadCost,

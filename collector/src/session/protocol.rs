@@ -125,8 +125,8 @@ pub struct SessionStatus {
     pub kept_interval_ns: u64,
     /// What it makes of `main_interval_ns`.
     pub kept_main_interval_ns: u64,
-    /// What two samples of a thread that computes are apart at the moment, in the process where they are furthest apart; 0: not known
-    /// yet.
+    /// What two samples of a thread that computes are apart at the moment, in the process where they are
+    /// furthest apart; 0: not known yet.
     pub sampled_each_ns: u64,
     /// Names of the probe groups that capture.
     pub probes: Vec<String>,

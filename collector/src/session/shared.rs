@@ -44,8 +44,9 @@ figures! {
     /// Sums over these of the shortest interval asked for and of what it was stretched to, ns.
     intervals_asked_ns,
     intervals_kept_ns,
-    /// What the recording cost until the ticker ended, its own start included, all of it, of it captures in the program's threads and hooks
-    /// that captured nothing (estimated), and the program's CPU time beside it, ns.
+    /// What the recording cost until the ticker ended, its own start included, all of it, of it captures in
+    /// the program's threads and hooks that captured nothing (estimated), and the program's CPU time beside
+    /// it, ns.
     cost_ns,
     cost_captures_ns,
     cost_hooks_ns,
@@ -58,7 +59,8 @@ figures! {
     signals_sent,
     /// Attempts to suspend a thread, where that takes the place of signals.
     suspensions,
-    /// Those of running threads that gave no sample: the thread was where its hooks speak for it, or could not be stopped soon.
+    /// Those of running threads that gave no sample: the thread was where its hooks speak for it, or could
+    /// not be stopped soon.
     suspensions_without_sample,
     /// Threads that were inside a call that must not be interrupted.
     signals_held_back,
@@ -116,8 +118,9 @@ figures! {
     detach_ns,
     /// CPU time of the program and its waited-for children, as the kernel gave it at the end.
     program_cpu_ns,
-    /// CPU time of processes that ran without an agent, as far as they were seen, and what of the program's CPU time is
-    /// neither theirs nor of a recorded thread: processes too short to be seen, and starts and ends of all.
+    /// CPU time of processes that ran without an agent, as far as they were seen, and what of the program's
+    /// CPU time is neither theirs nor of a recorded thread: processes too short to be seen, and starts and
+    /// ends of all.
     unrecorded_cpu_ns,
     unseen_cpu_ns,
 }

@@ -1,8 +1,8 @@
-//! What keeps the recorder alive when somebody cuts the mapping's file off: the program may, as anybody with its rights
-//! who opens the file. Touching what was cut off raises SIGBUS.
+//! What keeps the recorder alive when somebody cuts the mapping's file off: the program may, as anybody with
+//! its rights who opens the file. Touching what was cut off raises SIGBUS.
 //!
-//! The handler gives the file its length back, so what was cut off reads as zeros, here and in the program, and notes
-//! it. The session then captures no more and ends with what is in the trace.
+//! The handler gives the file its length back, so what was cut off reads as zeros, here and in the program,
+//! and notes it. The session then captures no more and ends with what is in the trace.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};

@@ -76,8 +76,9 @@ fn buffers_asked_for(options: &Options, buffer_bytes: u32) -> u32 {
     (options.buffer_bytes / u64::from(buffer_bytes)).max(8) as u32
 }
 
-/// Address space of the recorder besides the mapping, bytes: the stacks of its threads, records on their way, and names
-/// of a program with small debug information. An allocation that fails would end it and lose the program's exit status.
+/// Address space of the recorder besides the mapping, bytes: the stacks of its threads, records on their way,
+/// and names of a program with small debug information. An allocation that fails would end it and lose the
+/// program's exit status.
 const OWN_SPACE: u64 = 128 << 20;
 
 /// Makes the mapping, in /dev/shm or in what can take its place.

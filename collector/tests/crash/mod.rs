@@ -2,10 +2,10 @@
 //! written = recovered + declared lost, nothing doubled, nothing invented, nothing corrupt.
 //!
 //! The program of this test is this binary again (`writing_threads`): it uses core's writing side as an agent
-//! would, and its records carry their own numbers. How many it wrote it notes in a memory of its own, so
-//! that the counts of the mapping are checked from outside. The collector is this binary too
-//! (`collector`), with the real session in it. Each is started as the one test of its process, and learns from
-//! variables what it is to do.
+//! would, and its records carry their own numbers. How many it wrote it notes in a memory of its own, so that
+//! the counts of the mapping are checked from outside. The collector is this binary too (`collector`), with
+//! the real session in it. Each is started as the one test of its process, and learns from variables what it
+//! is to do.
 //!
 //! `STACKBEAT_CRASHES` says how often (200), `STACKBEAT_CRASH_SEED` repeats a run.
 #![cfg(target_os = "linux")]

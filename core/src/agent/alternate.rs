@@ -1,8 +1,9 @@
-//! The alternate signal stack on which our signals arrive: ours, unless the program has given the thread one. The
-//! kernel's frame alone takes up to 11 KiB (AVX-512, AMX), which a coroutine or a thread near its stack's end does not have.
+//! The alternate signal stack on which our signals arrive: ours, unless the program has given the thread one.
+//! The kernel's frame alone takes up to 11 KiB (AVX-512, AMX), which a coroutine or a thread near its stack's
+//! end does not have.
 //!
-//! The program does not see ours: its hook of `sigaltstack` shows none. Its handlers that ask for an alternate
-//! stack run on ours in threads that have no other.
+//! The program does not see ours: its hook of `sigaltstack` shows none. Its handlers that ask for an
+//! alternate stack run on ours in threads that have no other.
 
 use super::kernel_clock;
 use super::own_stack;
@@ -14,7 +15,8 @@ use crate::shm::layout::{OUT_OF_REACH, ThreadEntry};
 use crate::shm::registry;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What our handler takes of a stack, the kernel's frame aside. It takes 0.6 KiB until it goes to a stack of ours.
+/// What our handler takes of a stack, the kernel's frame aside. It takes 0.6 KiB until it goes to a stack of
+/// ours.
 const HANDLER_BYTES: usize = 1536;
 
 /// What the kernel's frame may take; 0: not asked yet.
@@ -33,7 +35,8 @@ fn needed() -> usize {
     frame + HANDLER_BYTES
 }
 
-/// Ours, in the calling thread, as `sigaltstack` takes it; `None`: it has none, or this is another process' memory.
+/// Ours, in the calling thread, as `sigaltstack` takes it; `None`: it has none, or this is another process'
+/// memory.
 pub fn alternate_stack() -> Option<libc::stack_t> {
     let block = tls::block();
     if !session::owns_memory() || AGENT.signals() == 0 {
@@ -65,7 +68,8 @@ pub(super) fn install(entry: &ThreadEntry) {
     }
 }
 
-/// The program has given the calling thread this alternate stack, by a call that succeeded, or taken its own away.
+/// The program has given the calling thread this alternate stack, by a call that succeeded, or taken its own
+/// away.
 pub fn alternate_stack_changed(new: &libc::stack_t) {
     if let Some((entry, _)) = registered(tls::block()) {
         note(entry, new);
@@ -91,7 +95,8 @@ fn note(entry: &ThreadEntry, stack: &libc::stack_t) {
     entry.alternate.store(word, Ordering::SeqCst);
 }
 
-/// The program is about to ask the kernel for registers that a frame has room for only then (AMX; `ARCH_REQ_XCOMP_PERM`).
+/// The program is about to ask the kernel for registers that a frame has room for only then (AMX;
+/// `ARCH_REQ_XCOMP_PERM`).
 #[cold]
 #[inline(never)]
 pub fn frames_grow() {
@@ -134,8 +139,9 @@ pub(super) fn remove() -> bool {
     }
 }
 
-/// One of our signals has come to a thread that has no alternate stack: a handler's end takes away what was installed in
-/// it, because the kernel puts back what it found (`restore_altstack`, kernel/signal.c). This lets it put back ours.
+/// One of our signals has come to a thread that has no alternate stack: a handler's end takes away what was
+/// installed in it, because the kernel puts back what it found (`restore_altstack`, kernel/signal.c). This
+/// lets it put back ours.
 ///
 /// # Safety
 /// `context` is the third argument of a handler with SA_SIGINFO.

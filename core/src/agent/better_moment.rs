@@ -1,6 +1,7 @@
-//! Interruptions that are left to a moment which the thread is about to come to. A runtime's interruption may find its thread where
-//! the runtime cannot say what runs; a safepoint is close, where it can. Then the interruption takes no sample, and the hook at the
-//! safepoint takes it: it stands for the same tick of the clock.
+//! Interruptions that are left to a moment which the thread is about to come to. A runtime's interruption may
+//! find its thread where the runtime cannot say what runs; a safepoint is close, where it can. Then the
+//! interruption takes no sample, and the hook at the safepoint takes it: it stands for the same tick of the
+//! clock.
 //!
 //! Stands between a signal of a clock and its capture (`agent::capture`).
 
@@ -12,7 +13,8 @@ pub(super) type Comes = unsafe extern "C-unwind" fn() -> c_int;
 
 static COMES: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Interruptions in a row that are left to a better moment. One comes within an interval, or something else has the thread.
+/// Interruptions in a row that are left to a better moment. One comes within an interval, or something else
+/// has the thread.
 const MOST_LEFT: u32 = 2;
 /// So many are not left to one, when none has come.
 const NOT_LEFT: u32 = 8;

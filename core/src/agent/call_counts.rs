@@ -1,6 +1,6 @@
 //! Exact counts of the calls of each hooked function, for sessions that were made for it
-//! (`Capacity::call_rows`). There the tick words hold a value that lets every hook come to its slow path, so the
-//! hot path is the same in all sessions.
+//! (`Capacity::call_rows`). There the tick words hold a value that lets every hook come to its slow path, so
+//! the hot path is the same in all sessions.
 
 use super::session;
 use super::tls;

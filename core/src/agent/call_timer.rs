@@ -8,12 +8,13 @@ use crate::platform;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-/// When the signal comes. The call begins within a microsecond, unless the thread loses its processor: so the signal comes again.
+/// When the signal comes. The call begins within a microsecond, unless the thread loses its processor: so the
+/// signal comes again.
 const SOON_NS: u64 = 50_000;
 const AGAIN_NS: u64 = 1_000_000;
 
-/// The handler of a signal interrupts what lies so many bytes above it at most: the kernel's frame (11 KiB with AMX) and what a
-/// hook calls.
+/// The handler of a signal interrupts what lies so many bytes above it at most: the kernel's frame (11 KiB
+/// with AMX) and what a hook calls.
 const REACH: usize = 64 << 10;
 
 /// Bits of `Block::handlers` below the count.
@@ -52,8 +53,8 @@ pub fn handlers_entered() -> u32 {
 pub struct Alarm(());
 
 impl Alarm {
-    /// Sends the calling thread a signal soon, for one whose handler has just run. `None`: that one would not have come into a
-    /// call that blocks the signals in `mask` (signal 1 is bit 0), or none of ours may.
+    /// Sends the calling thread a signal soon, for one whose handler has just run. `None`: that one would not
+    /// have come into a call that blocks the signals in `mask` (signal 1 is bit 0), or none of ours may.
     pub fn set(mask: u64) -> Option<Alarm> {
         let block = tls::block();
         let (entry, _) = registered(block)?;
@@ -113,7 +114,8 @@ impl Alarm {
     }
 }
 
-/// No signal of these comes any more: the calling thread has left the call, or a handler runs in it, which ends it too.
+/// No signal of these comes any more: the calling thread has left the call, or a handler runs in it, which
+/// ends it too.
 pub(super) fn cancel() {
     let word = &tls::block().alarm;
     let timer = word.load(Ordering::Relaxed);
@@ -123,8 +125,8 @@ pub(super) fn cancel() {
     }
 }
 
-/// Whether the last handler ran on this thread's stack, below what runs now, or on its alternate stack: a child that shares the
-/// thread's memory may have the same thread pointer, and has another stack.
+/// Whether the last handler ran on this thread's stack, below what runs now, or on its alternate stack: a
+/// child that shares the thread's memory may have the same thread pointer, and has another stack.
 fn was_here(block: &tls::Block) -> bool {
     let here = 0u8;
     let sp = block.handler_sp.load(Ordering::Relaxed);

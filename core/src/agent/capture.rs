@@ -32,8 +32,8 @@ use crate::shm::wait_table;
 use crate::sync::Ordering;
 use crate::unwind::{MAX_DEPTH, Registers};
 
-/// Captures the calling thread, if it is due. Gives the sample's node; 0 when there is none. The caller knows that the thread takes
-/// part in this process; where that is not known, see `requests`.
+/// Captures the calling thread, if it is due. Gives the sample's node; 0 when there is none. The caller knows
+/// that the thread takes part in this process; where that is not known, see `requests`.
 #[inline(never)]
 pub(super) fn slow(request: &Request) -> u32 {
     let mut node = 0;
@@ -80,8 +80,8 @@ pub(super) fn make(request: &Request, registers: &Registers) -> u32 {
     .run(request.interrupted.unwrap_or(registers))
 }
 
-/// Whether the caller is a child on its parent's memory and thread-local block (a raw clone with CLONE_VM): what it does would
-/// become the parent's samples.
+/// Whether the caller is a child on its parent's memory and thread-local block (a raw clone with CLONE_VM):
+/// what it does would become the parent's samples.
 fn is_of_another(entry: &ThreadEntry) -> bool {
     let tid = platform::thread_id();
     tid != 0 && tid != entry.tid.load(Ordering::Relaxed)
@@ -149,7 +149,8 @@ impl Capture<'_> {
             return 0;
         }
         if request.is_chosen() && tick < TICK_RUNNING {
-            // Beside the ticks, like counted captures: functions that wake others would be met more often than their share.
+            // Beside the ticks, like counted captures: functions that wake others would be met more often
+            // than their share.
             if !self.pay(now, class) {
                 return 0;
             }
@@ -207,8 +208,8 @@ impl Capture<'_> {
         node
     }
 
-    /// Whether the thread is about to come to a better moment than the one at which the sampling clock has found it. That takes
-    /// the tick, too.
+    /// Whether the thread is about to come to a better moment than the one at which the sampling clock has
+    /// found it. That takes the tick, too.
     fn is_left_to_better_moment(&mut self) -> bool {
         if !self.scratch.better_moment.leaves() {
             return false;
@@ -314,8 +315,8 @@ impl Capture<'_> {
         node
     }
 
-    /// The drain sleeps until something is captured. A store that it makes at this very moment may be missed: then the next
-    /// capture wakes it, or the end of the session.
+    /// The drain sleeps until something is captured. A store that it makes at this very moment may be missed:
+    /// then the next capture wakes it, or the end of the session.
     #[cold]
     fn wake_drain(&self) {
         if self.control.asleep.swap(0, Ordering::SeqCst) != 0 {
@@ -353,9 +354,9 @@ impl Capture<'_> {
         cycles.saturating_mul(interval_ns.into()).0 / interval_cycles.0.max(1)
     }
 
-    /// CPU time of the thread at the moment of the sample: no more since the last one than has passed. What goes beyond that the
-    /// capture has used, and belongs to what follows: woken tickers, first uses of pages and interrupts take up to 100 µs between
-    /// the two clocks, and a hypervisor more.
+    /// CPU time of the thread at the moment of the sample: no more since the last one than has passed. What
+    /// goes beyond that the capture has used, and belongs to what follows: woken tickers, first uses of pages
+    /// and interrupts take up to 100 µs between the two clocks, and a hypervisor more.
     fn cpu_ns_at(&self, now: Cycles) -> u64 {
         const AT_ONCE_NS: u64 = 20_000;
         let interval_cycles = self.interval().1;
@@ -379,9 +380,10 @@ impl Capture<'_> {
         }
     }
 
-    /// Whether the sampler's signal found the thread waiting for a processor: from when it was sent until now the thread has hardly
-    /// run. Then the scheduler chose this moment and no tick, and each such wait would have a sample at the same place of the
-    /// program's work where that decides when its processor is taken away.
+    /// Whether the sampler's signal found the thread waiting for a processor: from when it was sent until now
+    /// the thread has hardly run. Then the scheduler chose this moment and no tick, and each such wait would
+    /// have a sample at the same place of the program's work where that decides when its processor is taken
+    /// away.
     fn was_without_processor(&self, cpu_ns: u64) -> bool {
         let sent_run_ns = self.entry.sent_run_ns.load(Ordering::Relaxed);
         let is_known = self.delivery_cycles != Cycles(0) && sent_run_ns != 0;
@@ -523,8 +525,8 @@ impl Capture<'_> {
     }
 }
 
-/// Writes the thread's name down if it has changed: what the program calls it where that is known, else what the system
-/// does.
+/// Writes the thread's name down if it has changed: what the program calls it where that is known, else what
+/// the system does.
 fn write_name(writer: &ThreadWriter, scratch: &mut Scratch, now: Cycles) {
     let of_runtime = scratch.managed.name().copied();
     let name = of_runtime.or_else(|| {

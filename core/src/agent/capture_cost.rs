@@ -11,8 +11,8 @@ use crate::sync::Ordering;
 
 /// A capture that took longer was off the processor in between, ns.
 const LONGEST_CAPTURE_NS: u64 = 1_000_000;
-/// The same for one at the end of a wait. Where processors are scarce a thread often loses its own there, and its waits would seem
-/// too costly for a budget.
+/// The same for one at the end of a wait. Where processors are scarce a thread often loses its own there, and
+/// its waits would seem too costly for a budget.
 const LONGEST_OF_WAIT_NS: u64 = 100_000;
 /// A signal that took longer to arrive found its thread waiting for a processor, ns. What the signal itself
 /// cost is not known then and taken to be this, ns.
@@ -29,7 +29,8 @@ pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: Cycles
     }
 }
 
-/// Adds the way of the signal whose handler runs, and gives how long it was; 0 when it is none of the sampler's.
+/// Adds the way of the signal whose handler runs, and gives how long it was; 0 when it is none of the
+/// sampler's.
 pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: Cycles) -> Cycles {
     let sent = entry.sent_cycles.swap(Cycles(0), Ordering::Relaxed);
     if sent == Cycles(0) {
@@ -44,8 +45,8 @@ pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: Cycles) 
     took
 }
 
-/// Whether a thread waited for a processor when it was sent a signal that took so long, ns. `ran_ns`: CPU time since then, or a
-/// little more: of a thread that runs the scheduler's count is older than the signal.
+/// Whether a thread waited for a processor when it was sent a signal that took so long, ns. `ran_ns`: CPU
+/// time since then, or a little more: of a thread that runs the scheduler's count is older than the signal.
 pub(super) fn was_without_processor(delivery_ns: u64, ran_ns: u64) -> bool {
     // The sampler takes a processor away for that long itself.
     const OF_SAMPLER_NS: u64 = 50_000;

@@ -113,9 +113,10 @@ pub fn vfork_parent(result: i64) {
     }
 }
 
-/// Runs a `clone` whose child has this memory and this thread-local block until its exec or its end, and whose caller stands
-/// still meanwhile: what [`vfork_begins`], [`vfork_child`] and [`vfork_parent`] do around a vfork, here by the parent alone,
-/// because the child runs on another stack. `call` gives the child's pid or an error (negative).
+/// Runs a `clone` whose child has this memory and this thread-local block until its exec or its end, and
+/// whose caller stands still meanwhile: what [`vfork_begins`], [`vfork_child`] and [`vfork_parent`] do around
+/// a vfork, here by the parent alone, because the child runs on another stack. `call` gives the child's pid
+/// or an error (negative).
 #[inline(always)]
 pub fn lends_memory(call: impl FnOnce() -> i64) -> i64 {
     vfork_begins(crate::unwind::here());

@@ -1,10 +1,11 @@
 //! A thread's timer of its own CPU time (timer_create(2), `CLOCK_THREAD_CPUTIME_ID`), which samples it
-//! (`SamplingClock::Timer`). The kernel looks at such timers in its own tick, which it has anyway, so a sample costs little
-//! more than its signal; none comes sooner than with the next tick. The signal is sent when the thread is about to leave the
-//! kernel (`CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so it ends no system call but those that do such work while they wait
-//! (`io_uring_enter`: [`super::leave_timer`]).
+//! (`SamplingClock::Timer`). The kernel looks at such timers in its own tick, which it has anyway, so a
+//! sample costs little more than its signal; none comes sooner than with the next tick. The signal is sent
+//! when the thread is about to leave the kernel (`CONFIG_POSIX_CPU_TIMERS_TASK_WORK`), so it ends no system
+//! call but those that do such work while they wait (`io_uring_enter`: [`super::leave_timer`]).
 //!
-//! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as well.
+//! The thread starts and stops it by itself; whoever stops the clocks of a process' threads may stop it as
+//! well.
 
 use super::session;
 use crate::platform;
@@ -13,20 +14,21 @@ use crate::shm::registry;
 use crate::sync::Ordering;
 use core::ffi::c_int;
 
-/// Time between two signals while the session is switched off, ns: then they only look whether it is on again.
+/// Time between two signals while the session is switched off, ns: then they only look whether it is on
+/// again.
 const RESTING_NS: u32 = 100_000_000;
 
 /// Its address says that a signal is one of these.
 static MARK: u8 = 0;
 
-/// Whether the entries of this process' threads are its own: a forked child that nobody announced has its parent's until it
-/// notices, and timers with the same numbers.
+/// Whether the entries of this process' threads are its own: a forked child that nobody announced has its
+/// parent's until it notices, and timers with the same numbers.
 fn is_own_process() -> bool {
     !super::session::is_another()
 }
 
-/// Starts the calling thread's timer. Where it cannot have one, it is on ticks. So it is where the program handles the signal
-/// itself: one of its own would be lost where one of these pends.
+/// Starts the calling thread's timer. Where it cannot have one, it is on ticks. So it is where the program
+/// handles the signal itself: one of its own would be lost where one of these pends.
 pub(super) fn start(control: &Control, entry: &ThreadEntry) {
     if entry.clock_descriptor.load(Ordering::SeqCst) != 0 || !is_own_process() {
         return;
@@ -93,7 +95,8 @@ unsafe fn number(info: *const libc::siginfo_t) -> c_int {
     unsafe { (*info.cast::<OfTimer>()).timer }
 }
 
-/// Whether the thread of this entry has the timer that has sent this signal. It may have been stopped meanwhile.
+/// Whether the thread of this entry has the timer that has sent this signal. It may have been stopped
+/// meanwhile.
 ///
 /// # Safety
 /// As for [`number`].

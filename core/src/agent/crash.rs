@@ -20,7 +20,8 @@ pub fn watches_crashes() -> bool {
     session::mapping().is_some_and(|m| m.control().watch_crashes.load(Ordering::Relaxed) != 0)
 }
 
-/// A child has ended with this status of `wait`, which its entry says from now on, if it has not noted a signal itself.
+/// A child has ended with this status of `wait`, which its entry says from now on, if it has not noted a
+/// signal itself.
 pub fn child_ended(pid: Pid, status: i32) {
     let Some(signal) = crash_signals::end_of(status).filter(|_| watches_crashes()) else {
         return;
@@ -33,7 +34,8 @@ pub fn child_ended(pid: Pid, status: i32) {
             entry.pid() == pid && entry.state.load(Ordering::Acquire) == entry_state::LIVE
         })
     };
-    // In another pid namespace the same number is somebody else's child. Orphans end at a process that did not start them.
+    // In another pid namespace the same number is somebody else's child. Orphans end at a process that did
+    // not start them.
     let own_pid = Pid(platform::process_id());
     let images = live(pid).filter(|(_, entry)| {
         let parent = Pid(entry.parent_pid.load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Events of the program itself: marks, scopes, counters, flows. Where it is asked for, they also go to the kernel's
-//! trace_marker (`systrace`).
+//! Events of the program itself: marks, scopes, counters, flows. Where it is asked for, they also go to the
+//! kernel's trace_marker (`systrace`).
 
 use core::ffi::c_char;
 

@@ -6,15 +6,16 @@
 //! as often as it allocates (as many bytes as it allocates), however long it runs: what the counters
 //! grew by from one such sample to the next belongs to their stacks (`model/src/sampled_events.rs`).
 //!
-//! The distance to the next one is drawn from the half to the one and a half of a mean, so that a program that
-//! allocates in a rhythm is not met at the same beat again and again. The mean begins small, grows by a quarter with each sample
-//! that comes early and shrinks by a fifth with each that comes late: as many steps up as down, which
-//! bounds the samples of a long run by time and those of a burst by its logarithm.
+//! The distance to the next one is drawn from the half to the one and a half of a mean, so that a program
+//! that allocates in a rhythm is not met at the same beat again and again. The mean begins small, grows by a
+//! quarter with each sample that comes early and shrinks by a fifth with each that comes late: as many steps
+//! up as down, which bounds the samples of a long run by time and those of a burst by its logarithm.
 //!
-//! System calls are sampled in the same way, each kind by itself: a stat between a thousand reads is as likely to be met
-//! as it would be alone. They are fewer and more costly than allocations, so their means begin lower and
-//! grow in smaller steps. Such a sample says how many calls of its kind it stands for. So are the bytes that calls read and
-//! write: a sample is taken at the end of the call that moved a byte drawn at random.
+//! System calls are sampled in the same way, each kind by itself: a stat between a thousand reads is as
+//! likely to be met as it would be alone. They are fewer and more costly than allocations, so their means
+//! begin lower and grow in smaller steps. Such a sample says how many calls of its kind it stands for. So are
+//! the bytes that calls read and write: a sample is taken at the end of the call that moved a byte drawn at
+//! random.
 
 use core::sync::atomic::AtomicU64;
 
@@ -75,7 +76,8 @@ impl Kind {
     fn step(self) -> u64 {
         match self {
             Kind::Allocations | Kind::Bytes => 4,
-            // A few large calls are many bytes: samples of a short run would nearly all be of its first calls.
+            // A few large calls are many bytes: samples of a short run would nearly all be of its first
+            // calls.
             Kind::Calls(call) if call.is_bytes() => 16,
             Kind::Calls(_) => 8,
         }
@@ -163,7 +165,8 @@ struct Pace {
 }
 
 impl State {
-    /// Forgets: the next allocation or call draws. `seed` sets the thread apart from others, whose entry is new.
+    /// Forgets: the next allocation or call draws. `seed` sets the thread apart from others, whose entry is
+    /// new.
     pub(super) fn reset(&mut self, block: &Block, seed: u64) {
         self.random = seed | 1;
         for pace in &mut self.pace {
@@ -184,7 +187,8 @@ impl State {
         self.pace[kind.number()].taken = kind.counter(entry);
     }
 
-    /// Draws when the next sample of this kind is taken. `Some`: one is due now, and stands for so many of what is counted.
+    /// Draws when the next sample of this kind is taken. `Some`: one is due now, and stands for so many of
+    /// what is counted.
     pub(super) fn draw(
         &mut self,
         kind: Kind,
@@ -228,9 +232,9 @@ impl State {
         Some(last.saturating_sub(taken))
     }
 
-    /// The last number drawn up to the counter, and the first one after it, where `drawn` is one. A call that moves many bytes
-    /// may hold several. Distances begin at what was drawn, not at the end of the call: otherwise small calls after a
-    /// large one would be met less often than their share.
+    /// The last number drawn up to the counter, and the first one after it, where `drawn` is one. A call that
+    /// moves many bytes may hold several. Distances begin at what was drawn, not at the end of the call:
+    /// otherwise small calls after a large one would be met less often than their share.
     fn next_after(&mut self, kind: Kind, drawn: u64, counter: u64) -> (u64, u64) {
         const FEW: usize = 8;
         let mut last = drawn;
@@ -247,7 +251,8 @@ impl State {
         (last, next.max(counter.saturating_add(1)))
     }
 
-    /// At a tick: a thread that has come to allocate less, or to make fewer calls, than before is not waited for as long.
+    /// At a tick: a thread that has come to allocate less, or to make fewer calls, than before is not waited
+    /// for as long.
     pub(super) fn catch_up(&mut self, block: &Block, entry: &ThreadEntry, interval_ns: u32) {
         for kind in Kind::all() {
             let pace = &mut self.pace[kind.number()];

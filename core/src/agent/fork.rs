@@ -1,4 +1,5 @@
-//! A forked child becomes a process of its own: announced by the hook of `fork`, or found out at its first capture.
+//! A forked child becomes a process of its own: announced by the hook of `fork`, or found out at its first
+//! capture.
 
 use super::session::{self, AGENT, origin, state};
 use super::tls::{self, flag};

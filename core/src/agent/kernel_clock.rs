@@ -1,9 +1,11 @@
-//! The kernel's clock, which the collector starts and stops for each thread (`Control::sampling_clock`), and what it has in common
-//! with timers, which each thread starts and stops by itself ([`super::cpu_timer`]). Threads that begin on ticks come to these here.
+//! The kernel's clock, which the collector starts and stops for each thread (`Control::sampling_clock`), and
+//! what it has in common with timers, which each thread starts and stops by itself ([`super::cpu_timer`]).
+//! Threads that begin on ticks come to these here.
 //!
-//! No gate keeps its signals away: they come between any two instructions. So a thread wants it from when such a signal may
-//! arrive there, and has it stopped before one must not. The thread stores what it wants and then looks for the collector's
-//! descriptor; the collector stores that and then looks at what the thread wants. One of them sees the other.
+//! No gate keeps its signals away: they come between any two instructions. So a thread wants it from when
+//! such a signal may arrive there, and has it stopped before one must not. The thread stores what it wants
+//! and then looks for the collector's descriptor; the collector stores that and then looks at what the thread
+//! wants. One of them sees the other.
 
 use super::registered;
 use super::session;
@@ -15,11 +17,13 @@ use crate::shm::registry;
 use crate::shm::throttle;
 use crate::sync::Ordering;
 
-/// How long to wait for the collector, ns, and how often in all. One that is gone has taken the clock with it.
+/// How long to wait for the collector, ns, and how often in all. One that is gone has taken the clock with
+/// it.
 const WAIT_NS: u64 = 10_000_000;
 const WAITS: u32 = 100;
 
-/// The calling thread, whose entry this is, is ready for its signals, or begins on ticks, for which the collector has to wake up.
+/// The calling thread, whose entry this is, is ready for its signals, or begins on ticks, for which the
+/// collector has to wake up.
 pub(super) fn want(control: &Control, entry: &ThreadEntry) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if entry.has_timer() {
@@ -55,8 +59,9 @@ pub fn stop_kernel_clock() {
     }
 }
 
-/// The calling thread is about to make a call that does a timer's work in the middle of its wait (`io_uring_enter`), and
-/// would end early: from here on it has no timer, and is on ticks, which respect waits.
+/// The calling thread is about to make a call that does a timer's work in the middle of its wait
+/// (`io_uring_enter`), and would end early: from here on it has no timer, and is on ticks, which respect
+/// waits.
 #[inline]
 pub fn leave_timer() {
     if session::has_timers() {
@@ -84,8 +89,8 @@ fn stay_on_ticks() {
     }
 }
 
-/// The calling thread, if it is on ticks, gets a timer where its process has computed for long enough. `is_open`: it does
-/// not block the session's first signal, by which timers go off.
+/// The calling thread, if it is on ticks, gets a timer where its process has computed for long enough.
+/// `is_open`: it does not block the session's first signal, by which timers go off.
 pub(super) fn leave_ticks(mapping: &Mapping, entry: &ThreadEntry, is_open: bool) {
     let control = mapping.control();
     let may_leave = || {
@@ -132,7 +137,8 @@ pub(super) fn follow(
     tick
 }
 
-/// The calling thread, whose entry this is, is on ticks from here on, or ends. Events are the collector's to end.
+/// The calling thread, whose entry this is, is on ticks from here on, or ends. Events are the collector's to
+/// end.
 pub(super) fn leave(control: &Control, entry: &ThreadEntry) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if control.has_timers() && super::session::owns_memory() {

@@ -1,8 +1,8 @@
-//! Memory for the arguments and the environment of an exec: a thread's own, because the program's stack may have little
-//! left, and because what a vfork child mapped would stay behind in its parent.
+//! Memory for the arguments and the environment of an exec: a thread's own, because the program's stack may
+//! have little left, and because what a vfork child mapped would stay behind in its parent.
 //!
-//! Pieces are given back in the opposite order. What an exec that succeeded in a vfork child has left is recognized by the
-//! pid.
+//! Pieces are given back in the opposite order. What an exec that succeeded in a vfork child has left is
+//! recognized by the pid.
 
 use super::scratch::{LENT_WORDS, Scratch};
 use super::tls;

@@ -36,8 +36,8 @@ pub(super) fn of_other_thread() -> (u64, u64) {
     }
 }
 
-/// The calling thread's stack, when it is not the main thread: bionic copies what it has noted when the thread began
-/// (libc/bionic/pthread_attr.cpp: `pthread_getattr_np`), without a lock and without memory.
+/// The calling thread's stack, when it is not the main thread: bionic copies what it has noted when the
+/// thread began (libc/bionic/pthread_attr.cpp: `pthread_getattr_np`), without a lock and without memory.
 #[cfg(target_os = "android")]
 pub(super) fn of_other_thread() -> (u64, u64) {
     let (mut low, mut bytes) = (core::ptr::null_mut(), 0);

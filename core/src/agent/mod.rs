@@ -3,18 +3,26 @@
 //! From what hooks call down to what all of it stands on; no module uses one that uses it:
 //!
 //! - here: the hot path, as small as it can be
-//! - `start`: joining a session and leaving it; `event`: marks, scopes and counters of the program itself; `signal`: the session's
-//!   signal; `crash`: signals that end the process; `enter_sandbox`: a seccomp filter comes; `call_counts`: counts by function
-//! - `wake`: waits that other threads end, and ending them; `children`: fork, exec and exit; `thread`: threads begin and end
-//! - `requests`: captures that hooks and signals ask for; `unpatch_request`: hooks that cost too much for the budget go
+//! - `start`: joining a session and leaving it; `event`: marks, scopes and counters of the program itself;
+//!   `signal`: the session's signal; `crash`: signals that end the process; `enter_sandbox`: a seccomp filter
+//!   comes; `call_counts`: counts by function
+//! - `wake`: waits that other threads end, and ending them; `children`: fork, exec and exit; `thread`:
+//!   threads begin and end
+//! - `requests`: captures that hooks and signals ask for; `unpatch_request`: hooks that cost too much for the
+//!   budget go
 //! - `fork`: a forked child becomes a process of its own
-//! - `registration`: a thread takes part; `process_entry`: a process does; `texts`, `systrace`: what they write beside samples
+//! - `registration`: a thread takes part; `process_entry`: a process does; `texts`, `systrace`: what they
+//!   write beside samples
 //! - `capture`: the capture itself; `stack`: its place in the CallstackTable
-//! - `main_stack`: where stacks lie that nobody announced; `rusage`, `capture_cost`: what is read and paid at a capture
-//! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the thread's own
+//! - `main_stack`: where stacks lie that nobody announced; `rusage`, `capture_cost`: what is read and paid at
+//!   a capture
+//! - `kernel_clock`: the clock that the kernel keeps for a thread; `cpu_timer`: the same by a timer of the
+//!   thread's own
 //! - `own_stack`, `alternate`: the stacks that captures and our signals use instead of the program's
-//! - `call_timer`: a signal that a thread sends itself; `context`: what a handler gets from the kernel; `signal_wait`: waiting for a signal of ours
-//! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `event_sampling`: when a number asks for a capture
+//! - `call_timer`: a signal that a thread sends itself; `context`: what a handler gets from the kernel;
+//!   `signal_wait`: waiting for a signal of ours
+//! - `wakers`: the tables of waiters; `sandbox`: what a seccomp filter leaves; `event_sampling`: when a
+//!   number asks for a capture
 //! - `scratch`: a thread's private memory; `lent`: what of it an exec takes; `tls`: the thread-local block
 //! - `session`: the session that this process takes part in
 //!
@@ -156,7 +164,8 @@ fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
     }
 }
 
-/// The calling thread's block, entry and tick word, for what libc itself does not do without its thread-locals.
+/// The calling thread's block, entry and tick word, for what libc itself does not do without its
+/// thread-locals.
 #[inline(always)]
 fn registered_by_libc() -> Option<(&'static Block, &'static ThreadEntry, &'static Tick)> {
     // SAFETY: null or the thread's entry, as in `registered`.
@@ -240,8 +249,8 @@ pub fn allocated_quietly(bytes: usize) -> bool {
     counted_quietly(bytes, false)
 }
 
-/// Like [`hit_quietly`], for a block that takes the place of another one: when true, both have been counted, otherwise [`freed`] and
-/// [`allocated`] are to be called.
+/// Like [`hit_quietly`], for a block that takes the place of another one: when true, both have been counted,
+/// otherwise [`freed`] and [`allocated`] are to be called.
 #[inline(always)]
 pub fn replaced_quietly(bytes: usize) -> bool {
     counted_quietly(bytes, true)
@@ -290,8 +299,8 @@ pub fn hit(probe: Probe, arg: u64) {
     }
 }
 
-/// Like [`hit`], for a call that the agent makes itself, too: on a thread that is not registered nothing happens, so
-/// registering one does not come here again.
+/// Like [`hit`], for a call that the agent makes itself, too: on a thread that is not registered nothing
+/// happens, so registering one does not come here again.
 pub fn hit_of_registered(probe: Probe, arg: u64) {
     if let Some((entry, tick)) = tls::known_block().and_then(registered) {
         hit_of(entry, tick, probe, arg);
@@ -455,8 +464,8 @@ fn begin_wait_from(probe: Probe, arg: u64, at: [u64; 3]) -> Wait {
     }
 }
 
-/// Bits of [`Block::switched_inside`]: what a wait that lies inside of another one has to tell that. The thread was switched
-/// away in the outer one before it, and in itself.
+/// Bits of [`Block::switched_inside`]: what a wait that lies inside of another one has to tell that. The
+/// thread was switched away in the outer one before it, and in itself.
 const SWITCHED_BEFORE: u8 = 1;
 const SWITCHED_WITHIN: u8 = 2;
 /// One of our signals came into it, which looks like a switch.
@@ -468,15 +477,17 @@ fn is_signalled_inside() {
     note_inside(SIGNALLED);
 }
 
-/// The call that is about to end, a wait, has let go of an open file: the kernel does that behind it, and what it does there
-/// looks like a switch. So it counts as no wake-up, and the clock says whether it has waited.
+/// The call that is about to end, a wait, has let go of an open file: the kernel does that behind it, and
+/// what it does there looks like a switch. So it counts as no wake-up, and the clock says whether it has
+/// waited.
 pub fn has_let_go() {
     watch_switches();
     note_inside(SWITCHED_WITHIN);
 }
 
-/// Whether a wait of the calling thread may have lasted, by what the kernel says of switches and what was noted inside of it. Without a
-/// switch it has not, and need not look at the clock. All look where the kernel's clock does not see what they work in the kernel.
+/// Whether a wait of the calling thread may have lasted, by what the kernel says of switches and what was
+/// noted inside of it. Without a switch it has not, and need not look at the clock. All look where the
+/// kernel's clock does not see what they work in the kernel.
 #[inline(always)]
 fn may_have_waited(entry: &ThreadEntry, switched: Option<bool>, noted: u8) -> bool {
     switched != Some(false) || noted & SWITCHED_WITHIN != 0 || entry.has_user_clock()
@@ -493,7 +504,8 @@ fn note_inside(bit: u8) {
     inside.store(inside.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
 }
 
-/// From here on it is seen whether the thread is switched away. Gives whether it was, since it was watched last.
+/// From here on it is seen whether the thread is switched away. Gives whether it was, since it was watched
+/// last.
 #[inline(always)]
 fn watch_switches() -> bool {
     let was_switched = rseq::rearm();
@@ -547,8 +559,9 @@ fn loop_iteration_begins(entry: &ThreadEntry) {
     }
 }
 
-/// A wait has begun already. Either a signal handler waits inside of it, then the outer one is what the thread
-/// is in; or that was left by longjmp or cancellation: its frame lies below this one, on the same stack.
+/// A wait has begun already. Either a signal handler waits inside of it, then the outer one is what the
+/// thread is in; or that was left by longjmp or cancellation: its frame lies below this one, on the same
+/// stack.
 #[cold]
 #[inline(never)]
 fn takes_over(entry: &ThreadEntry, sp: u64) -> bool {
@@ -671,8 +684,8 @@ impl Wait {
     }
 }
 
-/// A wait ends inside of another one, which goes on: that has to know of its own switches, and of those in here apart, which
-/// are not to be counted twice.
+/// A wait ends inside of another one, which goes on: that has to know of its own switches, and of those in
+/// here apart, which are not to be counted twice.
 #[cold]
 #[inline(never)]
 fn leave_to_outer(switched: Option<bool>) {
@@ -719,8 +732,8 @@ pub unsafe fn on_signal(info: *mut libc::siginfo_t, context: *mut core::ffi::c_v
     unsafe { signal::on_signal(info, context) }
 }
 
-/// Runs something during which no signal of ours arrives in the calling thread: those that are on their way arrive
-/// before.
+/// Runs something during which no signal of ours arrives in the calling thread: those that are on their way
+/// arrive before.
 pub fn undisturbed<T>(f: impl FnOnce() -> T) -> T {
     let Some((entry, _)) = registered(tls::block()) else {
         return f();
@@ -741,8 +754,8 @@ pub fn mask_changes() {
     }
 }
 
-/// Whether the session's first signal is to stay open in the calling thread where the program blocks it, because it comes at
-/// any time in which the thread computes: one that pends would end a later call.
+/// Whether the session's first signal is to stay open in the calling thread where the program blocks it,
+/// because it comes at any time in which the thread computes: one that pends would end a later call.
 #[inline]
 pub fn leaves_signal_open() -> bool {
     let has_clock = || registered(tls::block()).is_some_and(|(entry, _)| entry.has_kernel_clock());

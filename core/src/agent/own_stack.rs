@@ -1,15 +1,17 @@
-//! The stack that captures run on. A hook may run on a coroutine's few KiB, or just above a guard that the program
-//! has put into its own stack, and a capture takes more than 10 KiB. So each thread has a stack of ours, and what a
-//! capture needs of the program's is a few hundred bytes (`hooks-linux/tests/stack_use.rs`).
+//! The stack that captures run on. A hook may run on a coroutine's few KiB, or just above a guard that the
+//! program has put into its own stack, and a capture takes more than 10 KiB. So each thread has a stack of
+//! ours, and what a capture needs of the program's is a few hundred bytes (`hooks-linux/tests/stack_use.rs`).
 //!
-//! All signals but those of faults are blocked meanwhile. A handler of the program would run on this stack, which is
-//! too small for it. A collector that stops threads by a signal would take it for the thread's own and scan from there.
+//! All signals but those of faults are blocked meanwhile. A handler of the program would run on this stack,
+//! which is too small for it. A collector that stops threads by a signal would take it for the thread's own
+//! and scan from there.
 //!
 //! One mapping holds what a thread has for itself, from low to high: a guard, the alternate signal stack
 //! (`super::alternate`), this stack, the scratch memory.
 //!
 //! # Signal safety
-//! Nothing here allocates or locks. The mapping is made when the thread registers, which is on the program's stack.
+//! Nothing here allocates or locks. The mapping is made when the thread registers, which is on the program's
+//! stack.
 
 use super::scratch::Scratch;
 use super::session;
@@ -23,13 +25,14 @@ use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 const GUARD_BYTES: usize = LARGEST_PAGE;
-/// Go's runtime adopts the alternate stack that it finds on a thread of C's, and gives its own handlers 32 KiB
-/// (`malg(32 * 1024)` in src/runtime/os_linux.go).
+/// Go's runtime adopts the alternate stack that it finds on a thread of C's, and gives its own handlers 32
+/// KiB (`malg(32 * 1024)` in src/runtime/os_linux.go).
 ///
-/// Handlers of the program's that ask for an alternate stack and have none run on it, too, where they had the thread's own
-/// stack before: hence the rest. Pages exist when they are used.
+/// Handlers of the program's that ask for an alternate stack and have none run on it, too, where they had the
+/// thread's own stack before: hence the rest. Pages exist when they are used.
 const ALTERNATE_BYTES: usize = 256 << 10;
-/// A capture takes 12 KiB in a release build; frames of a build without optimization are several times as large.
+/// A capture takes 12 KiB in a release build; frames of a build without optimization are several times as
+/// large.
 const STACK_BYTES: usize = if cfg!(debug_assertions) {
     256 << 10
 } else {
@@ -66,8 +69,8 @@ pub(super) fn provide(block: &Block) -> bool {
 pub(super) fn take_away(block: &Block) {
     let scratch = block.scratch.swap(core::ptr::null_mut(), Ordering::Relaxed);
     if !scratch.is_null() {
-        // SAFETY: `provide` made the mapping for this thread; nothing refers to it outside of captures, and none comes
-        // any more.
+        // SAFETY: `provide` made the mapping for this thread; nothing refers to it outside of captures, and
+        // none comes any more.
         unsafe { platform::unmap(scratch.sub(SCRATCH_OFFSET), MAPPING_BYTES) };
     }
 }
@@ -86,7 +89,8 @@ pub fn is_own_stack(address: usize) -> bool {
     top != 0 && (top - STACK_BYTES..=top).contains(&address)
 }
 
-/// Where the stack pointer of the program stands in the calling thread, also while the thread runs on its own stack.
+/// Where the stack pointer of the program stands in the calling thread, also while the thread runs on its own
+/// stack.
 #[inline(always)]
 pub(super) fn program_sp(block: &Block) -> usize {
     let here = 0u8;
@@ -106,20 +110,21 @@ const LET_IN: u64 = {
     set
 };
 
-/// Runs a hook's rare work on the calling thread's own stack. `None`: this is a handler that has interrupted something there.
+/// Runs a hook's rare work on the calling thread's own stack. `None`: this is a handler that has interrupted
+/// something there.
 pub fn on_own_stack<R>(mut f: impl FnMut() -> R) -> Option<R> {
     let mut result = None;
     run(|_| result = Some(f()));
     result
 }
 
-/// Runs `f` on the thread's own stack, with the registers of this function on the program's. False: it was not run, or it
-/// panicked, because this is a handler that has interrupted something on that stack. A thread without memory runs it where
-/// it stands. A panic disables the agent.
+/// Runs `f` on the thread's own stack, with the registers of this function on the program's. False: it was
+/// not run, or it panicked, because this is a handler that has interrupted something on that stack. A thread
+/// without memory runs it where it stands. A panic disables the agent.
 ///
-/// A thread that can be cancelled at any instruction is cancelled at the end of this, when no frame with a landing pad is
-/// left: Rust's personality routine ends an unwinding at any instruction of such a frame that is no call. So `f` may hold
-/// nothing that is to be dropped, and what catches panics is never inlined.
+/// A thread that can be cancelled at any instruction is cancelled at the end of this, when no frame with a
+/// landing pad is left: Rust's personality routine ends an unwinding at any instruction of such a frame that
+/// is no call. So `f` may hold nothing that is to be dropped, and what catches panics is never inlined.
 #[inline(never)]
 pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
     let block = tls::block();
@@ -158,8 +163,8 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
         }
         return false;
     }
-    // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either: `away` is ours.
-    // `perform` takes the task, which lives until it returns.
+    // SAFETY: the stack ends where the scratch memory begins, at the start of a page. Nobody uses either:
+    // `away` is ours. `perform` takes the task, which lives until it returns.
     unsafe {
         (*scratch).program_mask = held_signals.as_ref().map_or(0, |held| held.before());
         Registers::store_here(&raw mut (*scratch).program_registers);
@@ -189,8 +194,8 @@ fn run_here<F: FnMut(&Registers)>(f: &mut F) -> bool {
     !task.panicked
 }
 
-/// What was run has been left by a jump out of a fault's handler: the program's stack pointer is above where it stood, on
-/// the same stack.
+/// What was run has been left by a jump out of a fault's handler: the program's stack pointer is above where
+/// it stood, on the same stack.
 #[cold]
 fn is_left(block: &Block, held: usize, here: usize) -> bool {
     // A child that shares this block may stand above its parent on one stack.

@@ -14,8 +14,8 @@ use crate::shm::signal_gate;
 use crate::shm::throttle;
 use core::sync::atomic::Ordering;
 
-/// With fewer thread entries in reserve the collector is called, which may sleep for long. It keeps more than that in reserve
-/// where it does not.
+/// With fewer thread entries in reserve the collector is called, which may sleep for long. It keeps more than
+/// that in reserve where it does not.
 const FEW_ENTRIES: u32 = 128;
 
 /// Gives the thread memory of its own.
@@ -155,8 +155,8 @@ impl Creator {
     };
 }
 
-/// The calling thread begins, and is captured. `stack`: lowest address and end of what a walk may read. `first` is done before, on
-/// the thread's own stack.
+/// The calling thread begins, and is captured. `stack`: lowest address and end of what a walk may read.
+/// `first` is done before, on the thread's own stack.
 pub(super) fn start(stack: Option<(usize, usize)>, creator: Creator, first: impl Fn()) {
     if !session::is_active() {
         return;

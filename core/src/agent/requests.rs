@@ -1,5 +1,5 @@
-//! Captures that hooks and signals ask for. A thread may have come to be another one since its last: in a forked child, or with a
-//! new session. So it takes part anew first.
+//! Captures that hooks and signals ask for. A thread may have come to be another one since its last: in a
+//! forked child, or with a new session. So it takes part anew first.
 
 use super::capture::{self, More, Request};
 use super::event_sampling::{self, OF_ALLOCATION};
@@ -35,11 +35,11 @@ pub(super) enum Length {
     Short,
     /// That long, but not as long as what the budget has put in force for waits.
     LeftOut,
-    /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to one an
-    /// interval.
+    /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to
+    /// one an interval.
     Overdue,
-    /// Shorter than the interval, but a moment of the thread's own lies in it ([`has_moment`]), which stands for a tick
-    /// where there are none.
+    /// Shorter than the interval, but a moment of the thread's own lies in it ([`has_moment`]), which stands
+    /// for a tick where there are none.
     Met,
 }
 

@@ -1,5 +1,5 @@
-//! What runtimes of managed code tell of themselves: methods, generated code, and how their frames are found. For libraries
-//! that know a runtime and are loaded beside the agent (`stackbeat_runtime.h`).
+//! What runtimes of managed code tell of themselves: methods, generated code, and how their frames are found.
+//! For libraries that know a runtime and are loaded beside the agent (`stackbeat_runtime.h`).
 
 use super::session;
 use super::wake::{Awaited, WaitFor, begin_wait_for_at};
@@ -34,7 +34,8 @@ pub fn add_source(source: &'static FrameSource) -> bool {
     frame_sources::add(source)
 }
 
-/// The recording's table of methods gets storage now: the first captures may bring more than it has at the start.
+/// The recording's table of methods gets storage now: the first captures may bring more than it has at the
+/// start.
 fn prepare() {
     if let Some(mapping) = session::mapping() {
         // Without room for it, methods have no number, which captures count.
@@ -42,8 +43,8 @@ fn prepare() {
     }
 }
 
-/// A wait of a runtime's begins, seen from outside at this pc, stack pointer and frame pointer: those of a frame that stays until it
-/// has ended. `None`: there is no recording.
+/// A wait of a runtime's begins, seen from outside at this pc, stack pointer and frame pointer: those of a
+/// frame that stays until it has ended. `None`: there is no recording.
 pub fn begin_wait_at(
     probe: Probe,
     arg: u64,

@@ -1,8 +1,9 @@
-//! The table by which a library that knows a runtime of managed code joins this agent, instead of bringing one of its own:
-//! `stackbeat_runtime.h`, which says what each function does. One agent of a process, one entry a thread.
+//! The table by which a library that knows a runtime of managed code joins this agent, instead of bringing
+//! one of its own: `stackbeat_runtime.h`, which says what each function does. One agent of a process, one
+//! entry a thread.
 //!
-//! A version never changes: what is added comes at the end, and `bytes` says how much of it there is. The library with the agent
-//! exports a function `stackbeat_runtime` that gives it.
+//! A version never changes: what is added comes at the end, and `bytes` says how much of it there is. The
+//! library with the agent exports a function `stackbeat_runtime` that gives it.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -389,7 +390,8 @@ impl<const WORDS: usize> Opaque<WORDS> {
     }
 }
 
-/// As `struct stackbeat_runtime` has it: seen from outside, the thread stands in the caller's frame, which stays.
+/// As `struct stackbeat_runtime` has it: seen from outside, the thread stands in the caller's frame, which
+/// stays.
 #[unsafe(naked)]
 unsafe extern "C" fn begin_wait(_: *mut Opaque<WAIT_WORDS>, _: u32, _: u64, _: u32) {
     #[cfg(target_arch = "x86_64")]

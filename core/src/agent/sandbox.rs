@@ -1,8 +1,8 @@
 //! The program enters a sandbox: seccomp, or another way by which the kernel keeps calls from its code.
 //!
-//! What the agent needs to go on: the moment, a thread's CPU time and, to interrupt threads, that a handler may return.
-//! Without the last it captures in hooks only. Without one of the others it is off in this process from here on, and
-//! the process' entry says so, with the CPU time up to here.
+//! What the agent needs to go on: the moment, a thread's CPU time and, to interrupt threads, that a handler
+//! may return. Without the last it captures in hooks only. Without one of the others it is off in this
+//! process from here on, and the process' entry says so, with the CPU time up to here.
 
 use super::session;
 use crate::platform;
@@ -130,8 +130,8 @@ pub fn allows_handlers() -> bool {
         )
 }
 
-/// Whether an image that this process starts can find the session: it does no more than the loader does, but opens a
-/// file for writing.
+/// Whether an image that this process starts can find the session: it does no more than the loader does, but
+/// opens a file for writing.
 pub fn images_can_join() -> bool {
     if !sandbox::is_filtered() {
         return true;

@@ -8,8 +8,8 @@ use crate::unwind::{Registers, StackBounds};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-/// Longest line with its newline. Kernels before 6.8 cut what is longer (TRACE_BUF_SIZE, kernel/trace/trace.c); a
-/// pipe takes it as a whole (PIPE_BUF).
+/// Longest line with its newline. Kernels before 6.8 cut what is longer (TRACE_BUF_SIZE,
+/// kernel/trace/trace.c); a pipe takes it as a whole (PIPE_BUF).
 pub(super) const LINE_BYTES: usize = 1024;
 
 /// Pointers that fit into what is lent to an exec.
@@ -26,7 +26,8 @@ pub(super) struct Lent {
 /// A thread's private memory: mapped zeroed at its first capture, never constructed.
 #[repr(C)]
 pub(super) struct Scratch {
-    /// While the thread runs on its own stack: the signals that the program blocks, and where it left the program's.
+    /// While the thread runs on its own stack: the signals that the program blocks, and where it left the
+    /// program's.
     pub program_mask: u64,
     pub program_registers: Registers,
     /// Bounds of the thread's own stack; 0, 0: not known.
@@ -37,8 +38,8 @@ pub(super) struct Scratch {
     /// For which generation + 1 and root the walker's frames have their nodes.
     pub nodes_generation: u64,
     pub nodes_root: u64,
-    /// How many frames of the walker's stood above the managed ones of the last capture, plus 1; 0: it had none. Nodes
-    /// below those are looked up again.
+    /// How many frames of the walker's stood above the managed ones of the last capture, plus 1; 0: it had
+    /// none. Nodes below those are looked up again.
     pub managed_from: usize,
     /// Budget of forced captures: from when on it is full again.
     pub forced_until: Cycles,

@@ -1,4 +1,5 @@
-//! The session that this process takes part in: whether it does, where the mapping lies, and who the process is in it.
+//! The session that this process takes part in: whether it does, where the mapping lies, and who the process
+//! is in it.
 //!
 //! All of the agent stands on this; nothing here captures.
 
@@ -200,7 +201,8 @@ fn without_cycles() -> Cycles {
     clock::now(ClockSource::Monotonic)
 }
 
-/// The program has entered a sandbox in which the agent cannot go on: it leaves the program alone from here on.
+/// The program has entered a sandbox in which the agent cannot go on: it leaves the program alone from here
+/// on.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn switch_off(mapping: &'static Mapping, unseen_from_ns: u64) {
     if AGENT.state.swap(state::DISABLED, Ordering::AcqRel) == state::ACTIVE {
@@ -277,8 +279,8 @@ impl Agent {
     }
 }
 
-/// From now on `on_mask` is called with the signals that a thread blocks (signal 1 is bit 0) when it begins to take
-/// part. That may be in a signal handler.
+/// From now on `on_mask` is called with the signals that a thread blocks (signal 1 is bit 0) when it begins
+/// to take part. That may be in a signal handler.
 pub fn watch_masks(on_mask: fn(u64)) {
     AGENT.on_mask.store(on_mask as *mut (), Ordering::Release);
 }
@@ -308,12 +310,14 @@ pub(super) fn publish_signal(mapping: &Mapping) {
     }
 }
 
-/// Whether this memory is the process' own: not in the child of a vfork, nor where the thread pointer is not libc's.
+/// Whether this memory is the process' own: not in the child of a vfork, nor where the thread pointer is not
+/// libc's.
 pub fn owns_memory() -> bool {
     !tls::block().has(tls::flag::VFORK_CHILD | tls::flag::FOREIGN)
 }
 
-/// In a child on its parent's memory that nobody announced (a raw clone): it is not the process that takes part.
+/// In a child on its parent's memory that nobody announced (a raw clone): it is not the process that takes
+/// part.
 pub(super) fn is_another() -> bool {
     platform::process_id() != pid().0
 }

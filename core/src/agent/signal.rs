@@ -94,7 +94,8 @@ pub(super) unsafe fn on_signal(
     true
 }
 
-/// Whether the kernel's clock has sent it, by the collector's descriptor for this thread (fcntl(2), F_SETSIG).
+/// Whether the kernel's clock has sent it, by the collector's descriptor for this thread (fcntl(2),
+/// F_SETSIG).
 ///
 /// # Safety
 /// `info` is what the kernel passed to a handler with SA_SIGINFO.

@@ -45,8 +45,9 @@ fn while_sending_ns(attempt: u32) -> u64 {
     }
 }
 
-/// Takes the signal of ours off that was sent to the calling thread and pends. Where one of the program's pended before, the
-/// kernel has dropped ours. Nobody may be sending one: it would be in the way of the program's, which is sent again.
+/// Takes the signal of ours off that was sent to the calling thread and pends. Where one of the program's
+/// pended before, the kernel has dropped ours. Nobody may be sending one: it would be in the way of the
+/// program's, which is sent again.
 fn absorb(blocked: u64) {
     platform::absorb_signal(blocked, session::collector_pid());
 }

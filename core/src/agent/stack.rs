@@ -211,7 +211,8 @@ fn called_at(frame: &crate::unwind::walk::Frame) -> u64 {
     }
 }
 
-/// How many of these frames, root first, stand above the outermost managed ones; `usize::MAX`: there are none.
+/// How many of these frames, root first, stand above the outermost managed ones; `usize::MAX`: there are
+/// none.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
 fn first_managed(

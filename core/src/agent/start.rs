@@ -217,8 +217,8 @@ pub fn detach() {
     }
 }
 
-/// The handler for the session's signal is in place: running threads may be interrupted from now on. And the same handler for a
-/// second signal, for threads that block the first. 0: there is none.
+/// The handler for the session's signal is in place: running threads may be interrupted from now on. And the
+/// same handler for a second signal, for threads that block the first. 0: there is none.
 pub fn handlers_installed(first: u32, second: u32) {
     AGENT
         .handler

@@ -1,16 +1,17 @@
-//! Events of the program for the kernel's trace_marker, written by the thread that they are of: the kernel dates a
-//! line by when it comes and keeps who wrote it, so nobody else can do it later.
+//! Events of the program for the kernel's trace_marker, written by the thread that they are of: the kernel
+//! dates a line by when it comes and keeps who wrote it, so nobody else can do it later.
 //!
 //! # The descriptor
-//! It is the one descriptor of ours that stays in a program, and only where it is asked for: opened at the start,
-//! because a program that has changed its root or its user may not do that any more. Its number is one that the kernel
-//! gives to nobody (at or above the soft limit) or at least a high one. The program may close it all the same, and the
-//! number may come to be that of a file of the program's: before each write the kernel is asked whether the number
-//! still means what the collector has named, by device and inode. If not, it is opened anew, a few times at most.
+//! It is the one descriptor of ours that stays in a program, and only where it is asked for: opened at the
+//! start, because a program that has changed its root or its user may not do that any more. Its number is one
+//! that the kernel gives to nobody (at or above the soft limit) or at least a high one. The program may close
+//! it all the same, and the number may come to be that of a file of the program's: before each write the
+//! kernel is asked whether the number still means what the collector has named, by device and inode. If not,
+//! it is opened anew, a few times at most.
 //!
 //! # Signal safety
-//! As all of the agent: nothing allocates, waits or touches `errno`. A pipe is opened for reading, too, because a
-//! pipe without a reader would send the program SIGPIPE.
+//! As all of the agent: nothing allocates, waits or touches `errno`. A pipe is opened for reading, too,
+//! because a pipe without a reader would send the program SIGPIPE.
 
 use super::scratch::LINE_BYTES;
 use crate::shm::mapping::PATH_BYTES;

@@ -1,4 +1,5 @@
-//! What a process says of itself in the trace: its executable, its command line, and what works in it and what does not.
+//! What a process says of itself in the trace: its executable, its command line, and what works in it and
+//! what does not.
 
 use super::capture::{self, ThreadWriter};
 use super::tls;

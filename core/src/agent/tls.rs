@@ -1,12 +1,13 @@
 //! The thread-local block: one variable, zeroed at thread start.
 //!
-//! Rust on stable makes general-dynamic accesses in a shared library (twice the cost, and a call
-//! that may allocate), so on Linux the variable is declared and reached in assembly. Android and Apple: `by_key`.
+//! Rust on stable makes general-dynamic accesses in a shared library (twice the cost, and a call that may
+//! allocate), so on Linux the variable is declared and reached in assembly. Android and Apple: `by_key`.
 //!
-//! A thread pointer need not be libc's: a child that shares memory may be started on a dummy block, as Chromium's zygote
-//! does (`CLONE_VM`, `CLONE_SETTLS`), and a runtime may point it elsewhere for a while. Then the variable is not where the
-//! offset says, and there may be no memory. So each access looks at what libc keeps at the thread pointer first, and such a
-//! thread gets a block that stands for all of them: nothing is registered there, ever.
+//! A thread pointer need not be libc's: a child that shares memory may be started on a dummy block, as
+//! Chromium's zygote does (`CLONE_VM`, `CLONE_SETTLS`), and a runtime may point it elsewhere for a while.
+//! Then the variable is not where the offset says, and there may be no memory. So each access looks at what
+//! libc keeps at the thread pointer first, and such a thread gets a block that stands for all of them:
+//! nothing is registered there, ever.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -46,9 +47,11 @@ pub struct Block {
     pub(crate) pending_bytes: AtomicU64,
     /// The same for frees.
     pub(crate) pending_frees: AtomicU64,
-    /// The program's stack pointer while the thread runs on its own stack (`agent::own_stack`); 0: it does not.
+    /// The program's stack pointer while the thread runs on its own stack (`agent::own_stack`); 0: it does
+    /// not.
     pub away: AtomicUsize,
-    /// 1: the thread was switched away since its usage was last read, before a wait that is watched for switches of its own.
+    /// 1: the thread was switched away since its usage was last read, before a wait that is watched for
+    /// switches of its own.
     pub switched: AtomicU8,
     /// What waits inside of another one know of the thread's switches (`agent::leave_to_outer`).
     pub switched_inside: AtomicU8,
@@ -56,7 +59,8 @@ pub struct Block {
     pub has_iterated: AtomicU8,
     /// 1: the program blocks the session's first signal, as far as it knows (`agent::leaves_signal_open`).
     pub blocks_signal: AtomicU8,
-    /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the last one. Wraps.
+    /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the
+    /// last one. Wraps.
     pub handlers: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way; 0: none does.
     pub held_since: AtomicCycles,
@@ -164,8 +168,8 @@ mod imp {
         ".popsection",
     );
 
-    /// The word at this distance from the thread pointer. Below 48 that is the head of libc's own block, which is
-    /// there for whoever calls libc: most of its functions read their canary in it.
+    /// The word at this distance from the thread pointer. Below 48 that is the head of libc's own block,
+    /// which is there for whoever calls libc: most of its functions read their canary in it.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn word<const OFFSET: usize>() -> usize {
@@ -182,9 +186,9 @@ mod imp {
         word
     }
 
-    /// By the psABI the first word of a thread's block is its own address. glibc's has it once more in the third
-    /// (`tcbhead_t` in sysdeps/x86_64/nptl/tls.h). A dummy block may be filled with one byte, so that both are equal: such a
-    /// number is no address of a program's.
+    /// By the psABI the first word of a thread's block is its own address. glibc's has it once more in the
+    /// third (`tcbhead_t` in sysdeps/x86_64/nptl/tls.h). A dummy block may be filled with one byte, so that
+    /// both are equal: such a number is no address of a program's.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn address() -> *const Block {
@@ -208,8 +212,9 @@ mod imp {
     #[inline(always)]
     pub(super) fn first_word() -> usize {
         let word;
-        // SAFETY: initial-exec access as the psABI gives it. The library is loaded before libc, so this lies between the
-        // thread pointer and what libc reads; an attached one lies in the room that libc leaves for such, in each thread's block.
+        // SAFETY: initial-exec access as the psABI gives it. The library is loaded before libc, so this lies
+        // between the thread pointer and what libc reads; an attached one lies in the room that libc leaves
+        // for such, in each thread's block.
         unsafe {
             core::arch::asm!(
                 "mov {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
@@ -225,8 +230,8 @@ mod imp {
     #[inline(always)]
     fn at(pointer: usize) -> *const Block {
         let address: usize;
-        // SAFETY: initial-exec access as the psABI gives it: the GOT holds the variable's offset from the thread pointer.
-        // Both are constant in a thread.
+        // SAFETY: initial-exec access as the psABI gives it: the GOT holds the variable's offset from the
+        // thread pointer. Both are constant in a thread.
         unsafe {
             core::arch::asm!(
                 "add {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
@@ -237,8 +242,8 @@ mod imp {
         core::ptr::with_exposed_provenance(address)
     }
 
-    /// Threads that do without libc may have no thread pointer. Asked without a system call, which a filter might answer
-    /// with a signal; where the kernel does not let programs ask, there is one.
+    /// Threads that do without libc may have no thread pointer. Asked without a system call, which a filter
+    /// might answer with a signal; where the kernel does not let programs ask, there is one.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn has_thread_pointer() -> bool {
         /// arch/x86/include/uapi/asm/hwcap2.h.
@@ -287,13 +292,14 @@ mod imp {
         pointer
     }
 
-    /// glibc's block begins with the thread's table of thread-locals (`tcbhead_t` in sysdeps/aarch64/nptl/tls.h). A dummy block
-    /// of zeros has none.
+    /// glibc's block begins with the thread's table of thread-locals (`tcbhead_t` in
+    /// sysdeps/aarch64/nptl/tls.h). A dummy block of zeros has none.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub(super) fn address() -> *const Block {
         let (pointer, table): (usize, usize);
-        // SAFETY: whoever calls libc has a thread pointer to readable memory; the word is constant in a thread.
+        // SAFETY: whoever calls libc has a thread pointer to readable memory; the word is constant in a
+        // thread.
         unsafe {
             core::arch::asm!(
                 "mrs {0}, tpidr_el0",
@@ -328,8 +334,8 @@ mod imp {
     #[inline(always)]
     fn at(pointer: usize) -> *const Block {
         let address: usize;
-        // SAFETY: initial-exec access as the AArch64 ELF ABI gives it: the thread pointer plus the offset in the GOT. Both are
-        // constant in a thread.
+        // SAFETY: initial-exec access as the AArch64 ELF ABI gives it: the thread pointer plus the offset in
+        // the GOT. Both are constant in a thread.
         unsafe {
             core::arch::asm!(
                 "adrp {1}, :gottprel:stackbeat_thread_block",
@@ -440,7 +446,8 @@ pub fn thread_pointer() -> usize {
     imp::thread_pointer()
 }
 
-/// Whether the calling thread has a thread pointer at all: whoever calls libc has one, who is interrupted by a signal may not.
+/// Whether the calling thread has a thread pointer at all: whoever calls libc has one, who is interrupted by
+/// a signal may not.
 pub fn has_thread_pointer() -> bool {
     imp::has_thread_pointer()
 }
@@ -459,8 +466,9 @@ pub fn known_block() -> Option<&'static Block> {
     imp::known_address().map(|block| unsafe { &*block })
 }
 
-/// The calling thread's entry ([`Block::entry`]), for what libc itself does not do without its own thread-locals: `malloc` and
-/// `free` reach for their cache there first. So nothing needs to be asked that [`block`] asks.
+/// The calling thread's entry ([`Block::entry`]), for what libc itself does not do without its own
+/// thread-locals: `malloc` and `free` reach for their cache there first. So nothing needs to be asked that
+/// [`block`] asks.
 #[inline(always)]
 pub fn entry_by_libc() -> *const ThreadEntry {
     core::ptr::with_exposed_provenance(imp::first_word())

@@ -1,5 +1,5 @@
-//! Hooks that cost more than they may are taken away from the process. The collector says which; the platform's hooks
-//! know how; here the one meets the other, on the slow path of a hook.
+//! Hooks that cost more than they may are taken away from the process. The collector says which; the
+//! platform's hooks know how; here the one meets the other, on the slow path of a hook.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -13,8 +13,8 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// False when it could not be done at once: then it is tried again in a later hook.
 pub(super) type Take = fn(u64) -> bool;
 
-/// From here on `take` is called with the categories that are to go, on any thread, in a hook; it may not wait for a
-/// lock and leaves errno alone.
+/// From here on `take` is called with the categories that are to go, on any thread, in a hook; it may not
+/// wait for a lock and leaves errno alone.
 pub fn unpatch_by(take: Take) {
     TAKEN.store(0, Ordering::Relaxed);
     TAKE.store(take as *mut (), Ordering::Release);

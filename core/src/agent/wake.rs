@@ -351,8 +351,8 @@ pub(super) fn interrupted(wait: &Wait, entry: &'static ThreadEntry, result: i64)
     })
 }
 
-/// What to write down of a wait until a child runs its program. Who ended it is known by the child's pid, when
-/// it has become a process of its own.
+/// What to write down of a wait until a child runs its program. Who ended it is known by the child's pid,
+/// when it has become a process of its own.
 pub(super) fn waited_for_child(wait: &Wait, entry: &'static ThreadEntry) -> Option<Long> {
     let (mapping, _) = me(entry)?;
     let (long, end_cycles) = (long_cycles(mapping), session::now());

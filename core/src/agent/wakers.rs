@@ -1,4 +1,5 @@
-//! Who waits for what, as this process sees it: the session's tables of waiters and of watches, and how a waker notes itself there.
+//! Who waits for what, as this process sees it: the session's tables of waiters and of watches, and how a
+//! waker notes itself there.
 
 use super::tls;
 use super::{Wait, registered, session};
@@ -63,8 +64,8 @@ fn watchers(watch: &Watch) -> (u64, u64) {
     (poll, watch.group.load(Ordering::Relaxed))
 }
 
-/// An object and what those wait for that wait for it among others, how many these are, and how many of them are
-/// epoll instances.
+/// An object and what those wait for that wait for it among others, how many these are, and how many of them
+/// are epoll instances.
 pub(super) fn with_watchers(object: u64) -> ([u64; 1 + 2 * watches::WAYS], usize, u32) {
     let table = WATCHES.load(Ordering::Relaxed);
     let mut ids = [object; 1 + 2 * watches::WAYS];
@@ -98,7 +99,8 @@ pub(super) fn announce_end_of_thread(id: u64) -> Option<Woke> {
         .flatten()
 }
 
-/// Notes the waker as a thread that takes part. Gives what to write down when a thread has waited for long, or in any case.
+/// Notes the waker as a thread that takes part. Gives what to write down when a thread has waited for long,
+/// or in any case.
 pub(super) fn try_announce(
     ids: &[u64],
     is_shared: bool,

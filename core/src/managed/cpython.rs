@@ -1,16 +1,17 @@
-//! The frames of CPython, read from the structures of the interpreter, without its lock and without a call into it.
+//! The frames of CPython, read from the structures of the interpreter, without its lock and without a call
+//! into it.
 //!
-//! Where a field lies depends on the version: from 3.13 on the interpreter says it itself (`_Py_DebugOffsets`, at the
-//! begin of `_PyRuntime`), before that it is a table here, checked against the DWARF of builds of these versions. Other
-//! versions are left alone: their stacks stay native.
+//! Where a field lies depends on the version: from 3.13 on the interpreter says it itself
+//! (`_Py_DebugOffsets`, at the begin of `_PyRuntime`), before that it is a table here, checked against the
+//! DWARF of builds of these versions. Other versions are left alone: their stacks stay native.
 //!
-//! A thread finds its `PyThreadState` by `thread_id`, which is what `pthread_self` gives. Frames hang on it, each with
-//! its code object. What one call of `_PyEval_EvalFrameDefault` runs is a run, anchored at a structure that this call
-//! has on the native stack: its `_PyCFrame` (3.10 and 3.11), or the frame that it pushes below its own (3.12 and later;
-//! `FRAME_OWNED_BY_CSTACK`).
+//! A thread finds its `PyThreadState` by `thread_id`, which is what `pthread_self` gives. Frames hang on it,
+//! each with its code object. What one call of `_PyEval_EvalFrameDefault` runs is a run, anchored at a
+//! structure that this call has on the native stack: its `_PyCFrame` (3.10 and 3.11), or the frame that it
+//! pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`).
 //!
-//! A method is its qualified name, its file, its first line and the length of its line table: code objects are freed
-//! and their memory is used again, and the same code is another object in each process.
+//! A method is its qualified name, its file, its first line and the length of its line table: code objects
+//! are freed and their memory is used again, and the same code is another object in each process.
 
 mod offsets;
 mod thread_name;
@@ -170,8 +171,8 @@ impl Runtime {
         None
     }
 
-    /// The managed frames of a thread of another process that stands still, as the kernel numbers it there. None: it has no
-    /// state in the interpreter, or cannot be found (3.10).
+    /// The managed frames of a thread of another process that stands still, as the kernel numbers it there.
+    /// None: it has no state in the interpreter, or cannot be found (3.10).
     pub fn frames_of(
         &self,
         memory: &mut impl Memory,
@@ -222,7 +223,8 @@ impl Runtime {
     }
 }
 
-/// Whether this `_PyCFrame` is the one inside a thread state, below which there is none: its `previous` is not always set.
+/// Whether this `_PyCFrame` is the one inside a thread state, below which there is none: its `previous` is
+/// not always set.
 fn is_outermost(state: u64, cframe: u64) -> bool {
     const MOST_STATE_BYTES: u64 = 512;
     cframe.wrapping_sub(state) < MOST_STATE_BYTES
@@ -295,7 +297,8 @@ struct Reader<'a, 'm, M> {
 }
 
 impl<M: Memory> Reader<'_, '_, M> {
-    /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one `CFrame` more.
+    /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one
+    /// `CFrame` more.
     fn follow_objects(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
         let count = |memory: &mut M, from: u64, offset: u64| {
@@ -325,8 +328,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         Some(())
     }
 
-    /// 3.11 and 3.12: a `_PyCFrame` for each call of the interpreter. The innermost one may not have its frame yet, and has
-    /// something else in its place: then the call is left out.
+    /// 3.11 and 3.12: a `_PyCFrame` for each call of the interpreter. The innermost one may not have its
+    /// frame yet, and has something else in its place: then the call is left out.
     fn follow_calls(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
         let mut cframe = self.memory.word(state + o.thread_frames)?;
@@ -350,7 +353,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         Some(())
     }
 
-    /// The run of one call. It ends at the frame that hangs on the one that the outer call is in: false: it does not.
+    /// The run of one call. It ends at the frame that hangs on the one that the outer call is in: false: it
+    /// does not.
     fn follow_call(&mut self, cframe: u64, outer: u64, out: &mut Frames) -> Option<bool> {
         let o = self.runtime.offsets;
         let mut frame = self.memory.word(cframe.checked_add(o.cframe_current)?)?;
@@ -418,8 +422,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         has_room.then_some(())
     }
 
-    /// Adds a frame. `None`: it makes no sense, or there is no room. Frames that are left out take some, too, so that
-    /// whatever memory says, a search ends.
+    /// Adds a frame. `None`: it makes no sense, or there is no room. Frames that are left out take some, too,
+    /// so that whatever memory says, a search ends.
     fn push(&mut self, frame: u64, out: &mut Frames) -> Option<()> {
         let has_room = out.take_room();
         self.room(has_room)?;
@@ -465,7 +469,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         let name_object = self.memory.word(code + o.name)?;
         let file_object = self.memory.word(code + o.file)?;
         let first_line = self.memory.half(code + o.first_line)?;
-        // What the interpreter puts below `__init__` is no function of anybody's (`_Py_InitCleanup`, Python/specialize.c).
+        // What the interpreter puts below `__init__` is no function of anybody's (`_Py_InitCleanup`,
+        // Python/specialize.c).
         if name_object == file_object && first_line == 0 {
             return Some(None);
         }

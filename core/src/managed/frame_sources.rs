@@ -1,4 +1,5 @@
-//! Runtimes that find the managed frames of a thread by a function of their own: interpreters that another library knows.
+//! Runtimes that find the managed frames of a thread by a function of their own: interpreters that another
+//! library knows.
 
 use super::memory::{Memory, Own};
 use super::{Found, Frame, Frames};
@@ -14,8 +15,8 @@ pub const MOST_SOURCES: usize = 8;
 pub struct FrameSource {
     /// Where its interpreter's code lies, from and to. Where none of that is on a stack, no frames of it are.
     pub code: (u64, u64),
-    /// Finds the frames of the calling thread, from the leaf on. Called in captures, on a stack of the agent's: it takes
-    /// no lock, allocates nothing, and reads by [`Search::read`].
+    /// Finds the frames of the calling thread, from the leaf on. Called in captures, on a stack of the
+    /// agent's: it takes no lock, allocates nothing, and reads by [`Search::read`].
     pub find: unsafe extern "C-unwind" fn(*mut c_void, &mut Search),
     /// What `find` gets.
     pub argument: *mut c_void,
@@ -120,15 +121,16 @@ impl Search<'_, '_, '_> {
         (self.native)(index)
     }
 
-    /// Begins the run of the next outer call of the interpreter, which has something on the native stack at this address.
-    /// False: there are too many.
+    /// Begins the run of the next outer call of the interpreter, which has something on the native stack at
+    /// this address. False: there are too many.
     pub fn begin_run(&mut self, anchor: u64) -> bool {
         let has_room = self.frames.begin_run(anchor);
         self.found.is_truncated |= !has_room;
         has_room
     }
 
-    /// Adds the next outer frame to the last run, of a method with this own number; 0: not known. False: there is no run, or no room.
+    /// Adds the next outer frame to the last run, of a method with this own number; 0: not known. False:
+    /// there is no run, or no room.
     pub fn add(&mut self, own: u32, position: u32) -> bool {
         let method = match own {
             0 => 0,

@@ -1,4 +1,5 @@
-//! Line tables of runtimes, as they hold them: which line of the source stands at a position in a method's code.
+//! Line tables of runtimes, as they hold them: which line of the source stands at a position in a method's
+//! code.
 
 use std::vec::Vec;
 
@@ -6,19 +7,22 @@ use std::vec::Vec;
 pub mod format {
     /// There is none.
     pub const NONE: u8 = 0;
-    /// CPython 3.10, `co_linetable`: pairs of a length in bytes and a signed line difference (Objects/lnotab_notes.txt of 3.10).
+    /// CPython 3.10, `co_linetable`: pairs of a length in bytes and a signed line difference
+    /// (Objects/lnotab_notes.txt of 3.10).
     pub const CPYTHON_PAIRS: u8 = 1;
-    /// CPython 3.11 and later, `co_linetable`: the location table (InternalDocs/code_objects.md, Objects/locations.md of 3.11).
+    /// CPython 3.11 and later, `co_linetable`: the location table (InternalDocs/code_objects.md,
+    /// Objects/locations.md of 3.11).
     pub const CPYTHON_LOCATIONS: u8 = 2;
-    /// Pairs of a position and a line, 32 bits each, little endian, by position: what a runtime says by itself.
+    /// Pairs of a position and a line, 32 bits each, little endian, by position: what a runtime says by
+    /// itself.
     pub const PLAIN: u8 = 3;
 }
 
 /// Bytes of a code unit of CPython.
 const UNIT: u32 = 2;
 
-/// Position and line, by position; line 0: no line. `first_line` is the one where the method is defined. What cannot be
-/// decoded is left out.
+/// Position and line, by position; line 0: no line. `first_line` is the one where the method is defined. What
+/// cannot be decoded is left out.
 pub fn decode(format: u8, first_line: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
     match format {
         format::CPYTHON_PAIRS => pairs(first_line, bytes),

@@ -78,8 +78,8 @@ impl Memory for Guarded {
     }
 }
 
-/// Reads of this process' memory that the kernel copies, a block at a time and each block once: about 1 µs a block, where
-/// a load takes a nanosecond. It keeps that many blocks. All-zero is a valid one that has none.
+/// Reads of this process' memory that the kernel copies, a block at a time and each block once: about 1 µs a
+/// block, where a load takes a nanosecond. It keeps that many blocks. All-zero is a valid one that has none.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Copied<const BLOCKS: usize> {
@@ -228,7 +228,8 @@ mod tests {
         });
     }
 
-    /// Whatever pointer leads wherever, reading it does no harm, also while other threads map and unmap what it leads to.
+    /// Whatever pointer leads wherever, reading it does no harm, also while other threads map and unmap what
+    /// it leads to.
     #[test]
     fn random_addresses_do_no_harm_while_pages_come_and_go() {
         const PAGES: u64 = 16;

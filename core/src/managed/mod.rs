@@ -1,11 +1,12 @@
 //! Frames that are not native: which functions of a runtime (CPython) stand where on a thread's stack.
 //!
-//! Stands between the walk of the native stack and the CallstackTable (`agent::stack`). A runtime keeps frames of its
-//! own, apart from the native stack. Those that one call of its interpreter runs form a *run*, which is anchored at an
-//! address on the native stack: the native frame around that address is the interpreter's, and the run takes its place.
+//! Stands between the walk of the native stack and the CallstackTable (`agent::stack`). A runtime keeps
+//! frames of its own, apart from the native stack. Those that one call of its interpreter runs form a *run*,
+//! which is anchored at an address on the native stack: the native frame around that address is the
+//! interpreter's, and the run takes its place.
 //!
-//! Compiled code of a runtime has native frames, but no file: its runtime registers it (`native::generated_code`), and its
-//! frames are named by that.
+//! Compiled code of a runtime has native frames, but no file: its runtime registers it
+//! (`native::generated_code`), and its frames are named by that.
 //!
 //! - `cpython`: finds the runs of a thread in CPython's structures
 //! - `frame_sources`: runtimes that find the runs of a thread by functions of their own
@@ -197,8 +198,8 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// Goes on to the next native frame, whose stack pointer is `sp`. Calls `each` with the managed frames that take its
-    /// place, outermost first. False: there are none, and the native frame stays.
+    /// Goes on to the next native frame, whose stack pointer is `sp`. Calls `each` with the managed frames
+    /// that take its place, outermost first. False: there are none, and the native frame stays.
     #[inline]
     pub fn next(&mut self, sp: u64, mut each: impl FnMut(&Frame)) -> bool {
         let above = core::mem::replace(&mut self.above, sp);
@@ -236,9 +237,10 @@ impl Thread {
         unsafe { crate::unwind::walk::zeroed() }
     }
 
-    /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the table of
-    /// `mapping`, which is that of this session of the process; `native` are the frames of the native stack, `blocked` the signals that the program blocks, and `sp` is where its
-    /// stack pointer stands.
+    /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the
+    /// table of `mapping`, which is that of this session of the process; `native` are the frames of the
+    /// native stack, `blocked` the signals that the program blocks, and `sp` is where its stack pointer
+    /// stands.
     #[inline]
     pub fn find(
         &mut self,

@@ -1,5 +1,5 @@
-//! The methods that runtimes have told of in this process, whether or not there is a recording. The table that all processes of
-//! a recording share gets those that are on a stack.
+//! The methods that runtimes have told of in this process, whether or not there is a recording. The table
+//! that all processes of a recording share gets those that are on a stack.
 
 use crate::platform::{self, Backing};
 use crate::shm::callstack::Full;
@@ -131,8 +131,8 @@ pub fn place() -> usize {
     (&raw const MEMORY).addr()
 }
 
-/// Reads the method with this own number of another process, whose table is at this address: key and text. `read` fills a buffer from
-/// an address there, or gives false.
+/// Reads the method with this own number of another process, whose table is at this address: key and text.
+/// `read` fills a buffer from an address there, or gives false.
 pub fn read_elsewhere(
     table: u64,
     own: u32,

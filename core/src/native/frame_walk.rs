@@ -10,8 +10,9 @@ use crate::unwind::{
 /// Words of code that are read at once.
 const WINDOW: usize = 32;
 
-/// A thread's walker. The stack is read where it is, between the stack pointer and the end of the thread's stack; code near
-/// an interrupted pc, and contexts of Swift's async functions, through the kernel, which fails instead of faulting.
+/// A thread's walker. The stack is read where it is, between the stack pointer and the end of the thread's
+/// stack; code near an interrupted pc, and contexts of Swift's async functions, through the kernel, which
+/// fails instead of faulting.
 #[derive(Debug)]
 #[repr(C)]
 pub struct FrameWalker {

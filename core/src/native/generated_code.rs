@@ -1,8 +1,9 @@
 //! Code that runtimes have made in this process: how it is unwound, and whose it is.
 //!
-//! A runtime adds a piece of code before it runs there and removes it before the memory is used for anything else.
-//! Captures look addresses up at any moment. Each piece has an entry whose version is even while it holds; a reader
-//! that finds another version afterwards has read nothing. Entries and what they lead to are never unmapped.
+//! A runtime adds a piece of code before it runs there and removes it before the memory is used for anything
+//! else. Captures look addresses up at any moment. Each piece has an entry whose version is even while it
+//! holds; a reader that finds another version afterwards has read nothing. Entries and what they lead to are
+//! never unmapped.
 //!
 //! ```text
 //!   index    block of 4 KiB << 24 | entry + 1, by the hash of the block, a word for each block that a piece
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! # Signal safety
-//! What captures call ([`rule`], [`frames`]) takes no lock and allocates nothing. [`add`] and [`remove`] hold all
-//! signals back meanwhile.
+//! What captures call ([`rule`], [`frames`]) takes no lock and allocates nothing. [`add`] and [`remove`] hold
+//! all signals back meanwhile.
 
 pub mod elsewhere;
 
@@ -137,8 +138,8 @@ struct Entry {
     version: AtomicU32,
     bytes: AtomicU32,
     start: AtomicU64,
-    /// Address of the words, and in its low bits room for how many, as a power of two: one word, so that nobody reads behind
-    /// the end. 0: none.
+    /// Address of the words, and in its low bits room for how many, as a power of two: one word, so that
+    /// nobody reads behind the end. 0: none.
     rows: AtomicU64,
     unwind: AtomicU32,
     code: AtomicU32,
@@ -358,8 +359,8 @@ fn free_rows(entry: &Entry) {
     }
 }
 
-/// The address of memory for words that is never unmapped. Only a power of two of them, at least 16. A fork at any place leaves the
-/// child with less, never with more than there is.
+/// The address of memory for words that is never unmapped. Only a power of two of them, at least 16. A fork
+/// at any place leaves the child with less, never with more than there is.
 fn take_words(words: usize) -> Option<u64> {
     const CHUNK_BYTES: usize = 256 << 10;
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -560,8 +561,8 @@ pub fn rule(address: u64) -> Option<Rule> {
 /// Most frames of one place.
 const MOST_INLINED: usize = 32;
 
-/// Calls `each` with the frames at an address (of the instruction itself, not behind a call), outermost first; inner ones beyond
-/// 32 are left out. False: it is code of no method that is known.
+/// Calls `each` with the frames at an address (of the instruction itself, not behind a call), outermost
+/// first; inner ones beyond 32 are left out. False: it is code of no method that is known.
 pub fn frames(address: u64, mut each: impl FnMut(Frame, bool)) -> bool {
     let found = look(address, Rows::all_frames);
     let Some((frames, count)) = found.filter(|(_, count)| *count != 0) else {

@@ -1,11 +1,12 @@
-//! Classic BPF programs as seccomp runs them, so that the agent knows what a filter says of a system call before it
-//! makes the call.
+//! Classic BPF programs as seccomp runs them, so that the agent knows what a filter says of a system call
+//! before it makes the call.
 //!
-//! Sources: Linux `Documentation/userspace-api/seccomp_filter.rst`, `include/uapi/linux/{filter,bpf_common,seccomp}.h`,
-//! `kernel/seccomp.c` (`seccomp_check_filter`: which instructions there are), `net/core/filter.c` (what they do).
+//! Sources: Linux `Documentation/userspace-api/seccomp_filter.rst`,
+//! `include/uapi/linux/{filter,bpf_common,seccomp}.h`, `kernel/seccomp.c` (`seccomp_check_filter`: which
+//! instructions there are), `net/core/filter.c` (what they do).
 //!
-//! Everything here is pure. A program comes from memory that anybody may have written: whatever lies in it, the
-//! evaluation ends, and what is no valid program allows nothing.
+//! Everything here is pure. A program comes from memory that anybody may have written: whatever lies in it,
+//! the evaluation ends, and what is no valid program allows nothing.
 
 /// Most instructions of one program (`BPF_MAXINSNS`).
 pub const MOST_INSTRUCTIONS: usize = 4096;
@@ -138,7 +139,8 @@ mod code {
     pub(super) const TXA: u16 = 0x80;
 }
 
-/// What a program says of a call. `instruction` gives those of the program by their index; the program has `length`.
+/// What a program says of a call. `instruction` gives those of the program by their index; the program has
+/// `length`.
 pub fn evaluate(
     length: usize,
     instruction: impl Fn(usize) -> Option<Instruction>,

@@ -38,8 +38,8 @@ pub fn signal_bit(signal: u32) -> u64 {
     }
 }
 
-/// Whether so many bytes, at most a page, can be read. Costs two system calls: for what a program gives to calls that may fail
-/// with EFAULT, where a moment later is soon enough.
+/// Whether so many bytes, at most a page, can be read. Costs two system calls: for what a program gives to
+/// calls that may fail with EFAULT, where a moment later is soon enough.
 pub fn can_read(address: usize, bytes: usize) -> bool {
     let Some(last) = bytes.checked_sub(1) else {
         return true;

@@ -1,8 +1,8 @@
 //! Whether the kernel has switched the calling thread away since a moment, for the price of a load.
 //!
 //! Restartable sequences (Linux `include/uapi/linux/rseq.h`): the kernel looks at a thread's `rseq_cs`
-//! whenever the thread comes back after a switch or takes a signal. When the descriptor that it points to does not
-//! cover the place where the thread is, the kernel sets it to null. So a thread that stores the
+//! whenever the thread comes back after a switch or takes a signal. When the descriptor that it points to
+//! does not cover the place where the thread is, the kernel sets it to null. So a thread that stores the
 //! descriptor of an empty stretch of code finds it gone after the next switch.
 //!
 //! glibc 2.35 and later registers each thread and exports where (`__rseq_offset`, `__rseq_size`). A

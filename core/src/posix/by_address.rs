@@ -1,8 +1,9 @@
 //! Locks and threads by their addresses, for systems whose C library says no more: bionic and Darwin.
 //!
-//! The owner of a mutex stands in no field that a hook may read: bionic keeps none for normal ones (`pthread_mutex_internal_t` of
-//! its `pthread_mutex.cpp`), Darwin's is libpthread's own. Descriptors are not followed to what is behind them, so nobody is named
-//! who ended a `read`. Who lets go of a lock is named: they say its address.
+//! The owner of a mutex stands in no field that a hook may read: bionic keeps none for normal ones
+//! (`pthread_mutex_internal_t` of its `pthread_mutex.cpp`), Darwin's is libpthread's own. Descriptors are not
+//! followed to what is behind them, so nobody is named who ended a `read`. Who lets go of a lock is named:
+//! they say its address.
 
 use core::ffi::c_int;
 

@@ -1,10 +1,10 @@
-//! Hooks as a table: each function with its names, its hook and the place of its original. A library that rebinds symbols, or
-//! patches their slots, takes such a table.
+//! Hooks as a table: each function with its names, its hook and the place of its original. A library that
+//! rebinds symbols, or patches their slots, takes such a table.
 //!
-//! [`function_table!`](crate::function_table) is an emitter for the lists: `stackbeat_core::posix_io! { function_table }`, each
-//! list in a module of its own. Where it is called, besides what all emitters need, `Here` must be a type that implements
-//! [`Objects`](super::Objects), with [`Object`](super::Object) and [`Descriptor`](super::Descriptor) in scope. The module then has
-//! `FUNCTIONS`.
+//! [`function_table!`](crate::function_table) is an emitter for the lists: `stackbeat_core::posix_io! {
+//! function_table }`, each list in a module of its own. Where it is called, besides what all emitters need,
+//! `Here` must be a type that implements [`Objects`](super::Objects), with [`Object`](super::Object) and
+//! [`Descriptor`](super::Descriptor) in scope. The module then has `FUNCTIONS`.
 //!
 //! A hook's original must be in its place before the hook is called.
 
@@ -74,7 +74,8 @@ macro_rules! function_table {
     };
 }
 
-/// Emits `free` and `realloc`, which no list has: what they do depends on their arguments. `size_t` and `c_void` must be in scope.
+/// Emits `free` and `realloc`, which no list has: what they do depends on their arguments. `size_t` and
+/// `c_void` must be in scope.
 #[macro_export]
 macro_rules! freeing_functions {
     () => {

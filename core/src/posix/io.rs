@@ -1,7 +1,8 @@
 //! Files and pipes. `mod.rs` says what a line means.
 //!
-//! `open` and `openat` are variadic in C. Their mode is passed on whether the caller gave it or not. That is right where
-//! variadic arguments lie as fixed ones do. On Apple's arm64 they lie on the stack, so there these hooks are written by hand.
+//! `open` and `openat` are variadic in C. Their mode is passed on whether the caller gave it or not. That is
+//! right where variadic arguments lie as fixed ones do. On Apple's arm64 they lie on the stack, so there
+//! these hooks are written by hand.
 
 /// Files and pipes: what all platforms have.
 #[macro_export]

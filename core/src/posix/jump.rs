@@ -1,8 +1,9 @@
-//! Hooks of functions that look at their caller, which they know by its return address: `dlopen` and its relatives. The hook must not
-//! be that caller. So it is a jump that leaves the return address in place, after a call of ours.
+//! Hooks of functions that look at their caller, which they know by its return address: `dlopen` and its
+//! relatives. The hook must not be that caller. So it is a jump that leaves the return address in place,
+//! after a call of ours.
 
-/// Emits hooks: `jump_after! { before: pub(crate) dlopen = ORIGINAL; }`. `before` is an `extern "C" fn()`, `ORIGINAL` a static word with
-/// the address of the function, which has at most three arguments.
+/// Emits hooks: `jump_after! { before: pub(crate) dlopen = ORIGINAL; }`. `before` is an `extern "C" fn()`,
+/// `ORIGINAL` a static word with the address of the function, which has at most three arguments.
 #[macro_export]
 macro_rules! jump_after {
     ($before:path: $($(#[$attribute:meta])* $visibility:vis $name:ident = $original:path;)*) => {$(

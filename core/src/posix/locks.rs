@@ -1,8 +1,8 @@
 //! Mutexes, reader-writer locks and spin locks. `mod.rs` says what a line means.
 //!
-//! A lock is tried first: only a failed try is a wait. The try functions treat recursive, error-checking, robust and
-//! priority locks as the locking ones do, except that they answer EBUSY where those would wait or report a deadlock. Then the
-//! locking function itself decides.
+//! A lock is tried first: only a failed try is a wait. The try functions treat recursive, error-checking,
+//! robust and priority locks as the locking ones do, except that they answer EBUSY where those would wait or
+//! report a deadlock. Then the locking function itself decides.
 
 /// Locks: what all platforms have.
 #[macro_export]

@@ -1,8 +1,9 @@
-//! The POSIX calls that are hooked, as data: signature, probe, what the arguments mean. A platform's hooks are code that is
-//! emitted from these lists, however that platform catches a call.
+//! The POSIX calls that are hooked, as data: signature, probe, what the arguments mean. A platform's hooks
+//! are code that is emitted from these lists, however that platform catches a call.
 //!
 //! - `io`, `net`, `locks`, `waits`, `memory`, `time`, `processes`: the lists
-//! - [`Objects`]: what a platform says of locks, threads and descriptors, so that no list knows a C library's layouts
+//! - [`Objects`]: what a platform says of locks, threads and descriptors, so that no list knows a C library's
+//!   layouts
 //! - [`ByAddress`]: the answer of platforms whose C library says no more than addresses
 //! - [`function_table`](mod@function_table): an emitter, for systems that rebind functions
 //! - `jump`: hooks of functions that look at their caller
@@ -10,17 +11,18 @@
 //!
 //! # Lists
 //!
-//! A list is a macro that hands its lines to a macro of the platform's, all at once: `stackbeat_core::posix_io! { hooks }` calls
-//! `hooks! { LINES }`. Lists named `posix_…` hold on Linux, Android and Apple's systems; those named `linux_…` only with glibc
-//! and bionic. What only one C library has is listed in that platform's crate, in lines of the same form:
+//! A list is a macro that hands its lines to a macro of the platform's, all at once:
+//! `stackbeat_core::posix_io! { hooks }` calls `hooks! { LINES }`. Lists named `posix_…` hold on Linux,
+//! Android and Apple's systems; those named `linux_…` only with glibc and bionic. What only one C library has
+//! is listed in that platform's crate, in lines of the same form:
 //!
 //! ```text
 //! KIND fn NAME(ARGUMENT: TYPE, …) -> RESULT = PROBE(VALUE) [WORDS] aka linux [NAMES] glibc [NAMES];
 //! ```
 //!
-//! `VALUE` is what the probe records. `aka` gives other names of the same function, those of all Linux systems and those of glibc.
-//! Types are those of `libc` and `core::ffi`; where the lines are emitted these must be in scope, with libc's `stat` as `Stat`
-//! and `THRD_BUSY` as `threads.h` has it.
+//! `VALUE` is what the probe records. `aka` gives other names of the same function, those of all Linux
+//! systems and those of glibc. Types are those of `libc` and `core::ffi`; where the lines are emitted these
+//! must be in scope, with libc's `stat` as `Stat` and `THRD_BUSY` as `threads.h` has it.
 //!
 //! | line | what a hook does |
 //! |---|---|
@@ -39,18 +41,19 @@
 //! | `lock [try NAME(ARGUMENTS) busy CODE, for OBJECT, if CONDITION]` | tries first; only a failed try is a wait. Where the condition fails only the original is called |
 //! | `lock [try NAME(ARGUMENTS) cancellable, for OBJECT, if CONDITION]` | the same for a cancellation point that gives 0, or -1 and an `errno`: it is one also where the try succeeds |
 //!
-//! `wait [ended by handlers]`, `[reads …]`, `[writes …]` and `wait []` can also say `moves RESULT(ARGUMENT)`: how many bytes were
-//! moved, where the result itself does not say it.
+//! `wait [ended by handlers]`, `[reads …]`, `[writes …]` and `wait []` can also say `moves RESULT(ARGUMENT)`:
+//! how many bytes were moved, where the result itself does not say it.
 //!
-//! `OBJECT` and the condition of a lock are functions of [`Objects`], `HOW` is one of [`How`], `RESULT` one of [`results`]. Other
-//! conditions are expressions.
+//! `OBJECT` and the condition of a lock are functions of [`Objects`], `HOW` is one of [`How`], `RESULT` one
+//! of [`results`]. Other conditions are expressions.
 //!
 //! # Differences between platforms
 //!
-//! - Not every system has every function: `preadv` came with macOS 11, System V queues with Android 8. A platform must do
-//!   without what it does not find.
+//! - Not every system has every function: `preadv` came with macOS 11, System V queues with Android 8. A
+//!   platform must do without what it does not find.
 //! - All is for 64 bits: where `off_t` is smaller, `mmap64` is no other name of `mmap`.
-//! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names (`stat$INODE64`).
+//! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names
+//!   (`stat$INODE64`).
 //! - Variadic functions: see `io`.
 
 mod by_address;
@@ -74,8 +77,8 @@ use libc::{
     clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t, timespec,
 };
 
-/// The words by which the lines of a list name what a call's arguments are. Each gives an [`Object`] that is to be
-/// used before the call returns.
+/// The words by which the lines of a list name what a call's arguments are. Each gives an [`Object`] that is
+/// to be used before the call returns.
 pub trait Objects {
     /// A mutex.
     ///
@@ -125,7 +128,8 @@ pub trait Objects {
     /// What is behind a descriptor.
     fn descriptor(file: c_int) -> impl Descriptor;
 
-    /// Whether a mutex is worth a try. False: nobody can hold it, and the locking function is cheaper than a try.
+    /// Whether a mutex is worth a try. False: nobody can hold it, and the locking function is cheaper than a
+    /// try.
     ///
     /// # Safety
     /// That of [`Objects::mutex`].
@@ -134,8 +138,8 @@ pub trait Objects {
         true
     }
 
-    /// Whether timed functions accept a deadline. Some of them look at it before they look at the lock: then a try must not
-    /// hide their EINVAL.
+    /// Whether timed functions accept a deadline. Some of them look at it before they look at the lock: then
+    /// a try must not hide their EINVAL.
     ///
     /// # Safety
     /// `deadline` is what the caller of the hook gave as one.
@@ -147,8 +151,8 @@ pub trait Object: Copy {
     /// What a thread waits for that waits for it. May read the object.
     fn awaited(self) -> Awaited;
 
-    /// What those wait for whose wait ends when it is let go of: as little work as possible, hooks ask this in each
-    /// call.
+    /// What those wait for whose wait ends when it is let go of: as little work as possible, hooks ask this
+    /// in each call.
     #[inline(always)]
     fn ids(self) -> impl AsRef<[u64]> {
         [self.awaited().id]
@@ -169,7 +173,8 @@ pub trait Object: Copy {
 
 /// What is behind a descriptor, as far as threads wait for each other through it.
 pub trait Descriptor: Copy {
-    /// What a call waits for that reads or accepts, as [`agent::written`] takes it; `None`: for no other thread.
+    /// What a call waits for that reads or accepts, as [`agent::written`] takes it; `None`: for no other
+    /// thread.
     fn read(self) -> Option<u64>;
     /// Whether a thread may wait for what is about to be written.
     fn is_awaited(self) -> bool;

@@ -75,8 +75,8 @@ pub unsafe fn in_messages(sent: c_int, messages: *const libc::mmsghdr) -> i64 {
     bytes.map(i64::from).sum()
 }
 
-/// What has gone wrong, of a function that gives a number: `EAI_…` are negative, what the `_r` functions give is an error number.
-/// Positive, because it is no `errno`.
+/// What has gone wrong, of a function that gives a number: `EAI_…` are negative, what the `_r` functions give
+/// is an error number. Positive, because it is no `errno`.
 #[inline(always)]
 pub fn of_number(result: c_int) -> i64 {
     i64::from(result).abs()

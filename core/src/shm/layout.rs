@@ -17,12 +17,13 @@
 //!                sub-buffers, `buffer_bytes` each
 //! ```
 //!
-//! The last two grow with the session: agents map of them what has storage (`crate::shm::mapping`). Methods they map
-//! when they find a runtime with managed frames.
+//! The last two grow with the session: agents map of them what has storage (`crate::shm::mapping`). Methods
+//! they map when they find a runtime with managed frames.
 //!
-//! The mapping is a tmpfs file. Everything an agent may touch has been allocated by the collector
-//! beforehand (no SIGBUS on a full tmpfs): thread entries up to `Control::threads_limit`, nodes up to
-//! `GenerationHeader::nodes_limit`, methods up to `MethodsHeader::limit`; these limits only grow, the rest is allocated from the start.
+//! The mapping is a tmpfs file. Everything an agent may touch has been allocated by the collector beforehand
+//! (no SIGBUS on a full tmpfs): thread entries up to `Control::threads_limit`, nodes up to
+//! `GenerationHeader::nodes_limit`, methods up to `MethodsHeader::limit`; these limits only grow, the rest is
+//! allocated from the start.
 //!
 //! Every word is an atomic. The file outlives the program and the collector, and the reader trusts
 //! nothing in it.
@@ -78,8 +79,8 @@ pub const TICK_RUNNING: u32 = u32::MAX - 2;
 /// Functions whose calls can be counted: hooks have numbers below it.
 pub const FUNCTIONS: usize = 504;
 
-/// A function that the agent hooks, as its library lists them in the section `stackbeat_functions`: the collector reads them
-/// there, in the file. Its place is its number.
+/// A function that the agent hooks, as its library lists them in the section `stackbeat_functions`: the
+/// collector reads them there, in the file. Its place is its number.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HookedFunction {
@@ -168,17 +169,18 @@ pub const fn activity_words(threads: u32) -> usize {
     threads.div_ceil(u64::BITS) as usize
 }
 
-/// Regions that processes map by themselves begin at multiples of this: the largest page that a kernel for this processor
-/// has. x86-64: 4 KiB. arm64: 4 KiB, 16 KiB (Darwin; Android from 15 on), or 64 KiB (Linux, arch/arm64/Kconfig:
-/// `ARM64_64K_PAGES`).
+/// Regions that processes map by themselves begin at multiples of this: the largest page that a kernel for
+/// this processor has. x86-64: 4 KiB. arm64: 4 KiB, 16 KiB (Darwin; Android from 15 on), or 64 KiB (Linux,
+/// arch/arm64/Kconfig: `ARM64_64K_PAGES`).
 pub(crate) const LARGEST_PAGE: usize = if cfg!(target_arch = "aarch64") {
     64 << 10
 } else {
     4096
 };
 
-/// What two threads write to at the same time lies so far apart. Apple's arm64 processors have lines of 128 bytes
-/// (`sysctl hw.cachelinesize`), Arm's own have 64. On arm64 `repr(align(128))` stands where this is meant.
+/// What two threads write to at the same time lies so far apart. Apple's arm64 processors have lines of 128
+/// bytes (`sysctl hw.cachelinesize`), Arm's own have 64. On arm64 `repr(align(128))` stands where this is
+/// meant.
 #[cfg_attr(loom, allow(dead_code, reason = "sizes are others under loom"))]
 const LINE: usize = if cfg!(target_arch = "aarch64") {
     128
@@ -317,7 +319,8 @@ pub enum ClockSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SamplingClock {
-    /// The collector advances tick words, which hooks read, and interrupts the threads whose hooks would come too late.
+    /// The collector advances tick words, which hooks read, and interrupts the threads whose hooks would come
+    /// too late.
     #[default]
     Tick = 0,
     /// The kernel interrupts each thread when it has computed for an interval; its tick word stands still.
@@ -382,7 +385,8 @@ pub struct Control {
     pub interval_cycles: [AtomicCycles; CLASSES],
     /// Tick words by class and phase. A thread compares its last tick with one of them.
     pub ticks: [[Tick; PHASES]; CLASSES],
-    /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them read their tick index.
+    /// The word of all threads with the tick index [`STILL`] or [`TIMED`]. It advances only to have them read
+    /// their tick index.
     pub still: Tick,
     /// 1 until somebody wants the sub-buffers drained soon (futex word): agents that see few free ones,
     /// and the collector itself, store 0 and wake the drain. It stores 1 when it begins a pass.
@@ -399,7 +403,8 @@ pub struct Control {
     pub peers_asked: AtomicU32,
     /// Interval in force per class, ns: what the budget makes of `interval_ns`. 0: the same.
     pub kept_interval_ns: [AtomicU32; CLASSES],
-    /// Length from which on a wait is a record of its own, per class, ns: what the budget makes of `interval_ns`. 0: the same.
+    /// Length from which on a wait is a record of its own, per class, ns: what the budget makes of
+    /// `interval_ns`. 0: the same.
     pub kept_wait_ns: [AtomicU32; CLASSES],
     /// Bit `Category::bit` set: agents unpatch the category's hooks (`agent::unpatch_by`).
     pub unpatched: AtomicU64,
@@ -413,7 +418,8 @@ pub struct Control {
     pub filters: AtomicU32,
     /// Agents add: processes that stay out of the session because their address space is limited (RLIMIT_AS).
     pub processes_without_room: AtomicU32,
-    /// What says when threads are sampled: a [`SamplingClock`]. Single processes and threads may be on ticks all the same.
+    /// What says when threads are sampled: a [`SamplingClock`]. Single processes and threads may be on ticks
+    /// all the same.
     pub sampling_clock: AtomicU32,
     /// Agents count up when a thread wants the kernel's clock, or does not want it any more (futex word).
     pub clock_calls: AtomicU32,
@@ -421,8 +427,8 @@ pub struct Control {
     pub begins_on_ticks: AtomicU32,
     /// Shortest time between two signals of a thread's timer, ns: the kernel's tick.
     pub timer_ns: AtomicU32,
-    /// 1: the drain sleeps without an end, because nothing was captured of late. The next capture stores 0 and wakes it. Only
-    /// a session inside the program sleeps so.
+    /// 1: the drain sleeps without an end, because nothing was captured of late. The next capture stores 0
+    /// and wakes it. Only a session inside the program sleeps so.
     pub asleep: AtomicU32,
 }
 
@@ -548,8 +554,8 @@ pub struct ProcessEntry {
     /// 1: the kernel knows this process for `membarrier` calls of others, so that gates of its threads
     /// may use asymmetric barriers (`crate::shm::signal_gate`).
     pub barrier: AtomicU32,
-    /// Collector: the thread without an entry to which a signal is on its way, and how far that has got; 0: none.
-    /// See `crate::shm::signal_gate`.
+    /// Collector: the thread without an entry to which a signal is on its way, and how far that has got; 0:
+    /// none. See `crate::shm::signal_gate`.
     pub unregistered: AtomicU32,
     /// Who sent it a signal last: a `crate::shm::waiters::Waker`. The sender writes it.
     pub signalled_by: AtomicU64,
@@ -557,8 +563,8 @@ pub struct ProcessEntry {
     pub signalled_cycles: AtomicCycles,
     /// Signal for its threads that block the first, 0: none (yet). The handler is the same.
     pub second_signal: AtomicU32,
-    /// The signal of `crate::crash_signals` that is about to end it, 0: none so far. Where the process could not say so itself, its
-    /// parent does when it is over, of any signal, and knows nothing of what follows.
+    /// The signal of `crate::crash_signals` that is about to end it, 0: none so far. Where the process could
+    /// not say so itself, its parent does when it is over, of any signal, and knows nothing of what follows.
     pub fatal_signal: AtomicU32,
     /// Utid of the thread that got it.
     pub fatal_utid: AtomicU32,
@@ -580,9 +586,11 @@ pub struct ProcessEntry {
     pub unseen_from_ns: AtomicU64,
     /// 1: the program has a handler of its own for `signal`.
     pub handles_signal: AtomicU32,
-    /// Collector: whether its threads are sampled at ticks (see [`on_ticks`]), and not by the session's clock.
+    /// Collector: whether its threads are sampled at ticks (see [`on_ticks`]), and not by the session's
+    /// clock.
     pub on_ticks: AtomicU32,
-    /// Where the process has what is known of code that runtimes have made (`crate::native::generated_code::elsewhere`); 0: nowhere.
+    /// Where the process has what is known of code that runtimes have made
+    /// (`crate::native::generated_code::elsewhere`); 0: nowhere.
     pub generated_code: AtomicU64,
     /// For later fields.
     pub reserved: [AtomicU32; 10],
@@ -614,7 +622,8 @@ pub mod sandboxed {
     pub const OFF_NO_CLOCK: u32 = 8;
     /// The agent is off: there was a filter at the start of which nothing is known.
     pub const OFF_UNKNOWN: u32 = 16;
-    /// The agent is off: the program keeps system calls or the cycle counter from its code (`PR_SET_SYSCALL_USER_DISPATCH`, `PR_SET_TSC`).
+    /// The agent is off: the program keeps system calls or the cycle counter from its code
+    /// (`PR_SET_SYSCALL_USER_DISPATCH`, `PR_SET_TSC`).
     pub const OFF_NO_CALLS: u32 = 32;
     /// Threads that began later had no memory or no number of their own, and are not recorded.
     pub const THREADS_MISSING: u32 = 64;
@@ -725,13 +734,15 @@ pub mod node_kind {
     pub const TRUNCATED: u32 = 2;
     /// The exact address at which a thread was interrupted, not a return address.
     pub const LEAF_PC: u32 = 3;
-    /// Of a managed frame: compiled, or not known how it runs. The address is a `crate::shm::methods::managed_address`.
+    /// Of a managed frame: compiled, or not known how it runs. The address is a
+    /// `crate::shm::methods::managed_address`.
     pub const MANAGED: u32 = 4;
     /// The same, interpreted.
     pub const MANAGED_INTERPRETED: u32 = 5;
     /// The same, inlined into the frame above it.
     pub const MANAGED_INLINED: u32 = 6;
-    /// Where an async function goes on that waits for the frame above it. The address is the begin of that code.
+    /// Where an async function goes on that waits for the frame above it. The address is the begin of that
+    /// code.
     pub const AWAITING: u32 = 7;
 
     /// Whether a node is a managed frame.

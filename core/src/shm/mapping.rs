@@ -4,8 +4,8 @@
 //! capacities once, checked against the file's length, and kept in private memory: an index read
 //! from the mapping later can be wrong, but never lead outside it.
 //!
-//! The collector maps all of it. A process of the program maps what has a fixed size, and of thread entries and
-//! sub-buffers those that have storage: its address space is the program's.
+//! The collector maps all of it. A process of the program maps what has a fixed size, and of thread entries
+//! and sub-buffers those that have storage: its address space is the program's.
 
 mod methods;
 mod paths;
@@ -131,7 +131,8 @@ impl Mapping {
     fn lay_out(fd: i32, layout: Layout, buffers: u32) -> Result<Mapping, MappingError> {
         platform::set_length(fd, layout.total as u64)
             .map_err(|e| MappingError::System("set the length", e))?;
-        // What has a fixed size but the tables of methods and callstacks, and the first thread entries and buffers.
+        // What has a fixed size but the tables of methods and callstacks, and the first thread entries and
+        // buffers.
         let allocate = |from: usize, to: usize| {
             platform::allocate(fd, from as u64, (to - from) as u64)
                 .map_err(|e| MappingError::System("allocate shared memory", e))
@@ -187,8 +188,9 @@ impl Mapping {
         })
     }
 
-    /// Opens and checks a mapping as a process of the program, which maps the part of it that it needs. Where its address
-    /// space is limited, it takes little of what is left, or stays out, counted. No descriptor stays open.
+    /// Opens and checks a mapping as a process of the program, which maps the part of it that it needs. Where
+    /// its address space is limited, it takes little of what is left, or stays out, counted. No descriptor
+    /// stays open.
     pub fn join(path: &CStr) -> Result<Mapping, MappingError> {
         Self::opened(path, libc::O_RDWR | libc::O_NOFOLLOW, Self::map_share)
     }
@@ -266,7 +268,8 @@ impl Mapping {
         layout
     }
 
-    /// Whether the head still says what was written there when the mapping was made. False: somebody has written over it.
+    /// Whether the head still says what was written there when the mapping was made. False: somebody has
+    /// written over it.
     pub fn is_intact(&self) -> bool {
         Self::layout_of(self.header(), self.layout.total as u64)
             .is_ok_and(|layout| layout.capacity == self.layout.capacity)
@@ -326,7 +329,8 @@ impl Mapping {
         base.into_iter().chain(rest)
     }
 
-    /// Where a mapping of the whole file lies, its length, and the descriptor that stays open. For the collector.
+    /// Where a mapping of the whole file lies, its length, and the descriptor that stays open. For the
+    /// collector.
     pub fn file(&self) -> (*mut u8, usize, i32) {
         (self.base, self.base_bytes, self.fd)
     }
@@ -477,8 +481,9 @@ impl Mapping {
             .then(|| self.at(self.layout.buffer_headers + i as usize * size_of::<BufferHeader>()))
     }
 
-    /// How many threads wait for an object of each bucket; some of them may stand in the buckets behind. Apart from the buckets,
-    /// because hooks that let go of something look here each time: 16 KiB stay in the caches, the buckets' 256 KiB do not.
+    /// How many threads wait for an object of each bucket; some of them may stand in the buckets behind.
+    /// Apart from the buckets, because hooks that let go of something look here each time: 16 KiB stay in the
+    /// caches, the buckets' 256 KiB do not.
     pub fn waiter_counts(&self) -> &[AtomicU32] {
         self.slice_at(self.layout.waiter_counts, WAIT_BUCKETS)
     }

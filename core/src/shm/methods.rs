@@ -1,9 +1,9 @@
-//! The table of methods: names, files and line tables of managed code (Python, a JVM, …), insert-only, shared by all
-//! processes. A node of the CallstackTable names a method by its number.
+//! The table of methods: names, files and line tables of managed code (Python, a JVM, …), insert-only, shared
+//! by all processes. A node of the CallstackTable names a method by its number.
 //!
 //! Text and number are taken by `fetch_add` and written, and only then published in the hash index by
-//! compare-and-swap. Whoever finds a number in the hash therefore finds the method written. Who dies in between leaves
-//! a hole. Nothing is ever removed, and no number is given twice.
+//! compare-and-swap. Whoever finds a number in the hash therefore finds the method written. Who dies in
+//! between leaves a hole. Nothing is ever removed, and no number is given twice.
 //!
 //! ```text
 //!   index    number of a method, by the hash of its key; 0: free
@@ -34,8 +34,8 @@ pub const TEXT_WORDS: usize = HEAD_WORDS + (NAME_BYTES + FILE_BYTES + LINES_BYTE
 /// The position of a frame in its method that is not known.
 pub const NO_POSITION: u32 = u32::MAX;
 
-/// The address field of a managed node: the number of its method (0: not known), and the position in it (bytes of its
-/// bytecode, or [`NO_POSITION`]).
+/// The address field of a managed node: the number of its method (0: not known), and the position in it
+/// (bytes of its bytecode, or [`NO_POSITION`]).
 pub const fn managed_address(method: u32, position: u32) -> u64 {
     (method as u64) << 32 | position as u64
 }
@@ -118,8 +118,8 @@ pub struct Methods<'a> {
 }
 
 impl<'a> Methods<'a> {
-    /// As [`Methods::of`], for an agent that is about to use it: maps it first, and has the collector give it more storage. Where
-    /// that fails it is empty and full.
+    /// As [`Methods::of`], for an agent that is about to use it: maps it first, and has the collector give it
+    /// more storage. Where that fails it is empty and full.
     ///
     /// # Signal safety
     /// Three system calls at the first time.
@@ -173,8 +173,8 @@ impl<'a> Methods<'a> {
         None
     }
 
-    /// The number of the method with this key, described so if there is none. Equal keys get the equal number, whatever
-    /// process asks. `key` is never 0.
+    /// The number of the method with this key, described so if there is none. Equal keys get the equal
+    /// number, whatever process asks. `key` is never 0.
     ///
     /// # Errors
     /// When there is no room, for now or for good.

@@ -1,4 +1,5 @@
-//! What both sides of the mapping share: its layout, and the protocols in it. Both sides of each protocol stand in one file.
+//! What both sides of the mapping share: its layout, and the protocols in it. Both sides of each protocol
+//! stand in one file.
 
 pub mod adoption;
 pub mod buffer;

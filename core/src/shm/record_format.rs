@@ -96,14 +96,15 @@ pub mod flags {
     pub const HAS_RUSAGE: u8 = 2;
     /// One word follows: who ended the wait.
     pub const HAS_WAKER: u8 = 4;
-    /// The capture bypassed the throttle, or the scheduler chose its moment: it says nothing of the time around it.
+    /// The capture bypassed the throttle, or the scheduler chose its moment: it says nothing of the time
+    /// around it.
     pub const FORCED: u8 = 8;
     /// The call was about to wait (a lock was taken, a wait began): its duration is blocked time.
     pub const BLOCKED: u8 = 16;
     /// The stack lost its leaf end: the CallstackTable was full.
     pub const STACK_CUT: u8 = 32;
-    /// An event loop began an iteration (a poll returned) since the thread's record before this one, without a
-    /// record of its own: equal stacks on both sides are different executions.
+    /// An event loop began an iteration (a poll returned) since the thread's record before this one, without
+    /// a record of its own: equal stacks on both sides are different executions.
     pub const LOOP_ITERATION: u8 = 64;
     /// Inside of a wait that goes on: in a signal's handler, or in what the waiting function calls.
     pub const INSIDE: u8 = 128;

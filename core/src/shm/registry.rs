@@ -1,7 +1,7 @@
 //! The registry: which processes and threads take part, each with an entry in the mapping.
 //!
-//! FREE → CLAIMED (by compare-and-swap) → LIVE → ENDED → FREE. A process or thread fills in its own
-//! entry; the collector frees it when everything of it is in the trace. For threads that pass no hook the collector
+//! FREE → CLAIMED (by compare-and-swap) → LIVE → ENDED → FREE. A process or thread fills in its own entry;
+//! the collector frees it when everything of it is in the trace. For threads that pass no hook the collector
 //! makes one: CLAIMED → OFFERED → ADOPTED, and → LIVE once the thread takes it over ([`adopted`]).
 
 pub mod adopted;
@@ -64,7 +64,8 @@ fn claim(word: &AtomicU32) -> bool {
             .is_ok()
 }
 
-/// Agent: takes an entry for this process; gives its index and the process' number. `None` (counted) when there is none.
+/// Agent: takes an entry for this process; gives its index and the process' number. `None` (counted) when
+/// there is none.
 pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, Upid)> {
     let control = mapping.control();
     let count = mapping.layout().capacity.processes;
@@ -254,9 +255,9 @@ fn make_room(mapping: &Mapping, i: u32) {
 }
 
 /// Agent: the thread of this entry has begun, captured, entered or left a wait, or ended. The collector looks
-/// only at entries whose bit is set, so its cost does not grow with the number of waiting threads. A bit may be lost
-/// between a store of the owner's and its look at `has_shown` (there is no fence). So the collector looks twice at each
-/// entry, and at all entries now and then.
+/// only at entries whose bit is set, so its cost does not grow with the number of waiting threads. A bit may
+/// be lost between a store of the owner's and its look at `has_shown` (there is no fence). So the collector
+/// looks twice at each entry, and at all entries now and then.
 #[cold]
 #[inline(never)]
 pub fn show_activity(mapping: &Mapping, i: u32, entry: &ThreadEntry) {

@@ -6,17 +6,17 @@
 //! least one side sees the other: either the sampler does not send, or the thread waits here until
 //! the signal has been handled.
 //!
-//! The thread's half of that order costs more than everything else in a hook. A thread that closes its
-//! gate often and is hardly ever interrupted gets an asymmetric barrier ([`use_asymmetric_barrier`]): it leaves
-//! its fence out. The sampler takes that back with the next signal: it clears `asymmetric_barrier` and has the kernel run a full barrier
-//! on every processor that runs the program (`membarrier`). A thread that read `asymmetric_barrier`
-//! before this barrier had stored `closed` before that, so the sampler sees it; one that reads it later runs its
-//! fence again.
+//! The thread's half of that order costs more than everything else in a hook. A thread that closes its gate
+//! often and is hardly ever interrupted gets an asymmetric barrier ([`use_asymmetric_barrier`]): it leaves
+//! its fence out. The sampler takes that back with the next signal: it clears `asymmetric_barrier` and has
+//! the kernel run a full barrier on every processor that runs the program (`membarrier`). A thread that read
+//! `asymmetric_barrier` before this barrier had stored `closed` before that, so the sampler sees it; one that
+//! reads it later runs its fence again.
 //!
-//! A thread does not wait for ever: a signal may be lost (fetched by the program, or ignored). Before it goes on it
-//! takes the announcement back, and the sampler sends only what it could [`commit`] to. Between that and the end of
-//! tgkill the sampler may lose its processor for any time; the thread waits for that, and gives a signal up as lost
-//! only when it has been in the kernel once more after it was sent.
+//! A thread does not wait for ever: a signal may be lost (fetched by the program, or ignored). Before it goes
+//! on it takes the announcement back, and the sampler sends only what it could [`commit`] to. Between that
+//! and the end of tgkill the sampler may lose its processor for any time; the thread waits for that, and
+//! gives a signal up as lost only when it has been in the kernel once more after it was sent.
 //!
 //! A thread without an entry has no gate. One such thread of a process at a time is announced by its tid
 //! before it gets a signal, and whoever announces looks for an entry of that thread afterwards; a thread
@@ -27,7 +27,8 @@ use crate::ids::Utid;
 use crate::shm::layout::ThreadEntry;
 use crate::sync::{AtomicU32, Ordering, between_sequential, fence, fence_by_others};
 
-/// `ThreadEntry::in_flight`: a signal was announced; it is being sent; it was; and the thread has noticed that.
+/// `ThreadEntry::in_flight`: a signal was announced; it is being sent; it was; and the thread has noticed
+/// that.
 const ANNOUNCED: u32 = 1;
 const SENDING: u32 = 2;
 const SENT: u32 = 3;
@@ -77,8 +78,8 @@ pub fn reopen(entry: &ThreadEntry, before: u32) {
     entry.closed.store(before, Ordering::Release);
 }
 
-/// Thread: it has waited for long enough for a signal that was announced. False: it has to wait once more, with a
-/// system call, because the signal may come at this moment. When true, it will not come.
+/// Thread: it has waited for long enough for a signal that was announced. False: it has to wait once more,
+/// with a system call, because the signal may come at this moment. When true, it will not come.
 #[cold]
 pub fn give_up(entry: &ThreadEntry) -> bool {
     give_up_of(&entry.in_flight, 0)
@@ -119,8 +120,8 @@ fn give_up_of(word: &AtomicU32, tid: u32) -> bool {
     changed.is_ok() && to == 0
 }
 
-/// Thread: whether the sampler is sending the signal that was announced, which takes as long as it lasts until
-/// it has a processor.
+/// Thread: whether the sampler is sending the signal that was announced, which takes as long as it lasts
+/// until it has a processor.
 pub fn is_being_sent(entry: &ThreadEntry) -> bool {
     entry.in_flight.load(Ordering::Relaxed) == SENDING
 }
@@ -137,9 +138,9 @@ pub fn use_asymmetric_barrier(entry: &ThreadEntry, utid: Utid) {
     entry.asymmetric_barrier.store(utid.0, Ordering::Relaxed);
 }
 
-/// Sampler: asks to send a signal. When true, [`commit`] to it, then send it. `barrier`
-/// is called when the thread leaves its fence out: a full barrier on every processor that runs the thread's process;
-/// false where that failed.
+/// Sampler: asks to send a signal. When true, [`commit`] to it, then send it. `barrier` is called when the
+/// thread leaves its fence out: a full barrier on every processor that runs the thread's process; false where
+/// that failed.
 pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
     let keeps_away = [&entry.in_flight, &entry.closed];
     if keeps_away
@@ -169,8 +170,8 @@ pub fn try_send(entry: &ThreadEntry, barrier: impl FnOnce() -> bool) -> bool {
     true
 }
 
-/// Sampler: sends the signal that was announced, unless the thread does not wait for it any more: then false. Call
-/// [`sent`] afterwards, or [`cancel`] if sending failed.
+/// Sampler: sends the signal that was announced, unless the thread does not wait for it any more: then false.
+/// Call [`sent`] afterwards, or [`cancel`] if sending failed.
 pub fn commit(entry: &ThreadEntry) -> bool {
     let in_flight = &entry.in_flight;
     let committed =
@@ -189,9 +190,9 @@ pub fn cancel(entry: &ThreadEntry) {
     entry.in_flight.store(0, Ordering::SeqCst);
 }
 
-/// Sampler: a signal is about to be sent to a thread that has no entry; `unregistered` is its process' word for
-/// that. `is_registered` looks for its entry after the announcement: if there is one now, false comes back,
-/// and nothing is to be sent. When true, [`commit_meeting`] to it, then send it.
+/// Sampler: a signal is about to be sent to a thread that has no entry; `unregistered` is its process' word
+/// for that. `is_registered` looks for its entry after the announcement: if there is one now, false comes
+/// back, and nothing is to be sent. When true, [`commit_meeting`] to it, then send it.
 pub fn announce(unregistered: &AtomicU32, tid: u32, is_registered: impl FnOnce() -> bool) -> bool {
     unregistered.store(tid * STATES + ANNOUNCED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -202,8 +203,9 @@ pub fn announce(unregistered: &AtomicU32, tid: u32, is_registered: impl FnOnce()
     true
 }
 
-/// Sampler: sends the signal that was announced to an unregistered thread, unless that has got an entry and does not wait for
-/// it any more: then false. Call [`meeting_sent`] afterwards, or [`cancel_meeting`] if sending failed.
+/// Sampler: sends the signal that was announced to an unregistered thread, unless that has got an entry and
+/// does not wait for it any more: then false. Call [`meeting_sent`] afterwards, or [`cancel_meeting`] if
+/// sending failed.
 pub fn commit_meeting(unregistered: &AtomicU32, tid: u32) -> bool {
     let (from, to) = (tid * STATES + ANNOUNCED, tid * STATES + SENDING);
     let committed = unregistered.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
@@ -221,7 +223,8 @@ pub fn is_announced(unregistered: &AtomicU32) -> bool {
     unregistered.load(Ordering::SeqCst) != 0
 }
 
-/// Sampler: the tid of the unregistered thread to whom a signal was announced that is still on its way; 0: none.
+/// Sampler: the tid of the unregistered thread to whom a signal was announced that is still on its way; 0:
+/// none.
 pub fn announced_to(unregistered: &AtomicU32) -> u32 {
     unregistered.load(Ordering::SeqCst) / STATES
 }

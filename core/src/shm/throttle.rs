@@ -33,7 +33,8 @@ pub enum Due {
 /// Hook: true when nothing is due. One load from shared memory, one from the thread's own entry.
 #[inline(always)]
 pub fn is_quiet(tick: &Tick, entry: &ThreadEntry) -> bool {
-    // SAFETY: only the calling thread writes the last tick of its entry, and a sampler that has suspended it: never meanwhile.
+    // SAFETY: only the calling thread writes the last tick of its entry, and a sampler that has suspended it:
+    // never meanwhile.
     tick.0.load(Ordering::Relaxed) == unsafe { read_own(&entry.last_tick) }
 }
 
@@ -83,13 +84,13 @@ pub fn due(
     }
 }
 
-/// Intervals for which a thread's moments are an interval apart: so a time holds one as often as its length says, and no
-/// rhythm of the program falls in with them for long.
+/// Intervals for which a thread's moments are an interval apart: so a time holds one as often as its length
+/// says, and no rhythm of the program falls in with them for long.
 const EQUALLY_SPACED: u64 = 32;
 
-/// Where no ticks come, each thread has moments of its own instead: one in each interval since the counter was 0, drawn
-/// at random but always the same. Whether one lies in this time (cycles), which is shorter than the interval: as likely
-/// as a tick would be.
+/// Where no ticks come, each thread has moments of its own instead: one in each interval since the counter
+/// was 0, drawn at random but always the same. Whether one lies in this time (cycles), which is shorter than
+/// the interval: as likely as a tick would be.
 pub fn has_moment(utid: Utid, interval: Cycles, time: Range<Cycles>) -> bool {
     let interval = interval.0;
     let Some(first) = time.start.0.checked_div(interval) else {
@@ -183,8 +184,8 @@ impl Ticker {
         }
     }
 
-    /// After a pause: threads that captured when it ended stay quiet until the next tick, the others capture at their
-    /// next hook.
+    /// After a pause: threads that captured when it ended stay quiet until the next tick, the others capture
+    /// at their next hook.
     pub fn resume(&self, control: &Control) {
         for tick in control.ticks.as_flattened() {
             tick.0.store(TICK_RUNNING, Ordering::Release);

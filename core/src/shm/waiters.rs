@@ -17,8 +17,8 @@
 //!   wakes up unclaimed takes the claim over from the one that has it ([`conclude`]).
 //!
 //! - [`How::Close`], for descriptors: threads see the end of what they read when the last writer has closed
-//!   it; and for barriers: the last that comes ends the wait of all. So closes overwrite each other, in the waiter's entry, and only a wait that ended with the end
-//!   looks there.
+//!   it; and for barriers: the last that comes ends the wait of all. So closes overwrite each other, in the
+//!   waiter's entry, and only a wait that ended with the end looks there.
 //!
 //! A claim holds while the word `woken_by` of the waiter still has the number of its wait, so one that
 //! comes late does not get into the next wait. Entries of killed threads are cleared when they are used
@@ -166,8 +166,9 @@ pub enum How {
     Signal(Tid),
 }
 
-/// Waker: notes itself, before the call that lets go of these objects of one scope, the first of which is why. Gives the number of the wake, and
-/// whether somebody has waited since `long_since` or longer; `None` when nobody waits.
+/// Waker: notes itself, before the call that lets go of these objects of one scope, the first of which is
+/// why. Gives the number of the wake, and whether somebody has waited since `long_since` or longer; `None`
+/// when nobody waits.
 ///
 /// Each way of letting go is a function apart that is not inlined: hooks have little of the program's stack.
 pub fn announce(

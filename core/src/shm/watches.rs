@@ -111,8 +111,8 @@ pub fn is_reported(
     entry_of(mapping, object, poll).is_some_and(|watch| is_said(watch.data.load(Ordering::Relaxed)))
 }
 
-/// The other end of a Unix socket, both by their inodes; 0: not known. When nobody has asked for it yet, this does, and calls
-/// `ask`.
+/// The other end of a Unix socket, both by their inodes; 0: not known. When nobody has asked for it yet, this
+/// does, and calls `ask`.
 pub fn unix_peer(mapping: &Mapping, inode: u64, ask: impl FnOnce()) -> u64 {
     let line = inode as usize % (UNIX_PEERS / PEER_WAYS) * PEER_WAYS;
     let ways = &mapping.unix_peers()[line..line + PEER_WAYS];

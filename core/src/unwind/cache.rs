@@ -1,11 +1,11 @@
 //! The process-wide cache of unwind rules: code address → rule, two words an entry, no lock.
 //!
-//! A set-associative cache in lines of four entries, in two parts: a small one that comes first, so that
-//! a short-lived process touches few pages, and a large one for what finds no place there. An entry is written under a per-entry sequence:
-//! its key becomes `BUSY`, then the rule is stored, then the new key, which counts how often the entry
-//! was written. A reader takes the key, the rule and the key again, and believes the rule only if
-//! both keys are the same. So entries can be replaced at any time: stale ones (of an older epoch)
-//! first, else one chosen by the address. The key holds the epoch, so raising it empties the cache at
+//! A set-associative cache in lines of four entries, in two parts: a small one that comes first, so that a
+//! short-lived process touches few pages, and a large one for what finds no place there. An entry is written
+//! under a per-entry sequence: its key becomes `BUSY`, then the rule is stored, then the new key, which
+//! counts how often the entry was written. A reader takes the key, the rule and the key again, and believes
+//! the rule only if both keys are the same. So entries can be replaced at any time: stale ones (of an older
+//! epoch) first, else one chosen by the address. The key holds the epoch, so raising it empties the cache at
 //! no cost; before epochs repeat, `clear` is called.
 //!
 //! A thread that dies between the two stores leaves one entry busy for good; nothing else happens.
@@ -138,8 +138,8 @@ impl<const LINES: usize> RuleCache<LINES> {
         &self.large[(hash(address) >> 12) as usize % LINES]
     }
 
-    /// The rule stored for an address in an epoch. `exact`: the address is that of the next instruction (a leaf,
-    /// or a frame that a signal interrupted), not a return address.
+    /// The rule stored for an address in an epoch. `exact`: the address is that of the next instruction (a
+    /// leaf, or a frame that a signal interrupted), not a return address.
     #[inline(always)]
     pub fn get(&self, address: u64, exact: bool, epoch: u32) -> Option<Rule> {
         let want = key(address, exact, epoch)?;

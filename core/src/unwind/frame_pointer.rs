@@ -1,19 +1,22 @@
 //! The walk along saved frame pointers, for code that keeps them: Android's and Apple's arm64.
 //!
-//! A function that calls others keeps a record {frame pointer of its caller, return address} on the stack, and the
-//! frame pointer leads to it (AAPCS64, 6.4.6 "The Frame Pointer"; the System V ABI of x86-64 the same with rbp). Where a
-//! thread was interrupted, the innermost function may have no record yet, or any more, or none at all: `leaf` finds out.
+//! A function that calls others keeps a record {frame pointer of its caller, return address} on the stack,
+//! and the frame pointer leads to it (AAPCS64, 6.4.6 "The Frame Pointer"; the System V ABI of x86-64 the same
+//! with rbp). Where a thread was interrupted, the innermost function may have no record yet, or any more, or
+//! none at all: `leaf` finds out.
 //!
-//! A walk reads the records above the stack pointer, inside the bounds of the thread's stack, each above the one before.
-//! So it ends, whatever the stack holds. Return addresses may be signed (pointer authentication): `CodeMask`.
+//! A walk reads the records above the stack pointer, inside the bounds of the thread's stack, each above the
+//! one before. So it ends, whatever the stack holds. Return addresses may be signed (pointer authentication):
+//! `CodeMask`.
 //!
-//! The walker keeps the records of its last walk that came to the root. A walk that reaches one of them has the same
-//! rest if every word that was read from there on is unchanged, because a step depends on nothing else.
+//! The walker keeps the records of its last walk that came to the root. A walk that reaches one of them has
+//! the same rest if every word that was read from there on is unchanged, because a step depends on nothing
+//! else.
 //!
 //! Swift's async functions wait without a stack: `swift_async` finds who waits for one that runs.
 //!
-//! Pure: registers and a way to read words go in, addresses come out. No allocation, no lock. Both architectures are
-//! compiled on every host.
+//! Pure: registers and a way to read words go in, addresses come out. No allocation, no lock. Both
+//! architectures are compiled on every host.
 
 mod leaf;
 mod link_register;
@@ -33,8 +36,8 @@ const LOWEST_CODE: u64 = 4096;
 
 /// What remains of a signed return address.
 ///
-/// The signature fills the bits from the width of addresses (39 to 52 on arm64) up to bit 54. Bit 55 says which half of
-/// the address space it is (Arm ARM, `Strip`, the instruction XPACI).
+/// The signature fills the bits from the width of addresses (39 to 52 on arm64) up to bit 54. Bit 55 says
+/// which half of the address space it is (Arm ARM, `Strip`, the instruction XPACI).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeMask(u64);
 
@@ -50,8 +53,8 @@ impl CodeMask {
         }
     }
 
-    /// Of this process: the width differs between kernels. The processor says it with one instruction, which does nothing
-    /// where addresses are not signed.
+    /// Of this process: the width differs between kernels. The processor says it with one instruction, which
+    /// does nothing where addresses are not signed.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub fn native() -> CodeMask {
@@ -149,14 +152,15 @@ impl FramePointerWalker {
         }
     }
 
-    /// From here on marked records are taken for those of Swift's async functions, as on Apple's systems. Then `read` is asked for
-    /// words of the heap, too.
+    /// From here on marked records are taken for those of Swift's async functions, as on Apple's systems.
+    /// Then `read` is asked for words of the heap, too.
     pub fn knows_swift(&mut self) {
         self.knows_swift = true;
     }
 
-    /// Walks the stack between `low` and `from.high`. `read` gives the word at an address that is a multiple of 8: on the
-    /// stack, or of code near the pc of an exact leaf. `None`: it cannot be read. Nothing else is read.
+    /// Walks the stack between `low` and `from.high`. `read` gives the word at an address that is a multiple
+    /// of 8: on the stack, or of code near the pc of an exact leaf. `None`: it cannot be read. Nothing else
+    /// is read.
     pub fn walk_stack<A: Architecture>(
         &mut self,
         from: &Start<'_>,
@@ -192,8 +196,8 @@ impl FramePointerWalker {
                 Leaf::Caller { sp, .. } => floor = floor.max(sp),
             }
         }
-        // How many of the last walk's records are unchanged: compared once, when first needed. Those met later lie
-        // outward.
+        // How many of the last walk's records are unchanged: compared once, when first needed. Those met
+        // later lie outward.
         let mut intact = None;
         let (mut reused, mut found) = (0, 0);
         // Records up to the last one of an async function: who waits for that may be another one next time.

@@ -39,7 +39,8 @@ pub struct Registers {
     /// The other callee-saved registers: rbx, r12 to r15. Few frames need them (those of lazy
     /// binding); where they are not known they are 0, and such a frame ends the walk.
     pub saved: [u64; 5],
-    /// The processor could not read code at `pc`: if none belongs there, the thread has called it through a pointer that leads nowhere.
+    /// The processor could not read code at `pc`: if none belongs there, the thread has called it through a
+    /// pointer that leads nowhere.
     pub is_wild: bool,
 }
 
@@ -223,8 +224,8 @@ pub struct Frames {
     /// The outermost so many frames are those of the same walker's last walk, which ended at the
     /// root and whose result capture still knows the nodes of. They need not be looked up again.
     pub same_outermost: usize,
-    /// Frames from here up to there, counted from the leaf, are no callers: they go on when the frame below them in this list is
-    /// done (Swift's async functions).
+    /// Frames from here up to there, counted from the leaf, are no callers: they go on when the frame below
+    /// them in this list is done (Swift's async functions).
     awaiting: (usize, usize),
     addresses: [u64; MAX_DEPTH],
 }
@@ -264,8 +265,8 @@ impl Frames {
         true
     }
 
-    /// Whether a frame, counted from the leaf, is where an async function goes on that waits for the one before it. Its address
-    /// is the begin of that code, no return address.
+    /// Whether a frame, counted from the leaf, is where an async function goes on that waits for the one
+    /// before it. Its address is the begin of that code, no return address.
     #[inline]
     pub fn is_awaiting(&self, index: usize) -> bool {
         (self.awaiting.0..self.awaiting.1).contains(&index)

@@ -1,6 +1,6 @@
-//! The agent for arm64 Linux in a program whose return addresses are signed, under emulation: it starts, its hooks count, its
-//! captures have the right stacks, also of a thread that was interrupted. `scripts/cross/cross-check.sh run` builds what
-//! this needs.
+//! The agent for arm64 Linux in a program whose return addresses are signed, under emulation: it starts, its
+//! hooks count, its captures have the right stacks, also of a thread that was interrupted.
+//! `scripts/cross/cross-check.sh run` builds what this needs.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "aarch64"))]
 
 use std::ffi::CString;

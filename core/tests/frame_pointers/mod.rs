@@ -1,6 +1,6 @@
-//! Walks by frame pointers over real arm64 code whose return addresses are signed, next to libgcc's unwinder, which goes
-//! by tables. Under emulation as well (`scripts/cross/cross-check.sh run`): where the processor does not sign, the code
-//! is the same, and its signing instructions do nothing.
+//! Walks by frame pointers over real arm64 code whose return addresses are signed, next to libgcc's unwinder,
+//! which goes by tables. Under emulation as well (`scripts/cross/cross-check.sh run`): where the processor
+//! does not sign, the code is the same, and its signing instructions do nothing.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "aarch64"))]
 
 use crate::stack_bounds::bounds;

@@ -1,5 +1,5 @@
-//! A second platform for the lists of `stackbeat_core::posix`: a table of functions, each with the name, the hook and the place
-//! where the original is to be put. A library that rebinds symbols takes such a table.
+//! A second platform for the lists of `stackbeat_core::posix`: a table of functions, each with the name, the
+//! hook and the place where the original is to be put. A library that rebinds symbols takes such a table.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 use libc::*;

@@ -122,8 +122,8 @@ fn chains_equal_libgcc() {
     assert!(kept > total / 4, "{kept} of {total} frames were reused");
 }
 
-/// Code comes to lie where a thread has asked for rules when there was none: the walk that finds it first goes on through
-/// all of it.
+/// Code comes to lie where a thread has asked for rules when there was none: the walk that finds it first
+/// goes on through all of it.
 #[test]
 fn code_that_comes_where_none_was_is_walked_through() {
     let _only = super::LIBRARIES.lock();

@@ -14,8 +14,8 @@ use crate::explain::{self, Explanation};
 use crate::run_table::RunTable;
 
 impl Judge<'_> {
-    /// All findings, the first being the one to look at, and what is only a notice. `worse` are the costs of the whole run that
-    /// are worse, `across` the functions that changed.
+    /// All findings, the first being the one to look at, and what is only a notice. `worse` are the costs of
+    /// the whole run that are worse, `across` the functions that changed.
     pub(super) fn findings(
         &self,
         whole: &[Row],
@@ -40,7 +40,8 @@ impl Judge<'_> {
             }
         }
         findings.retain(|finding| !self.is_ignored(finding));
-        // What else runs on the machine takes the CPU away, too: that is checked when nothing of the program is found.
+        // What else runs on the machine takes the CPU away, too: that is checked when nothing of the program
+        // is found.
         findings.sort_by_key(|finding| finding.explanation.cause == Cause::Scheduling);
 
         // Who reads and writes is known of system calls only, so these come before.
@@ -79,7 +80,8 @@ impl Judge<'_> {
         (findings, notices)
     }
 
-    /// Whether a finding makes a regression. Where the run became shorter, waiting for something else than before does not.
+    /// Whether a finding makes a regression. Where the run became shorter, waiting for something else than
+    /// before does not.
     fn weighs(&self, finding: &Finding, is_faster: bool) -> bool {
         let is_part = |metric: Metric| is_faster && metric.is_blocked();
         let mut metrics = finding.also.iter().chain([&finding.row.metric]);
@@ -254,8 +256,8 @@ fn first_felt(mut rows: Vec<&Row>) -> Vec<&Row> {
     rows
 }
 
-/// Whether allocations lead to a function that a time, put down to allocation, did not lead to. Who allocates is
-/// sampled by counting, so it is known where few samples of time leave the place in doubt.
+/// Whether allocations lead to a function that a time, put down to allocation, did not lead to. Who allocates
+/// is sampled by counting, so it is known where few samples of time leave the place in doubt.
 fn says_more(allocations: &Explanation, known: &Explanation, table: &RunTable) -> bool {
     let is_allocation = matches!(
         allocations.metric,

@@ -109,8 +109,8 @@ mod tests {
     use crate::run::{About, Builder, Names, Role, Run, Side};
     use crate::run_table::RunTable;
 
-    /// Runs of threads that compute so long, by process and thread: ms in the baseline and in the candidate, and how many
-    /// runs these have. 0: there is no such thread.
+    /// Runs of threads that compute so long, by process and thread: ms in the baseline and in the candidate,
+    /// and how many runs these have. 0: there is no such thread.
     fn processes_of(counts: [u64; 2], threads: &[(&str, &str, [u64; 2])]) -> Vec<ProcessRow> {
         let mut names = Names::default();
         let mut random = Random::new(7);

@@ -1,4 +1,5 @@
-//! Scopes that the program itself names: what happened inside of them on both sides, and how often they were entered.
+//! Scopes that the program itself names: what happened inside of them on both sides, and how often they were
+//! entered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,8 @@ pub struct ScopeRow {
     pub row: Row,
     /// How often they were entered in a run, medians of the baseline and of the candidate.
     pub calls: (f64, f64),
-    /// With the wall time: system calls inside that became more or fewer, the largest change first; then what they moved.
+    /// With the wall time: system calls inside that became more or fewer, the largest change first; then what
+    /// they moved.
     pub system_calls: Vec<Part>,
 }
 
@@ -46,8 +48,8 @@ impl ScopeRow {
 }
 
 impl Judge<'_> {
-    /// Scopes whose time in a run is worth a comparison, that with the largest change of wall time first. All their metrics are one
-    /// family. By themselves they make no regression: a policy's budget does that.
+    /// Scopes whose time in a run is worth a comparison, that with the largest change of wall time first. All
+    /// their metrics are one family. By themselves they make no regression: a policy's budget does that.
     pub(super) fn scopes(&self) -> Vec<ScopeRow> {
         let runs = &self.table.runs;
         let names: BTreeSet<&str> = runs
@@ -109,8 +111,8 @@ impl Judge<'_> {
         rows
     }
 
-    /// Kinds of system calls of which there are more or fewer inside of a scope. They are known by samples, so that small
-    /// changes say nothing.
+    /// Kinds of system calls of which there are more or fewer inside of a scope. They are known by samples,
+    /// so that small changes say nothing.
     fn calls_inside(&self, of_kind: &dyn Fn(Metric) -> PerRun) -> Vec<Part> {
         const SHARE: f64 = 0.2;
         const CALLS: f64 = 16.0;

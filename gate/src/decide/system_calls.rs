@@ -1,7 +1,7 @@
 //! System calls by kind, and what they move: threads that make more of them, or move more, for certain.
 //!
-//! They are judged by role, not over the whole run: one thread that asks for its events again and again, as often as time
-//! will have it, does not hide another that now opens a file each time.
+//! They are judged by role, not over the whole run: one thread that asks for its events again and again, as
+//! often as time will have it, does not hide another that now opens a file each time.
 
 use stackbeat_model::metric::Metric;
 
@@ -10,7 +10,8 @@ use crate::explain::change;
 use crate::stats::median;
 
 impl Judge<'_> {
-    /// Roles whose threads make more calls of a kind, the largest change first; then those that read or write more.
+    /// Roles whose threads make more calls of a kind, the largest change first; then those that read or write
+    /// more.
     pub(super) fn system_calls(&self) -> Vec<RoleRow> {
         let kinds: Vec<Metric> = Metric::SYSTEM_CALLS
             .into_iter()
@@ -47,7 +48,8 @@ impl Judge<'_> {
     }
 }
 
-/// Whether counts of system calls, or of their bytes, before and after a change are other numbers for certain.
+/// Whether counts of system calls, or of their bytes, before and after a change are other numbers for
+/// certain.
 pub(crate) fn are_other_counts(metric: Metric, before: &[f64], after: &[f64]) -> bool {
     let least = match metric.is_call_bytes() {
         true => PLAIN_BYTES,
@@ -60,8 +62,8 @@ pub(crate) fn are_other_counts(metric: Metric, before: &[f64], after: &[f64]) ->
 const PLAIN_CALLS: f64 = 50.0;
 const PLAIN_BYTES: f64 = 65536.0;
 
-/// Counts that are the same in two runs may vary all the same: then both sides have to be of one number each, or there
-/// have to be more runs of the baseline.
+/// Counts that are the same in two runs may vary all the same: then both sides have to be of one number each,
+/// or there have to be more runs of the baseline.
 fn is_certain(baseline: &[f64], candidate: &[f64]) -> bool {
     const ENOUGH: usize = 4;
     let is_constant = |side: &[f64]| side.iter().all(|v| *v == side[0]);
@@ -71,8 +73,9 @@ fn is_certain(baseline: &[f64], candidate: &[f64]) -> bool {
         && (baseline.len() >= ENOUGH || is_constant(candidate))
 }
 
-/// A count that has two values, for which chance decides, is the same in both runs of each side, and higher in the candidate,
-/// in one of sixteen gates. It varies by little, so two runs find only what is this much more.
+/// A count that has two values, for which chance decides, is the same in both runs of each side, and higher
+/// in the candidate, in one of sixteen gates. It varies by little, so two runs find only what is this much
+/// more.
 fn is_plain(baseline: &[f64], candidate: &[f64], least: f64) -> bool {
     const ENOUGH: usize = 3;
     const SHARE: f64 = 0.1;

@@ -102,8 +102,8 @@ impl Judge<'_> {
         warnings
     }
 
-    /// Exact counts that all changed by the same factor: probably another input, and not other costs. Says what one
-    /// unit of the work costs.
+    /// Exact counts that all changed by the same factor: probably another input, and not other costs. Says
+    /// what one unit of the work costs.
     fn other_amount_of_work(&self) -> Option<String> {
         // Less than this may be anything, and a count of a few is no measure of work.
         const LEAST_CHANGE: f64 = 0.02;

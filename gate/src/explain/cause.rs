@@ -120,9 +120,10 @@ impl Cause {
     }
 }
 
-/// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes the call, when it
-/// computes longer itself and its calls take longer by a fair share of `grown_ns`, the growth that is explained: the kernel's
-/// part of a call is seen in its caller. A call takes as long as it waits and then is ready to run.
+/// CPU time inside a call that waits (a sync, a read) is the call's; so is that of the function that makes
+/// the call, when it computes longer itself and its calls take longer by a fair share of `grown_ns`, the
+/// growth that is explained: the kernel's part of a call is seen in its caller. A call takes as long as it
+/// waits and then is ready to run.
 pub(crate) fn of_call(table: &RunTable, place: u32, grown_ns: f64) -> Option<Cause> {
     const WAITS: [Metric; 5] = [
         Metric::Io,
@@ -167,27 +168,29 @@ pub(crate) fn of_call(table: &RunTable, place: u32, grown_ns: f64) -> Option<Cau
     (waited > 0.0 && waited >= least).then(|| Cause::of(metric))
 }
 
-/// What an allocation with its release, a byte of it (written once, read once) and a minor fault (with clearing
-/// its page and giving it back: 2 µs in a virtual machine) cost at least, for telling whether their growth can be the reason for more CPU time.
+/// What an allocation with its release, a byte of it (written once, read once) and a minor fault (with
+/// clearing its page and giving it back: 2 µs in a virtual machine) cost at least, for telling whether their
+/// growth can be the reason for more CPU time.
 const ALLOCATION_NS: f64 = 60.0;
 const BYTE_NS: f64 = 0.05;
 const MINOR_FAULT_NS: f64 = 800.0;
-/// What a fault costs at most, in a virtual machine and with the calls that give memory back; and how many times as much as CPU
-/// time (and as one percent of it) faults have to grow, relatively, to be its reason when they cost as much.
+/// What a fault costs at most, in a virtual machine and with the calls that give memory back; and how many
+/// times as much as CPU time (and as one percent of it) faults have to grow, relatively, to be its reason
+/// when they cost as much.
 const COSTLY_FAULT_NS: f64 = 5_000.0;
 const STANDS_OUT: f64 = 10.0;
 /// Share of the growth that it has to account for.
 const ACCOUNTS: f64 = 0.3;
 /// Share of the growth of allocations that a function that allocates more has, callees included.
 const ALLOCATES: f64 = 0.05;
-/// Share of the growth that is seen in functions that manage memory, and of the faults that the function has itself, above which
-/// that is the cause even where it costs several times the least ...
+/// Share of the growth that is seen in functions that manage memory, and of the faults that the function has
+/// itself, above which that is the cause even where it costs several times the least ...
 const MANAGES: f64 = 0.5;
 /// ... and share that its least cost has to have then.
 const PLAUSIBLE: f64 = 0.1;
 
-/// What a thread takes that does nothing, from its start until it was joined: its stack, an arena and two switches
-/// of context, 20 to 200 µs; and the few blocks that are allocated for it.
+/// What a thread takes that does nothing, from its start until it was joined: its stack, an arena and two
+/// switches of context, 20 to 200 µs; and the few blocks that are allocated for it.
 const THREAD_NS: f64 = 100_000.0;
 const THREAD_ALLOCATIONS: f64 = 4.0;
 const THREAD_BYTES: f64 = 1024.0;
@@ -243,8 +246,9 @@ fn may_allocate(name: &str) -> bool {
     is_allocator(last) || PARTS.iter().any(|part| last.contains(part))
 }
 
-/// How much more CPU time was seen, in ns, inside of functions that manage memory, and in these and all that lead to more
-/// allocations: what a malloc costs is seen in part in the function that called it, and with few samples in its callers.
+/// How much more CPU time was seen, in ns, inside of functions that manage memory, and in these and all that
+/// lead to more allocations: what a malloc costs is seen in part in the function that called it, and with few
+/// samples in its callers.
 fn seen_allocating(table: &RunTable) -> (f64, f64) {
     let cpu = table.own_places(Metric::Cpu);
     let allocations = [Metric::Allocations, Metric::AllocatedBytes].map(|metric| {
@@ -274,8 +278,8 @@ fn seen_allocating(table: &RunTable) -> (f64, f64) {
     (inside, inside + beside)
 }
 
-/// More CPU time is put down to what grew at least as much, relatively, and can account for it. Memory that nobody touches costs
-/// nothing: so the time has to have been seen where memory is managed or allocated, too.
+/// More CPU time is put down to what grew at least as much, relatively, and can account for it. Memory that
+/// nobody touches costs nothing: so the time has to have been seen where memory is managed or allocated, too.
 pub(crate) fn of_cpu(table: &RunTable, explanation: &Explanation, grown_ns: f64) -> Cause {
     // Of the whole run: there they are exact.
     let grown = |metric: Metric| -> (f64, f64) {

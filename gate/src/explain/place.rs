@@ -1,5 +1,5 @@
-//! Which function a change is narrowed down to, and the path that goes on from it. What merely moved between the callees
-//! of one caller counts for none of them.
+//! Which function a change is narrowed down to, and the path that goes on from it. What merely moved between
+//! the callees of one caller counts for none of them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,7 +13,8 @@ use crate::stats::{mean, rank};
 const EXPLAINS: f64 = 0.7;
 /// A function that has less of it, but this much, is named when it is made of little else.
 const IS_PART: f64 = 0.4;
-/// How much more of its cost has to be change, for the share that it has: share times (change / cost) is so many times as high.
+/// How much more of its cost has to be change, for the share that it has: share times (change / cost) is so
+/// many times as high.
 const NARROWER: f64 = 2.0;
 /// Chance of its growth, or of a loss beside it, between equal programs.
 const LEAST_P: f64 = 0.005;
@@ -46,8 +47,9 @@ impl Candidate {
         }
     }
 
-    /// The share of the change that it has, times the share of its cost that the change is: high for a function that has much
-    /// of the change and little besides (recall and precision of "this function is the change").
+    /// The share of the change that it has, times the share of its cost that the change is: high for a
+    /// function that has much of the change and little besides (recall and precision of "this function is the
+    /// change").
     fn score(&self) -> f64 {
         self.change * self.change / self.cost.max(f64::MIN_POSITIVE)
     }
@@ -81,8 +83,8 @@ impl Places<'_> {
         chain.take_while(|at| matches!(places[*at as usize].label, Label::Function(_)))
     }
 
-    /// What a function has of a metric that something else below one of its callers had before: calls that now take another
-    /// way, work that was inlined into it. It is no growth.
+    /// What a function has of a metric that something else below one of its callers had before: calls that
+    /// now take another way, work that was inlined into it. It is no growth.
     fn taken_over(&self, (role, name): Key) -> f64 {
         let Some(heaviest) = heaviest_place(self.table, self.changes, role, name) else {
             return 0.0;
@@ -106,9 +108,10 @@ impl Places<'_> {
     }
 }
 
-/// Of the functions that have most of the change, the one that has most of it and the least other cost: ancestors of it
-/// have the change too, and more besides, callees a part of it. Among those that are alike in that, the deepest. Where the
-/// noise of all the rest looks like a part of the change, one below it that is hardly anything but change.
+/// Of the functions that have most of the change, the one that has most of it and the least other cost:
+/// ancestors of it have the change too, and more besides, callees a part of it. Among those that are alike in
+/// that, the deepest. Where the noise of all the rest looks like a part of the change, one below it that is
+/// hardly anything but change.
 pub(super) fn most_specific(
     places: &Places<'_>,
     totals: &HashMap<Key, PerRun>,

@@ -20,7 +20,8 @@ const ACTIVE: [Metric; 7] = [
     Metric::Sleep,
     Metric::Gap,
 ];
-/// The same of runs that shared a processor: what nothing is known of, and time without a CPU, is the other's turn.
+/// The same of runs that shared a processor: what nothing is known of, and time without a CPU, is the other's
+/// turn.
 const OWN: [Metric; 5] = [
     Metric::Cpu,
     Metric::Lock,
@@ -29,8 +30,8 @@ const OWN: [Metric; 5] = [
     Metric::Sleep,
 ];
 const PASSIVE: [Metric; 4] = [Metric::Wait, Metric::Poll, Metric::Join, Metric::Process];
-/// What a thread spends time on that has nothing to do: it sleeps, or reads a pipe or a socket, for as long as the run takes; what
-/// of that is too short to be seen looks like time without a CPU.
+/// What a thread spends time on that has nothing to do: it sleeps, or reads a pipe or a socket, for as long
+/// as the run takes; what of that is too short to be seen looks like time without a CPU.
 const IDLE: [Metric; 4] = [Metric::Io, Metric::Net, Metric::Sleep, Metric::Ready];
 /// Share of a wait for a lock by which who holds it has to have waited longer himself, for something else.
 const HOLDS: f64 = 0.5;
@@ -122,8 +123,8 @@ impl Threads<'_> {
         most(all)
     }
 
-    /// What others did longer, and with that made the main thread wait longer by `waited` ns. Only if they took longer by about as
-    /// much: who answers late may also be outside of the recording.
+    /// What others did longer, and with that made the main thread wait longer by `waited` ns. Only if they
+    /// took longer by about as much: who answers late may also be outside of the recording.
     fn answering(self, main: &[RoleId], others: &[RoleId], waited: f64) -> Option<Grown> {
         match wait_partners::answering(self.table, main, &PASSIVE, waited) {
             Answering::Roles(known) => {
@@ -166,9 +167,10 @@ impl Threads<'_> {
         most(all).filter(|grown| grown.ns >= HOLDS * waiting.ns)
     }
 
-    /// What threads did longer that nobody saw end the wait, `least` ns or more. `enders` ended some of the waits that did not time out: all that
-    /// they did counts. Time without evidence says nothing of the others, and of what a thread does that has nothing to do only that
-    /// counts which did not just come with its longer life.
+    /// What threads did longer that nobody saw end the wait, `least` ns or more. `enders` ended some of the
+    /// waits that did not time out: all that they did counts. Time without evidence says nothing of the
+    /// others, and of what a thread does that has nothing to do only that counts which did not just come with
+    /// its longer life.
     fn unseen(
         self,
         others: &[RoleId],
@@ -230,8 +232,8 @@ fn spent_in_files(table: &RunTable, metric: Metric) -> BTreeMap<RoleId, f64> {
     spent
 }
 
-/// How much longer threads spent with this because they lived longer: their share of it before, of what their lives grew by. In
-/// ns. Nobody idles in calls that wait for a file system, where they spent `in_files`.
+/// How much longer threads spent with this because they lived longer: their share of it before, of what their
+/// lives grew by. In ns. Nobody idles in calls that wait for a file system, where they spent `in_files`.
 fn idled(table: &RunTable, role: RoleId, metric: Metric, in_files: f64) -> f64 {
     let before = |column: &[f64]| mean(table.split(column).0);
     let lives = table.role(role, Metric::Wall);
@@ -244,8 +246,8 @@ fn idled(table: &RunTable, role: RoleId, metric: Metric, in_files: f64) -> f64 {
     share.min(1.0) * change(table, &lives).max(0.0)
 }
 
-/// Time without a CPU that comes with computing longer: on a busy machine a thread is pushed out as often, for what it
-/// computes, as it was before. In ns; 0 when the role computes no longer.
+/// Time without a CPU that comes with computing longer: on a busy machine a thread is pushed out as often,
+/// for what it computes, as it was before. In ns; 0 when the role computes no longer.
 fn pushed_out(table: &RunTable, role: RoleId) -> f64 {
     let (cpu, ready) = (
         table.role(role, Metric::Cpu),
@@ -257,9 +259,9 @@ fn pushed_out(table: &RunTable, role: RoleId) -> f64 {
     (change(table, &cpu) * rate).clamp(0.0, most)
 }
 
-/// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without a
-/// CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen: the
-/// kind that grew most, and its growth with this time.
+/// Waits shorter than the interval are seen now and then only; the rest of their time looks like code without
+/// a CPU. When a role's threads gave the CPU up more often, that time belongs to the waits that were seen:
+/// the kind that grew most, and its growth with this time.
 fn waits(table: &RunTable, role: RoleId) -> (Option<Metric>, f64) {
     const WAITS: [Metric; 6] = [
         Metric::Sleep,

@@ -5,8 +5,8 @@ use stackbeat_model::metric::Metric;
 use super::{Run, metric};
 use crate::packed::Metrics;
 
-/// Allocations of runs are compared only if all of them counted to the end, callers of system calls only if they are known of
-/// all.
+/// Allocations of runs are compared only if all of them counted to the end, callers of system calls only if
+/// they are known of all.
 pub(crate) fn keep_comparable<'a>(runs: impl Iterator<Item = &'a mut Run>) {
     let mut runs: Vec<_> = runs.collect();
     if runs.iter().any(|run| run.about.counts_end_early) {

@@ -20,8 +20,9 @@ pub enum End {
     By(Party),
     /// It timed out or failed: nobody ended it.
     Failed,
-    /// Something came, and no thread is known that sent it: it came from another process, a timer or the kernel, or in a way that
-    /// traces do not follow (docs/limits.md: datagrams, named pipes, descriptors older than an attach, …).
+    /// Something came, and no thread is known that sent it: it came from another process, a timer or the
+    /// kernel, or in a way that traces do not follow (docs/limits.md: datagrams, named pipes, descriptors
+    /// older than an attach, …).
     NobodyKnown,
     /// The trace does not say.
     Unknown,

@@ -3,7 +3,8 @@
 use super::median;
 use crate::random::Random;
 
-/// The Hodges–Lehmann shift (1963): the median of all differences candidate − baseline; 0 when a side is empty.
+/// The Hodges–Lehmann shift (1963): the median of all differences candidate − baseline; 0 when a side is
+/// empty.
 pub fn shift(baseline: &[f64], candidate: &[f64]) -> f64 {
     let (mut baseline, mut candidate) = (baseline.to_vec(), candidate.to_vec());
     shift_sorting(&mut baseline, &mut candidate)
@@ -25,8 +26,9 @@ pub fn shift_sorting(baseline: &mut [f64], candidate: &mut [f64]) -> f64 {
 }
 
 /// The difference candidate − baseline that stands at `rank` in ascending order, and the next one. The n·m
-/// differences form a matrix with sorted rows and columns, of which only the bounds of what is still in question
-/// are kept (Monahan, "Algorithm 616", ACM TOMS 10, 1984): O((n + m)·log(n·m)) on average. Both sides are sorted.
+/// differences form a matrix with sorted rows and columns, of which only the bounds of what is still in
+/// question are kept (Monahan, "Algorithm 616", ACM TOMS 10, 1984): O((n + m)·log(n·m)) on average. Both
+/// sides are sorted.
 fn ordered_difference(baseline: &[f64], candidate: &[f64], rank: usize) -> (f64, f64) {
     let (n, m) = (baseline.len(), candidate.len());
     // By run of the baseline: the candidate's runs whose differences are still in question.

@@ -8,10 +8,10 @@
 //! its error raised by a floor (Tusher, Tibshirani and Chu 2001), which a true effect lifts over all
 //! that exchanging sides can produce.
 //!
-//! A run that stalled (another virtual machine, a neighbour) would hide a true effect: it raises the error by as
-//! much as it raises the mean. So the most extreme values are pulled in to their neighbours first (Winsor's way,
-//! Tukey 1962), those of both sides taken together: which side they belong to plays no part in it, so exchanging
-//! sides stays exact.
+//! A run that stalled (another virtual machine, a neighbour) would hide a true effect: it raises the error by
+//! as much as it raises the mean. So the most extreme values are pulled in to their neighbours first
+//! (Winsor's way, Tukey 1962), those of both sides taken together: which side they belong to plays no part in
+//! it, so exchanging sides stays exact.
 
 use super::mean;
 use crate::random::Random;
@@ -106,8 +106,8 @@ fn pulled_in(mut values: Vec<f64>, count: usize) -> Vec<f64> {
     values
 }
 
-/// A member's runs of both sides, around their common mean, so that squares stay small. Of pairs, each has half of its
-/// difference on either side: what both have in common is no noise.
+/// A member's runs of both sides, around their common mean, so that squares stay small. Of pairs, each has
+/// half of its difference on either side: what both have in common is no noise.
 struct Pooled {
     values: Vec<f64>,
     squares: f64,
@@ -139,8 +139,8 @@ impl Pooled {
         }
     }
 
-    /// The statistic when the candidate has `count` runs with this sum. All values sum to 0, so the baseline's sum is
-    /// what the candidate's lacks.
+    /// The statistic when the candidate has `count` runs with this sum. All values sum to 0, so the
+    /// baseline's sum is what the candidate's lacks.
     fn studentized(&self, sum: f64, count: usize) -> f64 {
         let m = count as f64;
         let n = self.values.len() as f64 - m;

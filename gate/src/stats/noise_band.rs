@@ -10,9 +10,9 @@ use crate::random::Random;
 /// Splits to look at when there are more.
 const SPLITS: usize = 400;
 
-/// The noise band as a share of the baseline's median, for a comparison of `n` against `m` runs. The spread of
-/// a shift between groups of h and k runs goes with √(1/h + 1/k), so halves are scaled to n and m.
-/// `None` with fewer than four runs: halves of one run say nothing about a median.
+/// The noise band as a share of the baseline's median, for a comparison of `n` against `m` runs. The spread
+/// of a shift between groups of h and k runs goes with √(1/h + 1/k), so halves are scaled to n and m. `None`
+/// with fewer than four runs: halves of one run say nothing about a median.
 pub fn relative(baseline: &[f64], m: usize, random: &mut Random) -> Option<f64> {
     let n = baseline.len();
     let middle = median(baseline);
@@ -33,9 +33,10 @@ pub fn relative(baseline: &[f64], m: usize, random: &mut Random) -> Option<f64> 
     Some((q3 + 3.0 * (q3 - q1)) * spread(n, m) / spread(half, rest))
 }
 
-/// The noise band of pairs, likewise as a share of the baseline's median `middle`. What the runs of one pair have in common is
-/// no noise, so the baseline's own spread says nothing; the differences around their shift do. Equal programs are as likely to
-/// differ one way as the other: the signs are drawn. `None` with fewer than four pairs.
+/// The noise band of pairs, likewise as a share of the baseline's median `middle`. What the runs of one pair
+/// have in common is no noise, so the baseline's own spread says nothing; the differences around their shift
+/// do. Equal programs are as likely to differ one way as the other: the signs are drawn. `None` with fewer
+/// than four pairs.
 pub fn of_pairs(differences: &[f64], middle: f64, random: &mut Random) -> Option<f64> {
     if differences.len() < 4 || middle <= 0.0 {
         return None;
@@ -88,7 +89,8 @@ mod tests {
             of_pairs(&differences, 100.0, &mut random).expect("enough pairs")
         };
         let mut of = |shift: f64| median(&(0..60).map(|_| noise_band(shift)).collect::<Vec<f64>>());
-        // The shift of ten differences has a deviation of 1 / √10, that is 0.32 %, times 3.64; whatever the shift is.
+        // The shift of ten differences has a deviation of 1 / √10, that is 0.32 %, times 3.64; whatever the
+        // shift is.
         let (equal, slower) = (of(0.0), of(50.0));
         assert!((0.008..0.016).contains(&equal), "{equal}");
         assert!((0.008..0.016).contains(&slower), "{slower}");

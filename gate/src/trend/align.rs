@@ -6,8 +6,8 @@ use crate::comparable_names::{self, Form};
 use crate::run::{NameId, Names, Run};
 use crate::run_table::Match;
 
-/// For every name the one that it is taken for, and what was taken for what. Names that some commit has not are
-/// taken for one when they are the same apart from marks of a form and no commit has two of them.
+/// For every name the one that it is taken for, and what was taken for what. Names that some commit has not
+/// are taken for one when they are the same apart from marks of a form and no commit has two of them.
 pub fn same_names(
     names: &Names,
     runs: &[(usize, Run)],

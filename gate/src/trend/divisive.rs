@@ -1,9 +1,9 @@
 //! Where a series changes its level: E-divisive with Student's t-test.
 //!
-//! Matteson and James (arXiv 1306.4933) split a series where the energy distance between the parts is largest,
-//! and go on within the parts. Hunter, now Apache Otava (Fleming et al., arXiv 2301.03034), made that
-//! deterministic and cheap: a t-test in place of permutations, windows of fixed length, and weak splits first, of
-//! which the weakest are taken back until all are strong.
+//! Matteson and James (arXiv 1306.4933) split a series where the energy distance between the parts is
+//! largest, and go on within the parts. Hunter, now Apache Otava (Fleming et al., arXiv 2301.03034), made
+//! that deterministic and cheap: a t-test in place of permutations, windows of fixed length, and weak splits
+//! first, of which the weakest are taken back until all are strong.
 
 use crate::stats::{mean, student};
 
@@ -61,8 +61,8 @@ fn p_of(series: &[f64], splits: &[usize], nth: usize) -> f64 {
     student::test(left, right)
 }
 
-/// The split to take back: one beside a level that is too short, else the one with the highest p when that is too
-/// high, else the one with the smallest change when that is too small.
+/// The split to take back: one beside a level that is too short, else the one with the highest p when that is
+/// too high, else the one with the smallest change when that is too small.
 fn weakest(series: &[f64], splits: &[usize], limits: &Limits) -> Option<usize> {
     let is_short = |nth: &usize| {
         let (left, right) = sides(series, splits, *nth);
@@ -107,8 +107,8 @@ fn weak(series: &[f64], limit: f64) -> Vec<usize> {
 }
 
 /// Splits of one window: the most distant parts first, until they do not differ significantly. What is tested
-/// is X against Y up to where it was most distant, not up to the part's end as in Otava: a level that came back
-/// would hide the change to it.
+/// is X against Y up to where it was most distant, not up to the part's end as in Otava: a level that came
+/// back would hide the change to it.
 fn of_window(window: &[f64], limit: f64) -> Vec<usize> {
     let mut splits: Vec<usize> = Vec::new();
     loop {
@@ -139,7 +139,8 @@ struct Parts {
     distance: f64,
 }
 
-/// The split of a part with the largest distance between X, all before it, and Y, what follows (up to any end):
+/// The split of a part with the largest distance between X, all before it, and Y, what follows (up to any
+/// end):
 ///
 ///   Q = 2/(n+m)·Σ|xᵢ − yⱼ| − 2m/((n+m)(n−1))·Σ|xᵢ − xₖ| − 2n/((n+m)(m−1))·Σ|yⱼ − yₖ|
 ///
@@ -211,8 +212,9 @@ mod tests {
 
     #[test]
     fn splits_are_those_of_otava() {
-        // Places: otava.analysis.compute_change_points(window_len=50, max_pvalue=0.001), apache-otava 0.8.0. Its p
-        // comes from deviations divided by n, not n − 1; here it is scipy.stats.ttest_ind of the same levels.
+        // Places: otava.analysis.compute_change_points(window_len=50, max_pvalue=0.001), apache-otava 0.8.0.
+        // Its p comes from deviations divided by n, not n − 1; here it is scipy.stats.ttest_ind of the same
+        // levels.
         type Case = (u64, &'static [(f64, usize)], &'static [(usize, f64)]);
         let cases: [Case; 7] = [
             (1, &[(1000.0, 30)], &[]),

@@ -24,7 +24,8 @@ pub struct History {
 }
 
 impl History {
-    /// Puts the runs in order. Each comes with the number of its commit; no commit below `commits` is without.
+    /// Puts the runs in order. Each comes with the number of its commit; no commit below `commits` is
+    /// without.
     pub fn new(mut runs: Vec<(usize, Run)>, names: Names, commits: usize) -> History {
         run::keep_comparable(runs.iter_mut().map(|(_, run)| run));
         runs.sort_by(|a, b| {
@@ -72,7 +73,8 @@ impl History {
         run::all_count(self.runs.iter().flatten(), metric)
     }
 
-    /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of them know it.
+    /// A metric of the whole run; of what runs read and wrote, and of system calls, nothing, unless all of
+    /// them know it.
     pub fn whole(&self, metric: Metric) -> Points {
         let may_be_unknown = metric.is_transfer() || metric.is_system_call();
         let is_known = !may_be_unknown || self.counts(metric);

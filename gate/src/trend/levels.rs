@@ -4,7 +4,8 @@ use crate::rules::Rules;
 use crate::stats::{effect, median, normal, rank, student, variance};
 use crate::trend::divisive::{self, Limits};
 
-/// Commits without which nothing can be said of times: with fewer no rank test is sure enough, however clear the change.
+/// Commits without which nothing can be said of times: with fewer no rank test is sure enough, however clear
+/// the change.
 pub const FEWEST: usize = 10;
 /// Of the rank test that confirms, corrected for all commits that were searched.
 const CONFIRMED: f64 = 0.05;
@@ -63,7 +64,8 @@ pub struct Levels {
     pub changes: Vec<Change>,
     /// There were commits enough, or counts that are exact.
     pub is_known: bool,
-    /// The relative change at the end that about nine of ten series would show, and the commits that it takes.
+    /// The relative change at the end that about nine of ten series would show, and the commits that it
+    /// takes.
     pub smallest_seen: Option<(f64, usize)>,
 }
 
@@ -232,8 +234,8 @@ fn change(
     (change, is_confirmed)
 }
 
-/// Rank test of a level against all other commits, which are moved onto another level: they show the noise, and
-/// a level alone has few of them.
+/// Rank test of a level against all other commits, which are moved onto another level: they show the noise,
+/// and a level alone has few of them.
 fn shown_by(series: &[f64], splits: &[usize], onto: usize, level: usize, is_up: bool) -> f64 {
     let borders: Vec<usize> = [&[0], splits, &[series.len()]].concat();
     let part = |nth: usize| &series[borders[nth]..borders[nth + 1]];
@@ -250,8 +252,8 @@ fn shown_by(series: &[f64], splits: &[usize], onto: usize, level: usize, is_up: 
     }
 }
 
-/// (t + z₀.₉)·s·√(1/(n−k) + 1/k) of the newest level, with s from the values around their levels, for the fewest
-/// commits k that can be confirmed.
+/// (t + z₀.₉)·s·√(1/(n−k) + 1/k) of the newest level, with s from the values around their levels, for the
+/// fewest commits k that can be confirmed.
 fn smallest_seen(
     series: &[f64],
     splits: &[usize],
@@ -418,7 +420,8 @@ mod tests {
         assert!(ask(&points, false).is_known);
     }
 
-    /// How many series the tests of error rates take: `STACKBEAT_TREND_SERIES`, for docs/measurements/trend.md, or `usual`.
+    /// How many series the tests of error rates take: `STACKBEAT_TREND_SERIES`, for
+    /// docs/measurements/trend.md, or `usual`.
     fn series(usual: usize) -> usize {
         let asked = std::env::var("STACKBEAT_TREND_SERIES");
         asked.map_or(usual, |n| n.parse().expect("a number"))

@@ -1,8 +1,8 @@
 //! A series of commits: which of them changed what. The same metrics, roles, functions and thresholds as in
 //! a gate; formulas and sources in docs/trend.md.
 //!
-//! Costs of the whole run are one family of series, roles and functions the other; each may use up half of the
-//! error rate.
+//! Costs of the whole run are one family of series, roles and functions the other; each may use up half of
+//! the error rate.
 
 pub mod align;
 pub mod divisive;
@@ -94,7 +94,8 @@ pub struct Finding {
     pub is_worse: bool,
     /// Some of that is there still at the end of the series.
     pub stands: bool,
-    /// What makes it a regression: the first change that became worse, stands, and is of a time or of a count that decides.
+    /// What makes it a regression: the first change that became worse, stands, and is of a time or of a count
+    /// that decides.
     pub deciding: Option<Decision>,
     /// How the first change is known.
     pub proof: Proof,
@@ -245,7 +246,8 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// System calls by kind, and their bytes, of the threads of a role that changed for certain: where they vary, time says more.
+    /// System calls by kind, and their bytes, of the threads of a role that changed for certain: where they
+    /// vary, time says more.
     fn system_calls(&self) -> Vec<Line> {
         let kinds: Vec<Metric> = Metric::SYSTEM_CALLS
             .into_iter()

@@ -6,8 +6,8 @@ use super::*;
 use crate::random::Random;
 use crate::run::{About, Builder, Label, Names, ROOT, Role, Run, Side};
 
-/// What a run of a commit spends: CPU time of two functions in ms, allocations, and looks at files (of the second run of a
-/// commit `wavers` more).
+/// What a run of a commit spends: CPU time of two functions in ms, allocations, and looks at files (of the
+/// second run of a commit `wavers` more).
 #[derive(Clone, Copy)]
 struct Work {
     price: f64,

@@ -1,4 +1,5 @@
-//! What native code of the app finds by name, as in a library that is preloaded on Linux. Their names and types never change.
+//! What native code of the app finds by name, as in a library that is preloaded on Linux. Their names and
+//! types never change.
 
 use core::ffi::{c_char, c_void};
 

@@ -53,7 +53,8 @@ impl Env {
         if string.is_null() {
             return None;
         }
-        // SAFETY: JNI's functions of these types. The region is the whole string, whose bytes fit, with a NUL.
+        // SAFETY: JNI's functions of these types. The region is the whole string, whose bytes fit, with a
+        // NUL.
         unsafe {
             let utf_length: Length = self.function(place::GET_STRING_UTF_LENGTH);
             let length: Length = self.function(place::GET_STRING_LENGTH);
@@ -116,7 +117,8 @@ impl Env {
     }
 }
 
-/// The library was loaded. Where another agent records the process, as `stackbeat record` does on Linux, only Java is added to that.
+/// The library was loaded. Where another agent records the process, as `stackbeat record` does on Linux, only
+/// Java is added to that.
 #[unsafe(no_mangle)]
 extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i32 {
     type GetEnv = unsafe extern "C" fn(Pointer, *mut Pointer, i32) -> i32;
@@ -136,8 +138,8 @@ extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i3
     VERSION
 }
 
-/// `String start(String folder, boolean asks)`: records into the folder and gives the trace's path. With `asks` only if the device's
-/// properties want it; null: they do not.
+/// `String start(String folder, boolean asks)`: records into the folder and gives the trace's path. With
+/// `asks` only if the device's properties want it; null: they do not.
 #[unsafe(no_mangle)]
 extern "C" fn Java_dev_stackbeat_Native_start(
     env: Env,
@@ -183,7 +185,8 @@ extern "C" fn Java_dev_stackbeat_Native_doctor(env: Env, _class: Pointer) -> Poi
     })
 }
 
-/// `void dump(String path, long lastMs)`: writes what was recorded so far, or the last of it, if that is not 0.
+/// `void dump(String path, long lastMs)`: writes what was recorded so far, or the last of it, if that is
+/// not 0.
 #[unsafe(no_mangle)]
 extern "C" fn Java_dev_stackbeat_Native_dump(
     env: Env,

@@ -1,5 +1,5 @@
-//! `libstackbeat_app.so`: what an app carries to record itself. Agent, hooks and session in one library, because an app has no
-//! process beside it, and Android no preload.
+//! `libstackbeat_app.so`: what an app carries to record itself. Agent, hooks and session in one library,
+//! because an app has no process beside it, and Android no preload.
 //!
 //! - `jni`: what Kotlin calls (`dev.stackbeat.Native`)
 //! - `exports`: what native code of the app finds: the functions of `stackbeat.h` and `stackbeat_runtime.h`
@@ -9,7 +9,8 @@
 //! - `signal`: the handler of the signal that interrupts threads
 //! - `switch`: whether the device's properties want this app recorded
 //!
-//! Nothing happens when the library is loaded. It allocates from memory of its own, never by the app's malloc.
+//! Nothing happens when the library is loaded. It allocates from memory of its own, never by the app's
+//! malloc.
 
 mod error;
 mod exports;

@@ -1,5 +1,5 @@
-//! What there is to say to who develops the app: into Android's log, or to standard error where there is none. `__android_log_write` of
-//! liblog is looked up, so that the library needs no other.
+//! What there is to say to who develops the app: into Android's log, or to standard error where there is
+//! none. `__android_log_write` of liblog is looked up, so that the library needs no other.
 
 use core::ffi::{c_char, c_int};
 use core::mem::transmute;

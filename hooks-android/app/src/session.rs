@@ -111,7 +111,8 @@ pub(crate) unsafe fn begin(
     Ok(trace)
 }
 
-/// Adds Java to what the agent with this table records. Gives what there is to say of its hooks; what cannot be is in the log, too.
+/// Adds Java to what the agent with this table records. Gives what there is to say of its hooks; what cannot
+/// be is in the log, too.
 ///
 /// # Safety
 /// As [`art::begin`].
@@ -216,7 +217,8 @@ pub(crate) fn dump(output: PathBuf, last_ns: Option<u64>) -> Result<(), SessionE
     }
 }
 
-/// `PROCESS-SECONDS.beat`, after the process and the time: what the last run has left stays until it is completed.
+/// `PROCESS-SECONDS.beat`, after the process and the time: what the last run has left stays until it is
+/// completed.
 fn new_path(folder: &Path) -> PathBuf {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = since_epoch.map_or(0, |since| since.as_secs());

@@ -1,5 +1,5 @@
-//! The handler of SIGURG, by which threads that compute are interrupted. Android and ART have no use for that signal. What was there
-//! before gets the signals that are not ours.
+//! The handler of SIGURG, by which threads that compute are interrupted. Android and ART have no use for that
+//! signal. What was there before gets the signals that are not ours.
 //!
 //! # Signal safety
 //! The handler calls the agent, and the handler before it. `errno` stays.
@@ -26,7 +26,8 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     }
     let before = BEFORE.load(Ordering::Acquire);
     if before != SIG_DFL && before != SIG_IGN {
-        // SAFETY: it was the handler of this signal; one without SA_SIGINFO leaves the other two arguments alone.
+        // SAFETY: it was the handler of this signal; one without SA_SIGINFO leaves the other two arguments
+        // alone.
         unsafe { transmute::<usize, Handler>(before)(signal, info, context) };
     }
 }
@@ -50,7 +51,8 @@ pub(crate) fn start() {
             // A handler of the app's on top of ours would run on a stack that is too small for it.
             let faults = CRASH_SIGNALS.iter().map(|(fault, _)| *fault as u32);
             let blocked = faults.fold(u64::MAX, |set, fault| set & !platform::signal_bit(fault));
-            // A set of signals begins with the word of signals 1 to 64 (glibc's bits/types/__sigset_t.h; bionic's has no other).
+            // A set of signals begins with the word of signals 1 to 64 (glibc's bits/types/__sigset_t.h;
+            // bionic's has no other).
             *(&raw mut ours.sa_mask).cast::<u64>() = blocked;
             if libc::sigaction(SIGURG, &raw const ours, null_mut()) != 0 {
                 return;

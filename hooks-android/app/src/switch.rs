@@ -7,9 +7,9 @@
 //! adb shell setprop debug.stackbeat.doctor 1                     try which hooks their calls pass
 //! ```
 //!
-//! Everything else is asked of the session's socket once it runs (docs/control.md). The properties are read once, when the
-//! session is about to begin; a device that restarts has forgotten them. `__system_property_get` is looked up at run time: it is
-//! in all of bionic's versions, and nowhere else.
+//! Everything else is asked of the session's socket once it runs (docs/control.md). The properties are read
+//! once, when the session is about to begin; a device that restarts has forgotten them.
+//! `__system_property_get` is looked up at run time: it is in all of bionic's versions, and nowhere else.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::CString;

@@ -1,5 +1,5 @@
-//! `libstackbeat_art_rig.so`: ART's adapter beside an agent, for the launcher of `scripts/art`, which calls these functions. Programs
-//! carry `libstackbeat_app.so` instead.
+//! `libstackbeat_art_rig.so`: ART's adapter beside an agent, for the launcher of `scripts/art`, which calls
+//! these functions. Programs carry `libstackbeat_app.so` instead.
 
 use core::ffi::c_void;
 

@@ -1,9 +1,10 @@
-//! Bindings to ShadowHook's C API, version 1.0.6. `libshadowhook.so` is loaded at run time, so an app without it starts, too.
+//! Bindings to ShadowHook's C API, version 1.0.6. `libshadowhook.so` is loaded at run time, so an app without
+//! it starts, too.
 //!
-//! Everything that the header `shadowhook.h` declares is here: [`Functions`], the numbers in [`errno`], [`mode`] and
-//! [`record_item`], and the macros that wrap functions: [`Functions::is_shared_mode`] and [`Functions::is_unique_mode`]. The
-//! macros that take the address their own caller returns to (`SHADOWHOOK_POP_STACK` and its relatives) need the C compiler;
-//! only shared mode uses them.
+//! Everything that the header `shadowhook.h` declares is here: [`Functions`], the numbers in [`errno`],
+//! [`mode`] and [`record_item`], and the macros that wrap functions: [`Functions::is_shared_mode`] and
+//! [`Functions::is_unique_mode`]. The macros that take the address their own caller returns to
+//! (`SHADOWHOOK_POP_STACK` and its relatives) need the C compiler; only shared mode uses them.
 //!
 //! Thread safety: all functions may be called by any thread, [`Functions::shadowhook_init`] included.
 
@@ -145,8 +146,8 @@ constants! {
     }
 }
 
-/// `shadowhook_hooked_t`: a hook for which a library had to be loaded is there. Gets an [`errno`], the library, the symbol, its
-/// address, the replacement, the original, and the argument given with the hook.
+/// `shadowhook_hooked_t`: a hook for which a library had to be loaded is there. Gets an [`errno`], the
+/// library, the symbol, its address, the replacement, the original, and the argument given with the hook.
 #[allow(non_camel_case_types)]
 pub type shadowhook_hooked_t = unsafe extern "C" fn(
     c_int,
@@ -165,7 +166,8 @@ macro_rules! functions {
         #[derive(Clone, Copy)]
         pub struct Functions {
             $($(#[$doc])* pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
-            /// What `shadowhook_init` gave. The header of 1.0.6 declares it, and its libraries do not have it.
+            /// What `shadowhook_init` gave. The header of 1.0.6 declares it, and its libraries do not have
+            /// it.
             pub shadowhook_get_init_errno: Option<unsafe extern "C" fn() -> c_int>,
         }
 

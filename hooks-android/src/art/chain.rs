@@ -215,7 +215,8 @@ pub(crate) fn is_part_of(walked: &[JavaFrame], read: &[JavaFrame]) -> bool {
 pub(crate) enum Top {
     /// It runs code whose frames lie on the native stack.
     Code,
-    /// It has called something from such code: a native method, or the runtime. Not named: that frame's method has no number yet.
+    /// It has called something from such code: a native method, or the runtime. Not named: that frame's
+    /// method has no number yet.
     Called {
         is_named: bool,
     },
@@ -229,7 +230,8 @@ pub(crate) enum Top {
 /// Innermost frames that are looked at.
 const LOOKED_AT: usize = 64;
 
-/// What the calling thread does, which has this stack, if that is known. By plain loads: no memory is read but the thread's own.
+/// What the calling thread does, which has this stack, if that is known. By plain loads: no memory is read
+/// but the thread's own.
 pub(crate) fn top(thread: u64, stack: Option<core::ops::Range<u64>>) -> Top {
     let (Some(place), Some(stack)) = (place_known(), stack) else {
         return Top::NotKnown;

@@ -1,7 +1,8 @@
-//! For threads that run Java and pass no hook: a loop that computes, above all in compiled code. An interruption finds such a thread
-//! where its Java frames cannot be read. So it asks for the thread to be suspended, by a number in a place of its own, and leaves its
-//! sample to that. A thread of ours suspends those who asked, one at a time, and lets each go on at once. On the way into its
-//! suspension a thread passes ART's `FullSuspendCheck`, whose hook takes the sample: ART walks there, and methods get names.
+//! For threads that run Java and pass no hook: a loop that computes, above all in compiled code. An
+//! interruption finds such a thread where its Java frames cannot be read. So it asks for the thread to be
+//! suspended, by a number in a place of its own, and leaves its sample to that. A thread of ours suspends
+//! those who asked, one at a time, and lets each go on at once. On the way into its suspension a thread
+//! passes ART's `FullSuspendCheck`, whose hook takes the sample: ART walks there, and methods get names.
 //!
 //! ```text
 //!   clock's signal ── comes() ── ASKED ── our thread: suspend, resume
@@ -9,11 +10,13 @@
 //!                            the thread: FullSuspendCheck's hook captures, then it stands still, then goes on
 //! ```
 //!
-//! The window, from suspension to resumption, has nothing of ours in it: no walk, no allocation, no lock, no message. A suspension
-//! that ART gives up is a fault; after [`MOST_FAULTS`] nobody asks any more, and such samples stay as the interruption finds them.
+//! The window, from suspension to resumption, has nothing of ours in it: no walk, no allocation, no lock, no
+//! message. A suspension that ART gives up is a fault; after [`MOST_FAULTS`] nobody asks any more, and such
+//! samples stay as the interruption finds them.
 //!
 //! # Signal safety
-//! [`comes`] runs in signal handlers: it reads the thread's own memory, stores two words, and may wake our thread.
+//! [`comes`] runs in signal handlers: it reads the thread's own memory, stores two words, and may wake our
+//! thread.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,8 +30,8 @@ use super::suspend::{Suspended, Suspension};
 use super::threads::{self, Place};
 use crate::doctor::State;
 
-/// Numbers of threads that asked, each in the place of its lowest bits; 0: nobody. Two threads with one place ask one after the
-/// other.
+/// Numbers of threads that asked, each in the place of its lowest bits; 0: nobody. Two threads with one place
+/// ask one after the other.
 static ASKED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// Counts up with each question; a futex word.
 static QUESTIONS: AtomicU32 = AtomicU32::new(0);
@@ -107,7 +110,8 @@ pub(crate) fn end() {
 }
 
 fn run(suspension: Suspension) {
-    // A thread's own number is found beside its number of the kernel's. This thread's is another than any that was looked at before.
+    // A thread's own number is found beside its number of the kernel's. This thread's is another than any
+    // that was looked at before.
     monitors::learn_thread(threads::current());
     let own = monitors::thin_lock_id(threads::current());
     let _ = STATE.compare_exchange(
@@ -169,7 +173,8 @@ fn note(suspended: Suspended) {
     }
 }
 
-/// Asked by the agent, in a handler of the sampling clock's signal: whether the calling thread is about to pass `FullSuspendCheck`.
+/// Asked by the agent, in a handler of the sampling clock's signal: whether the calling thread is about to
+/// pass `FullSuspendCheck`.
 pub(crate) unsafe extern "C-unwind" fn comes() -> c_int {
     if STATE.load(Ordering::Acquire) != state::RUNS {
         return 0;
@@ -192,7 +197,8 @@ pub(crate) unsafe extern "C-unwind" fn comes() -> c_int {
     1
 }
 
-/// Whether the frames of this thread, the calling one, cannot be read where it is, and it comes to a safepoint by itself.
+/// Whether the frames of this thread, the calling one, cannot be read where it is, and it comes to a
+/// safepoint by itself.
 fn needs(thread: u64) -> bool {
     if cfg!(feature = "rig") && super::frames::is_blind() {
         return true;
@@ -202,7 +208,8 @@ fn needs(thread: u64) -> bool {
         Top::Code => true,
         // All are interpreted, and each has a name.
         Top::Interpreted { is_named } => !is_named,
-        // It is in the runtime, or in a native method, which may take long. Where it does not, its method gets a name.
+        // It is in the runtime, or in a native method, which may take long. Where it does not, its method
+        // gets a name.
         Top::Called { is_named } => !is_named,
         Top::NotKnown => true,
     }

@@ -47,7 +47,8 @@ fn capture() -> Option<&'static Capture> {
 
 /// At a hook, before the agent is told: names methods that captures have met elsewhere.
 ///
-/// It calls ART and malloc, so the thread is not at [`Place::Hook`] here: a signal's capture must not do that, too.
+/// It calls ART and malloc, so the thread is not at [`Place::Hook`] here: a signal's capture must not do
+/// that, too.
 pub(crate) fn at_hook() {
     if let Some(capture) = capture()
         && threads::own().is_some_and(threads::Own::has_room)

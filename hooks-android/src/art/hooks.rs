@@ -20,8 +20,8 @@ use super::threads::{self, Place};
 use super::versions::Function;
 use crate::doctor;
 
-/// Whose calls hooks count: a tid, [`NOBODY`] or [`ALL_THREADS`]. The counters are all threads' own, and would go from processor to
-/// processor if everybody's calls were counted always.
+/// Whose calls hooks count: a tid, [`NOBODY`] or [`ALL_THREADS`]. The counters are all threads' own, and
+/// would go from processor to processor if everybody's calls were counted always.
 static COUNTED: AtomicI32 = AtomicI32::new(NOBODY);
 pub(crate) const NOBODY: i32 = 0;
 /// For tests.
@@ -235,7 +235,8 @@ hooks! {
         agent.end_wake(&mut wake, Probe::Unpark, thread.addr() as u64);
     }
 
-    // On its way into a suspension. Until Android 12 there is no second argument, and this passes on what stood in its register.
+    // On its way into a suspension. Until Android 12 there is no second argument, and this passes on what
+    // stood in its register.
     FULL_SUSPEND_CHECK = FullSuspendCheck fn full_suspend_check(thread: Pointer, is_implicit: usize)
     |original, agent| {
         frames::at_hook();

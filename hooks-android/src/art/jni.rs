@@ -39,8 +39,8 @@ impl Vm {
         ptr::with_exposed_provenance_mut(self.0)
     }
 
-    /// Runs this in the calling thread, which is none of the machine's, as one of the machine's with this name. `None`: the machine
-    /// does not take it.
+    /// Runs this in the calling thread, which is none of the machine's, as one of the machine's with this
+    /// name. `None`: the machine does not take it.
     ///
     /// # Safety
     /// A machine that lives.
@@ -244,7 +244,8 @@ impl Class {
 
 impl Env {
     /// # Safety
-    /// The function at this place calls methods of this result, which the object or class has and which takes these arguments.
+    /// The function at this place calls methods of this result, which the object or class has and which takes
+    /// these arguments.
     unsafe fn call<R>(
         self,
         place: usize,

@@ -146,8 +146,8 @@ pub(crate) fn owner_tid(monitor: *mut c_void, thread: *mut c_void) -> u32 {
     }
 }
 
-/// ART's own number of a thread, which stands before the kernel's (runtime/thread.h, `tls32_`, until Android 14);
-/// `None`: it is not known where.
+/// ART's own number of a thread, which stands before the kernel's (runtime/thread.h, `tls32_`, until Android
+/// 14); `None`: it is not known where.
 pub(crate) fn thin_lock_id(thread: *mut c_void) -> Option<u32> {
     let place = only(TID.load(Ordering::Relaxed))?.checked_sub(1)?;
     // SAFETY: inside the calling thread's own.

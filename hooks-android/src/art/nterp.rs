@@ -13,8 +13,8 @@ use super::methods::{self, Known};
 use super::versions::Function;
 use super::walk::{Frames, JavaFrame};
 
-/// 256 instructions of 128 bytes, and what they have in common before and behind them: 57,446 bytes in Debian's ART 11, 59,531 in
-/// its 14 (the range of their unwind rules). What lies behind has other frames.
+/// 256 instructions of 128 bytes, and what they have in common before and behind them: 57,446 bytes in
+/// Debian's ART 11, 59,531 in its 14 (the range of their unwind rules). What lies behind has other frames.
 const CODE_BYTES: u64 = 56 << 10;
 
 static CODE: AtomicU64 = AtomicU64::new(0);

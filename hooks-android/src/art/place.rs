@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::backend::{HookBackend, Placed, Request};
 use crate::doctor::State;
 
-/// The backends in the order in which they are tried: ShadowHook where the app carries it and it is made for the processor, then
-/// Dobby.
+/// The backends in the order in which they are tried: ShadowHook where the app carries it and it is made for
+/// the processor, then Dobby.
 fn backends() -> Vec<&'static dyn HookBackend> {
     // Where there is none.
     #[allow(unused_mut)]

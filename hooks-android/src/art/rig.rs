@@ -1,5 +1,5 @@
-//! What tests want of the adapter besides: counts, walks at each hook, a look at ART's code when the hooks are gone, and
-//! suspensions. Variables of the environment say which.
+//! What tests want of the adapter besides: counts, walks at each hook, a look at ART's code when the hooks
+//! are gone, and suspensions. Variables of the environment say which.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Which hooks their calls pass on this ART: what a version has inlined passes none. A thread of its own calls each function
-//! some times through JNI, and the hooks count that thread's calls.
+//! Which hooks their calls pass on this ART: what a version has inlined passes none. A thread of its own
+//! calls each function some times through JNI, and the hooks count that thread's calls.
 //!
 //! Collections and class loads are not tried: they cost the program something.
 
@@ -40,11 +40,12 @@ unsafe extern "C-unwind" fn enter(
     }
 }
 
-/// Tries the hooks that are in their places. Gives lines as those of [`crate::doctor`]; none: the adapter has not begun.
+/// Tries the hooks that are in their places. Gives lines as those of [`crate::doctor`]; none: the adapter has
+/// not begun.
 ///
 /// # Safety
-/// `env` is the calling thread's, which runs native code. `in_own_thread` runs what it gets in a thread that is none of the
-/// machine's, and returns when that is done.
+/// `env` is the calling thread's, which runs native code. `in_own_thread` runs what it gets in a thread that
+/// is none of the machine's, and returns when that is done.
 pub unsafe fn run(
     env: *mut c_void,
     in_own_thread: impl FnOnce(Box<dyn FnOnce() -> Vec<String> + Send>) -> Vec<String>,
@@ -182,15 +183,16 @@ fn try_monitors(env: Env, object: Class, passed: &mut Passed) {
     system.delete();
 }
 
-/// How many of [`TRIES`] calls came to ART's function for monitors that nobody has; `None`: there is no such call.
+/// How many of [`TRIES`] calls came to ART's function for monitors that nobody has; `None`: there is no such
+/// call.
 fn came(call: &dyn Fn() -> bool) -> Option<u64> {
     let before = ENTERS.load(Ordering::Relaxed);
     let is_called = (0..TRIES).all(|_| call());
     is_called.then(|| ENTERS.load(Ordering::Relaxed) - before)
 }
 
-/// Java code that enters a monitor which nobody has. Gives how many of [`TRIES`] calls came to ART's function for that; `None`: it
-/// cannot be tried.
+/// Java code that enters a monitor which nobody has. Gives how many of [`TRIES`] calls came to ART's function
+/// for that; `None`: it cannot be tried.
 fn try_free_monitors(art: &'static Art, env: Env) -> Option<u64> {
     let code = art.code_of(Function::MonitorEnter)?;
     let collections = env.class(c"java/util/Collections")?;

@@ -103,9 +103,9 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtErr
     Ok(art)
 }
 
-/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. `start_thread` starts the thread for
-/// those that pass no hook. Hooks that cannot be placed are left out. Gives what
-/// became of each; nothing, if it has begun before.
+/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. `start_thread` starts the
+/// thread for those that pass no hook. Hooks that cannot be placed are left out. Gives what became of each;
+/// nothing, if it has begun before.
 ///
 /// # Errors
 /// Why nothing is hooked.

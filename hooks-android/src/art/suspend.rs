@@ -1,7 +1,8 @@
 //! ART's own way to suspend one thread: by its number in ART, until it is resumed.
 //!
-//! Whoever is suspended may hold any lock, malloc's above all. So between `suspend` and `resume` the caller allocates nothing, takes
-//! no lock, and writes nothing. Only threads of the machine may call these two, from native code.
+//! Whoever is suspended may hold any lock, malloc's above all. So between `suspend` and `resume` the caller
+//! allocates nothing, takes no lock, and writes nothing. Only threads of the machine may call these two, from
+//! native code.
 
 use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};

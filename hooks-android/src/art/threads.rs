@@ -17,9 +17,9 @@ static ART_KEY: AtomicPtr<libc::pthread_key_t> = AtomicPtr::new(core::ptr::null_
 pub(crate) enum Place {
     /// Any capture: ART may be in the middle of anything.
     Anywhere,
-    /// In the agent's call from a hook, with nothing of ART's or of malloc's under way. The thread runs Java code
-    /// there, by ART's word: it has the right to look at objects, and holds no lock that ART's own walks take. A
-    /// signal that comes in the agent's code finds the same.
+    /// In the agent's call from a hook, with nothing of ART's or of malloc's under way. The thread runs Java
+    /// code there, by ART's word: it has the right to look at objects, and holds no lock that ART's own walks
+    /// take. A signal that comes in the agent's code finds the same.
     Hook,
 }
 
@@ -71,8 +71,9 @@ pub(crate) fn current() -> *mut c_void {
     }
 }
 
-/// On bionic ART does not set its key, but a slot behind the thread pointer: `TLS_SLOT_ART_THREAD_SELF`, 7 on arm
-/// and x86 of 64 bits (libc/platform/bionic/tls_defines.h; runtime/thread.cc, `Thread::Init`, from Android 8 to 16).
+/// On bionic ART does not set its key, but a slot behind the thread pointer: `TLS_SLOT_ART_THREAD_SELF`, 7 on
+/// arm and x86 of 64 bits (libc/platform/bionic/tls_defines.h; runtime/thread.cc, `Thread::Init`, from
+/// Android 8 to 16).
 #[cfg(target_os = "android")]
 fn in_slot() -> *mut c_void {
     const SLOT: usize = 7;

@@ -199,8 +199,8 @@ impl Walker {
     /// Walks the calling thread's stack, whose innermost frame lies there (0: not known).
     ///
     /// # Safety
-    /// `thread` is the calling thread's, and the thread is at [`Place::Hook`](super::threads::Place); or it is
-    /// suspended.
+    /// `thread` is the calling thread's, and the thread is at [`Place::Hook`](super::threads::Place); or it
+    /// is suspended.
     pub(crate) unsafe fn walk(&self, thread: *mut c_void, innermost: u64, frames: &mut Frames) {
         if TOO_LARGE.load(Ordering::Relaxed) != 0 {
             return;

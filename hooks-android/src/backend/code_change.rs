@@ -7,11 +7,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::own_code::regions;
 
-/// Replaces code. Where all bytes that differ are in one aligned word, other threads see the old code or the new one, never
-/// a mixture: the word is stored at once. A thread that stands between two of the replaced instructions at that moment
-/// goes on in the middle of the new ones; nothing here can know that.
+/// Replaces code. Where all bytes that differ are in one aligned word, other threads see the old code or the
+/// new one, never a mixture: the word is stored at once. A thread that stands between two of the replaced
+/// instructions at that moment goes on in the middle of the new ones; nothing here can know that.
 ///
-/// The pages are writable and executable meanwhile, because other threads may be in them, and get their protection back.
+/// The pages are writable and executable meanwhile, because other threads may be in them, and get their
+/// protection back.
 ///
 /// # Safety
 ///

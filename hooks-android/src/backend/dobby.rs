@@ -1,25 +1,29 @@
 //! Dobby: a jump over a function's first instructions, which run elsewhere instead.
 //!
-//! The crate `dobby-sys` brings Dobby 223aabc of March 2022 as static libraries. Facts of that version, seen in its code:
+//! The crate `dobby-sys` brings Dobby 223aabc of March 2022 as static libraries. Facts of that version, seen
+//! in its code:
 //!
 //! - It has no lock. [`Dobby`] has one.
-//! - `DobbyHook` answers 0 whatever happened behind its argument check, and writes the original before the jump is there.
-//! - On x86-64 the jump is `jmp [rip + N]`, 6 bytes; its pointer lies within 2 GiB. On arm64 it is `adrp`, `add`, `br`,
-//!   12 bytes, or 4 words with a literal.
+//! - `DobbyHook` answers 0 whatever happened behind its argument check, and writes the original before the
+//!   jump is there.
+//! - On x86-64 the jump is `jmp [rip + N]`, 6 bytes; its pointer lies within 2 GiB. On arm64 it is `adrp`,
+//!   `add`, `br`, 12 bytes, or 4 words with a literal.
 //! - `DobbyDestroy` writes the old instructions back. The moved ones stay mapped, so a thread may be in them.
-//! - On x86-64 a conditional jump with an 8-bit distance is moved wrongly: it arrives 4 bytes behind its target. A loop
-//!   instruction ends the process. [`moved`] refuses functions that begin with such.
-//! - Code is changed by a function `CodePatch` that copies byte by byte, into one page even where two are touched, and
-//!   answers success whatever mprotect said. [`CodePatch`] below takes its place: the linker needs no other.
+//! - On x86-64 a conditional jump with an 8-bit distance is moved wrongly: it arrives 4 bytes behind its
+//!   target. A loop instruction ends the process. [`moved`] refuses functions that begin with such.
+//! - Code is changed by a function `CodePatch` that copies byte by byte, into one page even where two are
+//!   touched, and answers success whatever mprotect said. [`CodePatch`] below takes its place: the linker
+//!   needs no other.
 //!
-//! **Other threads.** Those that enter the function while a hook comes or goes run the old code or the new one
-//! ([`code_change::write`]), if the jump lies in one aligned word, as it does at the start of any function that compilers align.
-//! On arm64 that is so for 4-byte jumps only; a longer one can be met half written. A thread that is between two of the
-//! first instructions at that very moment would go on within the jump. It is a window of a few instructions in each call.
-//! Dobby does nothing about it. Who cannot exclude it stops those threads first, as ART can.
+//! **Other threads.** Those that enter the function while a hook comes or goes run the old code or the new
+//! one ([`code_change::write`]), if the jump lies in one aligned word, as it does at the start of any
+//! function that compilers align. On arm64 that is so for 4-byte jumps only; a longer one can be met half
+//! written. A thread that is between two of the first instructions at that very moment would go on within the
+//! jump. It is a window of a few instructions in each call. Dobby does nothing about it. Who cannot exclude
+//! it stops those threads first, as ART can.
 //!
-//! Where code of the function jumps back into its first bytes, the hook is refused on x86-64 if the function's size is
-//! given. On arm64 nobody notices.
+//! Where code of the function jumps back into its first bytes, the hook is refused on x86-64 if the
+//! function's size is given. On arm64 nobody notices.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -80,7 +84,8 @@ unsafe extern "C" fn CodePatch(address: *mut c_void, bytes: *mut u8, size: c_uin
     u32::from(written.is_err())
 }
 
-/// The errno of the last change of code. Refers to [`CodePatch`], so that the linker takes it before it sees Dobby's.
+/// The errno of the last change of code. Refers to [`CodePatch`], so that the linker takes it before it sees
+/// Dobby's.
 fn patched() -> Result<(), Refusal> {
     core::hint::black_box(CodePatch as unsafe extern "C" fn(_, _, _) -> _);
     match PATCHED.swap(-1, Ordering::Relaxed) {

@@ -1,12 +1,12 @@
 //! Placing hooks: inline by ShadowHook or Dobby, else in the tables of imported functions.
 //!
-//! A [`HookBackend`] puts a function of ours in front of one of the app's or the system's, given by its address. [`place_all`]
-//! takes a list of them and the backends in the order in which they are to be tried. What none of them can place is in its
-//! report, with the reason of each; the rest works.
+//! A [`HookBackend`] puts a function of ours in front of one of the app's or the system's, given by its
+//! address. [`place_all`] takes a list of them and the backends in the order in which they are to be tried.
+//! What none of them can place is in its report, with the reason of each; the rest works.
 //!
-//! Hooks are placed and removed by one thread at a time (each backend has a lock). Other threads may call the function
-//! meanwhile; what each backend guarantees them is in its module. Placing allocates and takes locks: it never happens on a
-//! hook's way.
+//! Hooks are placed and removed by one thread at a time (each backend has a lock). Other threads may call the
+//! function meanwhile; what each backend guarantees them is in its module. Placing allocates and takes locks:
+//! it never happens on a hook's way.
 
 #[cfg(all(
     feature = "dobby",
@@ -42,11 +42,13 @@ pub struct Request {
     pub name: &'static str,
     /// Its first instruction. On 32-bit arm the lowest bit says Thumb.
     pub target: *mut c_void,
-    /// How many bytes of code it has, 0: not known. An inline backend refuses a function that is too short for its jump.
+    /// How many bytes of code it has, 0: not known. An inline backend refuses a function that is too short
+    /// for its jump.
     pub size: usize,
     /// What runs instead. It has the same signature.
     pub replacement: *mut c_void,
-    /// Gets what the replacement calls to reach the function. It is set before the first call of the replacement.
+    /// Gets what the replacement calls to reach the function. It is set before the first call of the
+    /// replacement.
     pub original: &'static AtomicPtr<c_void>,
 }
 
@@ -217,8 +219,9 @@ pub trait HookBackend: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `target` is the first instruction of a function that nobody unloads while the hook is there. `replacement` has its
-    /// signature and calling convention, and stays for good: a thread may be in it after the hook is removed.
+    /// `target` is the first instruction of a function that nobody unloads while the hook is there.
+    /// `replacement` has its signature and calling convention, and stays for good: a thread may be in it
+    /// after the hook is removed.
     unsafe fn place(&self, request: &Request) -> Result<Placed, HookError>;
 
     /// Places several, as far as that goes. The results are in the order of the requests.
@@ -232,8 +235,9 @@ pub trait HookBackend: Send + Sync {
         requests.iter().map(place).collect()
     }
 
-    /// Removes a hook: the code is again what it was, byte for byte. Whether a thread may still be in the original meanwhile, the
-    /// backend says. After an error the hook is still there, except after [`Refusal::NotRestored`].
+    /// Removes a hook: the code is again what it was, byte for byte. Whether a thread may still be in the
+    /// original meanwhile, the backend says. After an error the hook is still there, except after
+    /// [`Refusal::NotRestored`].
     ///
     /// # Safety
     ///

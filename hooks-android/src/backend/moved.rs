@@ -4,8 +4,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
 use super::Refusal;
 
-/// Looks at the instructions that a jump of `jump` bytes would replace or cut. `code` begins at `address`; `size` is the
-/// function's, 0: not known.
+/// Looks at the instructions that a jump of `jump` bytes would replace or cut. `code` begins at `address`;
+/// `size` is the function's, 0: not known.
 pub(super) fn check(code: &[u8], address: u64, size: usize, jump: usize) -> Result<(), Refusal> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut bytes = 0;
@@ -41,8 +41,8 @@ pub(super) fn check(code: &[u8], address: u64, size: usize, jump: usize) -> Resu
     }
 }
 
-/// Dobby knows jumps and calls with 32-bit distances, and operands relative to `rip`. Of jumps with 8-bit distances it has
-/// the unconditional one right.
+/// Dobby knows jumps and calls with 32-bit distances, and operands relative to `rip`. Of jumps with 8-bit
+/// distances it has the unconditional one right.
 fn is_moved_rightly(instruction: &Instruction) -> bool {
     near_target(instruction).is_none() || !is_short_and_conditional(instruction)
 }

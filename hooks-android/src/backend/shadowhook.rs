@@ -3,15 +3,15 @@
 //! Facts of version 1.0.6, from `arch/arm64/sh_inst.c` of its sources:
 //!
 //! - The original is stored before the jump is written. After a failure it is null.
-//! - Where memory is found within 128 MiB the jump is one branch of 4 bytes, stored at once: other threads run the old code or
-//!   the new one. Else it has 16 bytes. Then a thread that stands in them goes on within the jump, as with every inline
-//!   hook.
+//! - Where memory is found within 128 MiB the jump is one branch of 4 bytes, stored at once: other threads
+//!   run the old code or the new one. Else it has 16 bytes. Then a thread that stands in them goes on within
+//!   the jump, as with every inline hook.
 //! - The function's pages stay writable.
-//! - After a hook is removed, the memory of the moved instructions may be used again, so a thread that is still in them is not
-//!   safe. Remove hooks while nobody runs the functions.
+//! - After a hook is removed, the memory of the moved instructions may be used again, so a thread that is
+//!   still in them is not safe. Remove hooks while nobody runs the functions.
 //!
-//! It is used in unique mode. An app that has initialized it in shared mode keeps that: our replacements do not use the macros
-//! that shared mode needs, so the backend is not available then.
+//! It is used in unique mode. An app that has initialized it in shared mode keeps that: our replacements do
+//! not use the macros that shared mode needs, so the backend is not available then.
 
 use core::ffi::{CStr, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -96,7 +96,8 @@ impl ShadowHook {
         }
         // SAFETY: code of a function that stays loaded.
         let before = unsafe { own_code::read(code, SAVED) };
-        // SAFETY: as the caller says. Its own search for the symbol would miss functions that only `.symtab` names.
+        // SAFETY: as the caller says. Its own search for the symbol would miss functions that only `.symtab`
+        // names.
         let stub: *mut c_void = unsafe {
             (self.functions.shadowhook_hook_func_addr)(
                 request.target,

@@ -1,16 +1,19 @@
 //! The slots through which loaded libraries call functions of others (GOT): a hook is an address in them.
 //!
-//! This reaches calls from one library into another, not those within a library: bionic's `fopen` calls its own `malloc`
-//! directly. It changes no code, works on every processor, and needs no other library.
+//! This reaches calls from one library into another, not those within a library: bionic's `fopen` calls its
+//! own `malloc` directly. It changes no code, works on every processor, and needs no other library.
 //!
-//! - A slot is taken if it holds the function's address. So an allocator or a hook that somebody else has put there stays.
+//! - A slot is taken if it holds the function's address. So an allocator or a hook that somebody else has put
+//!   there stays.
 //! - Everything runs inside `dl_iterate_phdr`, whose lock keeps libraries from coming and going.
-//! - A slot is one aligned word: other threads see the old function or the new one. The original is the function itself, so a
-//!   thread may be in a hook for as long as it likes after the hook is removed.
-//! - [`Slots::look_for_loaded`] is for libraries that have been loaded since. Removal skips those that are gone.
-//! - Relocations are read where the dynamic linker reads them, the packed ones (`DT_ANDROID_RELA`) not: linkers pack the slots of
-//!   pointers in data, not those of calls (`DT_JMPREL`).
-//! - Untouched: our own library, the dynamic linker, and pointers in data, which a program may compare with each other.
+//! - A slot is one aligned word: other threads see the old function or the new one. The original is the
+//!   function itself, so a thread may be in a hook for as long as it likes after the hook is removed.
+//! - [`Slots::look_for_loaded`] is for libraries that have been loaded since. Removal skips those that are
+//!   gone.
+//! - Relocations are read where the dynamic linker reads them, the packed ones (`DT_ANDROID_RELA`) not:
+//!   linkers pack the slots of pointers in data, not those of calls (`DT_JMPREL`).
+//! - Untouched: our own library, the dynamic linker, and pointers in data, which a program may compare with
+//!   each other.
 //!
 //! 64-bit only: 32-bit arm has another form of relocations.
 
@@ -74,8 +77,9 @@ struct Hook {
 type Changes = HashMap<usize, usize>;
 
 impl Slots {
-    /// Puts the hooks into libraries that have been loaded since. Gives the number of slots that got one. Waits for nobody but the
-    /// dynamic linker, whose lock the calling thread may have: where another thread changes slots, the next call looks.
+    /// Puts the hooks into libraries that have been loaded since. Gives the number of slots that got one.
+    /// Waits for nobody but the dynamic linker, whose lock the calling thread may have: where another thread
+    /// changes slots, the next call looks.
     pub fn look_for_loaded(&self) -> usize {
         let loaded = loaded();
         if loaded == self.seen.load(Ordering::Acquire) {
@@ -97,8 +101,8 @@ impl Slots {
     }
 }
 
-/// Changes when a library has been loaded: how many there have ever been, or, before Android 11, the sum of the addresses of those that
-/// are there.
+/// Changes when a library has been loaded: how many there have ever been, or, before Android 11, the sum of
+/// the addresses of those that are there.
 fn loaded() -> u64 {
     unsafe extern "C" fn each(info: *mut dl_phdr_info, bytes: usize, sum: *mut c_void) -> c_int {
         /// Fields of Android 11.
@@ -188,7 +192,8 @@ struct Walk<'a> {
     counts: HashMap<usize, usize>,
 }
 
-/// Goes through the slots of all libraries. Gives how many slots held each value that was to be changed and could be.
+/// Goes through the slots of all libraries. Gives how many slots held each value that was to be changed and
+/// could be.
 fn change_all(changes: &Changes) -> HashMap<usize, usize> {
     let mut walk = Walk {
         changes,

@@ -1,7 +1,7 @@
 //! Functions whose hooks need more than a line: what frees, processes, and sockets that are connected.
 //!
-//! Signatures: bionic's `sys/socket.h`, `unistd.h`, `spawn.h`. Left out is what is variadic (`execl`), and `vfork`, which must not
-//! return through a frame of ours.
+//! Signatures: bionic's `sys/socket.h`, `unistd.h`, `spawn.h`. Left out is what is variadic (`execl`), and
+//! `vfork`, which must not return through a frame of ours.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};

@@ -1,10 +1,12 @@
 //! Libraries that are loaded while the hooks are there: their slots are changed when they come.
 //!
-//! What has been loaded is looked for before the next `dlopen`, `android_dlopen_ext` or `dlsym`: a library that somebody loads is one
-//! that he asks for a function, as ART asks for `JNI_OnLoad`. Calls of a library's constructors are not seen. The linker takes the
-//! namespace from its caller, so all three are jumps (`stackbeat_core::jump_after`).
+//! What has been loaded is looked for before the next `dlopen`, `android_dlopen_ext` or `dlsym`: a library
+//! that somebody loads is one that he asks for a function, as ART asks for `JNI_OnLoad`. Calls of a library's
+//! constructors are not seen. The linker takes the namespace from its caller, so all three are jumps
+//! (`stackbeat_core::jump_after`).
 //!
-//! A thread may hold the linker's lock here. So it waits for no other thread: where somebody else changes slots, the next call looks.
+//! A thread may hold the linker's lock here. So it waits for no other thread: where somebody else changes
+//! slots, the next call looks.
 
 use core::ffi::c_void;
 use core::ptr;

@@ -1,4 +1,5 @@
-//! Hooks of bionic, Android's C library: the calls of `stackbeat_core::posix`, placed in the slots of loaded libraries.
+//! Hooks of bionic, Android's C library: the calls of `stackbeat_core::posix`, placed in the slots of loaded
+//! libraries.
 //!
 //! - [`table`]: the functions, each with its hook
 //! - `by_hand`: hooks that need more than a line

@@ -1,4 +1,5 @@
-//! The functions of `stackbeat_core::posix` that bionic has, each with its hook and the place of its original.
+//! The functions of `stackbeat_core::posix` that bionic has, each with its hook and the place of its
+//! original.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 

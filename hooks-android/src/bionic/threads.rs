@@ -1,6 +1,8 @@
-//! Threads that the program begins: they take part from their first instruction to their last, and give their memory back.
+//! Threads that the program begins: they take part from their first instruction to their last, and give their
+//! memory back.
 //!
-//! A new thread is told by a box what it is for: of the library's own heap, while `pthread_create` itself takes memory, too.
+//! A new thread is told by a box what it is for: of the library's own heap, while `pthread_create` itself
+//! takes memory, too.
 
 use core::ffi::{c_int, c_void};
 use core::mem::{MaybeUninit, transmute};
@@ -88,8 +90,8 @@ pub(crate) fn stack() -> Option<(usize, usize)> {
 
 /// The key whose destructor tells that a thread ends, plus 1; 0: none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
-/// Rounds of destructors after which a thread ends for us, one before the last of both C libraries (`PTHREAD_DESTRUCTOR_ITERATIONS`):
-/// in the last one the agent's own memory of a thread goes.
+/// Rounds of destructors after which a thread ends for us, one before the last of both C libraries
+/// (`PTHREAD_DESTRUCTOR_ITERATIONS`): in the last one the agent's own memory of a thread goes.
 const ROUNDS: usize = 3;
 
 /// Makes the key, before the hook is placed.

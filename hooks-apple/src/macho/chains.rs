@@ -1,4 +1,5 @@
-//! Slots by fixup chains, `LC_DYLD_CHAINED_FIXUPS`: what linkers write since macOS 12 and iOS 15 are the oldest systems of an app.
+//! Slots by fixup chains, `LC_DYLD_CHAINED_FIXUPS`: what linkers write since macOS 12 and iOS 15 are the
+//! oldest systems of an app.
 //!
 //! Source: `mach-o/fixup-chains.h` and `mach_o/ChainedFixups.cpp` of dyld 1378.
 //!
@@ -49,7 +50,8 @@ fn bits(value: u64, from: u32, count: u32) -> u64 {
 }
 
 impl PointerFormat {
-    /// By its number. The formats of kernels, firmware and caches have no binds, and 32-bit ones no 64-bit slots.
+    /// By its number. The formats of kernels, firmware and caches have no binds, and 32-bit ones no 64-bit
+    /// slots.
     pub fn of_number(number: u16) -> Result<PointerFormat, ImageError> {
         Ok(match number {
             1 => PointerFormat::Arm64e,

@@ -3,8 +3,8 @@
 use super::slots::{Slots, Wanted};
 use super::{Image, ImageError, Source, chains, indirect, opcodes};
 
-/// The slots of wanted symbols of a loaded image. `file` is what it was loaded from, if it can be read: an error there is the
-/// caller's to note, slots come from the loaded image then.
+/// The slots of wanted symbols of a loaded image. `file` is what it was loaded from, if it can be read: an
+/// error there is the caller's to note, slots come from the loaded image then.
 pub fn slots(
     image: &Image,
     loaded: &impl Source,

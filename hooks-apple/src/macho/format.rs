@@ -1,6 +1,7 @@
 //! Numbers of Apple's headers. `tests/headers.rs` compares them with the headers themselves.
 //!
-//! Source: `mach-o/loader.h`, `mach/machine.h`, `mach/vm_prot.h` (xnu) and `mach-o/fixup-chains.h` (dyld 1378).
+//! Source: `mach-o/loader.h`, `mach/machine.h`, `mach/vm_prot.h` (xnu) and `mach-o/fixup-chains.h` (dyld
+//! 1378).
 
 pub(super) const MH_MAGIC_64: u32 = 0xfeed_facf;
 pub(super) const MH_DYLIB_IN_CACHE: u32 = 0x8000_0000;

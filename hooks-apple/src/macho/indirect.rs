@@ -1,4 +1,5 @@
-//! Slots by the indirect symbol table: what calls use, of any linker. It is in `__LINKEDIT` of the loaded image.
+//! Slots by the indirect symbol table: what calls use, of any linker. It is in `__LINKEDIT` of the loaded
+//! image.
 
 use super::format::*;
 use super::image::Symbols;
@@ -7,7 +8,8 @@ use super::slots::{Slot, SlotKind, Wanted};
 use super::source::{Source, read_all, table};
 use super::{Image, ImageError, Section, Slots};
 
-/// The slots of wanted symbols that calls go through. Signed slots are left out: the table does not say how they are signed.
+/// The slots of wanted symbols that calls go through. Signed slots are left out: the table does not say how
+/// they are signed.
 pub fn indirect_slots(
     image: &Image,
     source: &impl Source,

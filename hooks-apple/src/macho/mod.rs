@@ -1,7 +1,7 @@
 //! Reads Mach-O images, to find the words ("slots") through which an image calls functions of others.
 //!
-//! All that is read is distrusted: offsets and counts are checked, and damage is an [`ImageError`]. Nothing here knows
-//! addresses of the process, writes memory, or has unsafe code.
+//! All that is read is distrusted: offsets and counts are checked, and damage is an [`ImageError`]. Nothing
+//! here knows addresses of the process, writes memory, or has unsafe code.
 //!
 //! - `format`: numbers of Apple's headers;
 //! - [`Image`]: segments, sections and tables, by the load commands;
@@ -16,12 +16,13 @@
 //! | `LC_DYLD_CHAINED_FIXUPS`, file at hand | the chains of the file | yes |
 //! | `LC_DYLD_CHAINED_FIXUPS`, no file | the indirect symbol table of the loaded image | calls only |
 //!
-//! The chains of a loaded image are gone. The links are in the slots themselves, and dyld (or the kernel, which links pages
-//! when they are first touched) has put pointers over them. The file still has them.
+//! The chains of a loaded image are gone. The links are in the slots themselves, and dyld (or the kernel,
+//! which links pages when they are first touched) has put pointers over them. The file still has them.
 //!
-//! The indirect symbol table names the slots of symbol pointer sections. These are all that calls use. It does not name
-//! pointers in data, such as `static void (*release)(void *) = free`. A program may compare such a pointer with `free` from
-//! its code, so both must be rebound, or none: a comparison would change its result. That is why it is the last choice.
+//! The indirect symbol table names the slots of symbol pointer sections. These are all that calls use. It
+//! does not name pointers in data, such as `static void (*release)(void *) = free`. A program may compare
+//! such a pointer with `free` from its code, so both must be rebound, or none: a comparison would change its
+//! result. That is why it is the last choice.
 //!
 //! Slots are not searched by value: a word that equals a function's address may be somebody's saved original.
 

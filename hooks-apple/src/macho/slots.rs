@@ -1,6 +1,7 @@
 //! Slots.
 
-/// Whether a symbol's slots are wanted, by its name with the underscore that C puts in front, and the caller's number of it.
+/// Whether a symbol's slots are wanted, by its name with the underscore that C puts in front, and the
+/// caller's number of it.
 pub type Wanted<'a> = &'a dyn Fn(&[u8]) -> Option<usize>;
 
 /// What a slot is for.

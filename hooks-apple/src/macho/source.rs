@@ -105,8 +105,9 @@ impl<S: Source> Source for Slice<'_, S> {
     }
 }
 
-/// The part of a file that an image was loaded from: the whole, or in a universal file one of several. It must have the same
-/// load commands: those of another version, architecture or build differ at least in the UUID.
+/// The part of a file that an image was loaded from: the whole, or in a universal file one of several. It
+/// must have the same load commands: those of another version, architecture or build differ at least in the
+/// UUID.
 pub fn slice_of_file<'a, S: Source>(
     file: &'a S,
     image: &Image,
@@ -121,7 +122,8 @@ pub fn slice_of_file<'a, S: Source>(
     }
     let [magic, count] = [0, 4].map(|at| big_endian(&header[at..at + 4]));
     let begin = match magic as u32 {
-        // `struct fat_arch`, `fat_arch_64`: types of processors, then offset and size, which have as many bits.
+        // `struct fat_arch`, `fat_arch_64`: types of processors, then offset and size, which have as many
+        // bits.
         FAT_MAGIC | FAT_MAGIC_64 => {
             let (entry_bytes, offset_bytes) = match magic as u32 {
                 FAT_MAGIC => (20, 4),

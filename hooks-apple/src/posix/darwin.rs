@@ -1,6 +1,7 @@
 //! What only Darwin has, and hooks whose arguments need more than a line.
 //!
-//! Signatures: Apple's `poll.h`, `sys/select.h`, `sys/event.h`, `sys/socket.h`, `fcntl.h`, `stdlib.h`, `unistd.h`.
+//! Signatures: Apple's `poll.h`, `sys/select.h`, `sys/event.h`, `sys/socket.h`, `fcntl.h`, `stdlib.h`,
+//! `unistd.h`.
 
 use super::*;
 
@@ -24,9 +25,9 @@ mod listed {
 }
 pub(super) const LISTED: &[Function] = listed::FUNCTIONS;
 
-/// Symbols that are no names: Apple's headers give some functions another symbol, by what the program is compiled for
-/// (`sys/cdefs.h`). Each variant is a function with an original of its own. Intel's plain `stat` has another layout, and only
-/// programs for macOS 10.5 call it: it is not hooked.
+/// Symbols that are no names: Apple's headers give some functions another symbol, by what the program is
+/// compiled for (`sys/cdefs.h`). Each variant is a function with an original of its own. Intel's plain `stat`
+/// has another layout, and only programs for macOS 10.5 call it: it is not hooked.
 pub(super) fn symbol(name: &'static str) -> &'static str {
     const IS_INTEL_MAC: bool = cfg!(all(target_vendor = "apple", target_arch = "x86_64"));
     match name {
@@ -53,8 +54,9 @@ function_of_table! { @ sleep(time_s: c_uint) -> c_uint {
     rest_s
 } }
 
-/// Where a hook finds the mode of `open`: on Apple's arm64 variadic arguments lie on the stack ("Writing ARM64 code for Apple
-/// platforms"), after eight registers of which these are not used. Elsewhere in the next register.
+/// Where a hook finds the mode of `open`: on Apple's arm64 variadic arguments lie on the stack ("Writing
+/// ARM64 code for Apple platforms"), after eight registers of which these are not used. Elsewhere in the next
+/// register.
 macro_rules! opening {
     ($name:ident($($arg:ident: $type:ty),*) unused ($($unused:ident)*) = $value:expr) => {
         pub(super) mod $name {

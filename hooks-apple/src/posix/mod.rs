@@ -1,16 +1,17 @@
 //! Hooks for Darwin's POSIX calls: those of `stackbeat_core::posix`, and Darwin's own lines in the same form.
 //!
-//! [`functions`] is the table for the rebinder: symbol, hook, and where the original is put. Nothing has a symbol of a C
-//! function here, so linking this in changes nobody's calls.
+//! [`functions`] is the table for the rebinder: symbol, hook, and where the original is put. Nothing has a
+//! symbol of a C function here, so linking this in changes nobody's calls.
 //!
 //! - `darwin`: lines that only Darwin has, and hooks by hand
 //!
-//! A function that a system does not have is not there for the rebinder either: `preadv` came with macOS 11 and iOS 14,
-//! `timespec_get` with macOS 10.15 and iOS 13.
+//! A function that a system does not have is not there for the rebinder either: `preadv` came with macOS 11
+//! and iOS 14, `timespec_get` with macOS 10.15 and iOS 13.
 //!
 //! # Signal safety
 //!
-//! That of the agent's hooks: nothing allocates, locks or calls a hooked function. Originals are called through their addresses.
+//! That of the agent's hooks: nothing allocates, locks or calls a hooked function. Originals are called
+//! through their addresses.
 
 mod darwin;
 

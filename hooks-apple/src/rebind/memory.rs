@@ -41,7 +41,8 @@ pub(super) fn word(address: u64) -> Option<u64> {
 /// Puts a value into a slot that holds `old`. `is_read_only`: the loader has made its page so.
 ///
 /// # Safety
-/// The slot is a word of a loaded image, aligned, and may be changed so. Nobody else makes its page read-only meanwhile.
+/// The slot is a word of a loaded image, aligned, and may be changed so. Nobody else makes its page read-only
+/// meanwhile.
 pub(super) unsafe fn exchange(
     address: u64,
     old: u64,
@@ -70,7 +71,8 @@ pub(super) unsafe fn exchange(
 
 #[cfg(target_vendor = "apple")]
 mod pages {
-    //! Mach's calls by mach/vm_map.h, which iOS has; mach/mach_vm.h is for macOS only. `mprotect` refuses pages whose maximal protection has no write; a private copy of them may be written.
+    //! Mach's calls by mach/vm_map.h, which iOS has; mach/mach_vm.h is for macOS only. `mprotect` refuses
+    //! pages whose maximal protection has no write; a private copy of them may be written.
 
     use core::ffi::c_int;
 

@@ -7,19 +7,23 @@
 //!
 //! # Rules
 //!
-//! - A slot is changed only while it holds the function that the hook calls as its original. Two libraries may define one
-//!   name, and dyld binds each image to one of them. A hook with one original would give some images another function.
-//! - A slot is changed by one compare-and-exchange. A thread that calls through it calls the original or the hook.
+//! - A slot is changed only while it holds the function that the hook calls as its original. Two libraries
+//!   may define one name, and dyld binds each image to one of them. A hook with one original would give some
+//!   images another function.
+//! - A slot is changed by one compare-and-exchange. A thread that calls through it calls the original or the
+//!   hook.
 //! - A page that was read-only is so again afterwards. Between, this process can write to it.
 //! - Pointers that the program has copied stay as they are.
 //!
 //! # Locks
 //!
-//! dyld calls with its own lock held, and one lock here is taken inside. With that lock held nothing calls dyld.
+//! dyld calls with its own lock held, and one lock here is taken inside. With that lock held nothing calls
+//! dyld.
 //!
-//! The crate `fishhook` (0.3.0) is not used: it does not build for iOS, it reads each section's names from the begin of the
-//! indirect symbol table, it cuts the slide to 32 bits, it looks for `__LINKEDIT` at the file's offset from the header, it leaves
-//! pages writable, knows no pointers in data, and puts no original back.
+//! The crate `fishhook` (0.3.0) is not used: it does not build for iOS, it reads each section's names from
+//! the begin of the indirect symbol table, it cuts the slide to 32 bits, it looks for `__LINKEDIT` at the
+//! file's offset from the header, it leaves pages writable, knows no pointers in data, and puts no original
+//! back.
 
 #[cfg(target_vendor = "apple")]
 pub mod loader;
@@ -145,13 +149,15 @@ impl Rebinder {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the hooks into an image. `open` gives the file that it was loaded from, and is asked only where that is needed.
+    /// Puts the hooks into an image. `open` gives the file that it was loaded from, and is asked only where
+    /// that is needed.
     ///
     /// An image of the dyld shared cache has no slots of its own.
     ///
     /// # Safety
-    /// The image is loaded, bound, and stays so until [`Rebinder::remove_image`] has returned. Each hook can stand in for the
-    /// function of its name, at once and until [`Rebinder::restore`] has returned and no thread is in a hook any more.
+    /// The image is loaded, bound, and stays so until [`Rebinder::remove_image`] has returned. Each hook can
+    /// stand in for the function of its name, at once and until [`Rebinder::restore`] has returned and no
+    /// thread is in a hook any more.
     pub unsafe fn add_image<S: Source>(
         &self,
         loaded: Loaded,
@@ -230,8 +236,8 @@ impl Rebinder {
         self.changed().retain(|entry| entry.header != header);
     }
 
-    /// Puts the originals back. Gives the number of slots that hold something else than a hook by now: who has put that there
-    /// may call the hook.
+    /// Puts the originals back. Gives the number of slots that hold something else than a hook by now: who
+    /// has put that there may call the hook.
     ///
     /// # Safety
     /// The images of [`Rebinder::add_image`] are loaded, except those that were removed.

@@ -1,7 +1,7 @@
 //! Signs pointers as dyld does for arm64e (`ChainedFixupPointerOnDisk::Arm64e::signPointer` of dyld 1378).
 //!
-//! A process of an arm64 program has no arm64e images: the kernel gives it other keys, and dyld loads images of its own kind.
-//! So a build for arm64 refuses signed slots, and only one for arm64e signs.
+//! A process of an arm64 program has no arm64e images: the kernel gives it other keys, and dyld loads images
+//! of its own kind. So a build for arm64 refuses signed slots, and only one for arm64e signs.
 
 use crate::macho::Authentication;
 

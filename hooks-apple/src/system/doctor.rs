@@ -1,5 +1,5 @@
-//! What became of each hook, for the trace: who misses something in it can tell whether the app did not do it or no hook was
-//! there. The form is that of Android's hooks.
+//! What became of each hook, for the trace: who misses something in it can tell whether the app did not do it
+//! or no hook was there. The form is that of Android's hooks.
 //!
 //! ```text
 //! apple: 131 of 133 hooks in place
@@ -14,7 +14,8 @@ use stackbeat_core::agent;
 use super::{foundation, library, malloc_logger, run_loop, syscall_logger};
 use crate::rebind::Rebinder;
 
-/// Lines for [`agent::say`], after hooks were placed. `incomplete`: images whose slots could not all be found.
+/// Lines for [`agent::say`], after hooks were placed. `incomplete`: images whose slots could not all be
+/// found.
 pub fn lines(rebinder: &Rebinder, incomplete: usize) -> Vec<String> {
     let (called, not_called) = rebinder.called();
     let missing = rebinder.missing();

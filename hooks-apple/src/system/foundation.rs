@@ -1,8 +1,9 @@
-//! Foundation's locks: `NSLock`, `NSRecursiveLock`, `NSCondition`, `NSConditionLock`. Foundation itself takes them, too.
+//! Foundation's locks: `NSLock`, `NSRecursiveLock`, `NSCondition`, `NSConditionLock`. Foundation itself takes
+//! them, too.
 //!
-//! Source: Foundation's NSLock.h. What they are made of is not public: their methods are replaced, and call the methods that
-//! were there before. A wait is tried first, as the header has it (`tryLock`). Where one of these methods calls another one
-//! inside its wait, the agent makes one wait of it.
+//! Source: Foundation's NSLock.h. What they are made of is not public: their methods are replaced, and call
+//! the methods that were there before. A wait is tried first, as the header has it (`tryLock`). Where one of
+//! these methods calls another one inside its wait, the agent makes one wait of it.
 
 use super::methods::{Method, method};
 use super::*;
@@ -19,13 +20,14 @@ type Bool = u8;
 /// A time that is over.
 const TIMED_OUT: i64 = -(libc::ETIMEDOUT as i64);
 
-/// What a thread waits for that waits for a condition, not for its lock: an address inside the object that no other object has.
+/// What a thread waits for that waits for a condition, not for its lock: an address inside the object that no
+/// other object has.
 fn condition_of(object: Object) -> u64 {
     object as u64 + 8
 }
 
-/// A call that waits for the lock. `try_lock`: takes it if it is free; `None`: there is no such method, or it must not be
-/// called. The result says whether it was taken.
+/// A call that waits for the lock. `try_lock`: takes it if it is free; `None`: there is no such method, or it
+/// must not be called. The result says whether it was taken.
 #[inline(always)]
 fn lock(
     object: Object,

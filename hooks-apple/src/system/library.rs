@@ -1,11 +1,12 @@
-//! Code that comes and goes. Which images come dyld announces (`crate::rebind::loader`); how long a call of `dlopen` takes, with the
-//! initializers that it runs, is a scope in the trace.
+//! Code that comes and goes. Which images come dyld announces (`crate::rebind::loader`); how long a call of
+//! `dlopen` takes, with the initializers that it runs, is a scope in the trace.
 //!
-//! `dlopen` finds `@rpath` and `@loader_path` by who calls it. So its hook calls `dlopen_from` with the caller's address: that is what
-//! `dlopen` does itself (dyld 1378, include/dlfcn_private.h: since macOS 11 and iOS 14; dyld/DyldAPIs.cpp). A system that does not
-//! have that function gets no hook.
+//! `dlopen` finds `@rpath` and `@loader_path` by who calls it. So its hook calls `dlopen_from` with the
+//! caller's address: that is what `dlopen` does itself (dyld 1378, include/dlfcn_private.h: since macOS 11
+//! and iOS 14; dyld/DyldAPIs.cpp). A system that does not have that function gets no hook.
 //!
-//! The call is no wait: initializers compute, allocate and wait themselves, and that is seen as everywhere else.
+//! The call is no wait: initializers compute, allocate and wait themselves, and that is seen as everywhere
+//! else.
 
 use super::*;
 use core::ffi::{c_char, c_int};

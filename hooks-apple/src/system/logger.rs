@@ -1,5 +1,5 @@
-//! A variable of the system's with the address of a function that it tells something. One function at a time can be there:
-//! another tool's stays.
+//! A variable of the system's with the address of a function that it tells something. One function at a time
+//! can be there: another tool's stays.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -7,7 +7,8 @@ use std::ptr::null_mut;
 
 use super::symbols::Symbol;
 
-/// `malloc_logger_t` of libmalloc's private/stack_logging.h, and of xnu's libsyscall/mach/stack_logging_internal.h.
+/// `malloc_logger_t` of libmalloc's private/stack_logging.h, and of xnu's
+/// libsyscall/mach/stack_logging_internal.h.
 pub(super) type Function = unsafe extern "C" fn(u32, usize, usize, usize, usize, u32);
 
 /// Where a function of ours can be the logger.

@@ -1,5 +1,5 @@
-//! libmalloc's logger: libmalloc calls it at each allocation, also at those inside the dyld shared cache, which
-//! pass no slot.
+//! libmalloc's logger: libmalloc calls it at each allocation, also at those inside the dyld shared cache,
+//! which pass no slot.
 //!
 //! Source: libmalloc's private/stack_logging.h has the type and the kinds, src/malloc.c calls it after an
 //! allocation and before a block is given back, with no lock of a zone held. One function at a time can be

@@ -1,8 +1,8 @@
 //! Methods of Objective-C classes, replaced: their calls pass no slot, and are seen wherever they come from.
 //!
-//! Source: objc4's runtime/runtime.h. A class' method is asked for by class and selector; the runtime gives that of a superclass
-//! where the class has none of its own, which stays as it is. Replacing an implementation takes the runtime's lock, so it
-//! happens when a session begins and ends, never in a hook.
+//! Source: objc4's runtime/runtime.h. A class' method is asked for by class and selector; the runtime gives
+//! that of a superclass where the class has none of its own, which stays as it is. Replacing an
+//! implementation takes the runtime's lock, so it happens when a session begins and ends, never in a hook.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
@@ -119,8 +119,8 @@ impl Method {
         let Some(method) = runtime.own_method(self.class, self.selector) else {
             return;
         };
-        // SAFETY: a method of the runtime's, which stays; the hook has its type. The original is known before somebody
-        // calls the hook.
+        // SAFETY: a method of the runtime's, which stays; the hook has its type. The original is known before
+        // somebody calls the hook.
         unsafe {
             self.original
                 .store((runtime.get)(method), Ordering::Release);

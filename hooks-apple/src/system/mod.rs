@@ -4,8 +4,8 @@
 //! - `foundation`: Foundation's locks, by `methods` that are replaced; `owners`: who has one
 //! - `dispatch`: queues, groups and semaphores; `blocks`: closures that are handed to them
 //! - `run_loop`: iterations of run loops, by observers
-//! - `malloc_logger`: allocations, `syscall_logger`: mapped memory, also inside the dyld shared cache; `logger`: their
-//!   variables
+//! - `malloc_logger`: allocations, `syscall_logger`: mapped memory, also inside the dyld shared cache;
+//!   `logger`: their variables
 //! - `library`: code that comes and goes
 //! - `symbols`: what hooks call besides their originals
 //! - `doctor`: what became of each hook
@@ -16,8 +16,8 @@
 //! # Not seen
 //!
 //! Calls inside the dyld shared cache pass no slot: a mutex that Foundation takes, work that UIKit hands to a
-//! queue. Allocations, run loops and Foundation's own locks are seen there too, because loggers, observers and methods
-//! need no slot.
+//! queue. Allocations, run loops and Foundation's own locks are seen there too, because loggers, observers
+//! and methods need no slot.
 //! # Signal safety
 //!
 //! That of the agent's hooks. Nothing here allocates but what Apple's functions do themselves.

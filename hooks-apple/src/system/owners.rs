@@ -1,7 +1,7 @@
 //! Which thread has a lock that says it nowhere.
 //!
-//! A table of words by address: a lock whose place is taken by another one has no owner here. So an owner is never another
-//! lock's. What was taken before the hooks came is not known.
+//! A table of words by address: a lock whose place is taken by another one has no owner here. So an owner is
+//! never another lock's. What was taken before the hooks came is not known.
 //!
 //! # Signal safety
 //!
@@ -127,7 +127,8 @@ mod tests {
         assert_eq!((owner_of(lock), owner_of(same_place)), (Tid(0), own));
         let_go(lock);
         assert_eq!(owner_of(same_place), own);
-        // Freed while it is held, and another lock at its address, which is taken as often as it is let go of.
+        // Freed while it is held, and another lock at its address, which is taken as often as it is let go
+        // of.
         taken(same_place);
         freed(lock);
         assert_eq!(owner_of(same_place), own);

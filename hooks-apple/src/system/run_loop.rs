@@ -1,13 +1,14 @@
-//! Iterations of run loops, by two observers on each: one that comes before all others and one that comes after them. Between two
-//! sleeps is an iteration, which stands in the trace as asynchronous work with a number and the mode. The sleep is a wait with its
-//! exact begin and end.
+//! Iterations of run loops, by two observers on each: one that comes before all others and one that comes
+//! after them. Between two sleeps is an iteration, which stands in the trace as asynchronous work with a
+//! number and the mode. The sleep is a wait with its exact begin and end.
 //!
-//! The main loop gets its observers when a session begins. Another thread's gets them when the thread enters it: by
-//! `CFRunLoopRun` and `CFRunLoopRunInMode`, and by the methods of `NSRunLoop`, which are replaced.
+//! The main loop gets its observers when a session begins. Another thread's gets them when the thread enters
+//! it: by `CFRunLoopRun` and `CFRunLoopRunInMode`, and by the methods of `NSRunLoop`, which are replaced.
 //!
-//! Source: CoreFoundation's CFRunLoop.h (activities, prototypes, contexts), CFBase.h, CFString.h, Foundation's NSRunLoop.h.
-//! CFRunLoop.c (CF-1153.18) announces `kCFRunLoopBeforeWaiting` and `kCFRunLoopAfterWaiting` in pairs, in the same call. A loop
-//! goes with its thread, and gives its observers back, which give their contexts back.
+//! Source: CoreFoundation's CFRunLoop.h (activities, prototypes, contexts), CFBase.h, CFString.h,
+//! Foundation's NSRunLoop.h. CFRunLoop.c (CF-1153.18) announces `kCFRunLoopBeforeWaiting` and
+//! `kCFRunLoopAfterWaiting` in pairs, in the same call. A loop goes with its thread, and gives its observers
+//! back, which give their contexts back.
 //!
 //! Observers of other threads' loops stay until then: between sessions they do nothing.
 
@@ -56,7 +57,8 @@ struct Context {
 const NAME_BYTES: usize = 96;
 const PREFIX: &[u8] = b"run loop ";
 
-/// A thread's loop, and what that thread knows of it. Only callbacks of the loop use the cells, so its thread does.
+/// A thread's loop, and what that thread knows of it. Only callbacks of the loop use the cells, so its thread
+/// does.
 struct Loop {
     /// Whose it is; null: nobody's.
     of: AtomicPtr<c_void>,
@@ -222,8 +224,8 @@ fn observe(mode: Object) {
     let Some(foundation) = Foundation::find() else {
         return;
     };
-    // SAFETY: a loop of the calling thread's, which lives as long as that; what was made here is released here, and the loop
-    // holds it.
+    // SAFETY: a loop of the calling thread's, which lives as long as that; what was made here is released
+    // here, and the loop holds it.
     unsafe {
         let current = (foundation.current)();
         let is_known = |of: &Loop| of.of.load(Ordering::Acquire).cast_const() == current;

@@ -1,12 +1,14 @@
-//! libsystem_kernel's logger: the system calls it when memory is mapped and unmapped, also from inside the dyld
-//! shared cache.
+//! libsystem_kernel's logger: the system calls it when memory is mapped and unmapped, also from inside the
+//! dyld shared cache.
 //!
 //! Source: xnu's libsyscall (12377): mach/stack_logging_internal.h has the kinds, mach/mach_vm.c and
-//! wrappers/unix03/mmap.c call it after memory was mapped and before it is unmapped. Stacks of threads are left out there.
+//! wrappers/unix03/mmap.c call it after memory was mapped and before it is unmapped. Stacks of threads are
+//! left out there.
 //!
 //! # Signal safety
 //!
-//! libmalloc maps memory with its locks held, and the agent maps memory for itself: so nothing here registers a thread.
+//! libmalloc maps memory with its locks held, and the agent maps memory for itself: so nothing here registers
+//! a thread.
 
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
@@ -14,7 +16,8 @@ use stackbeat_core::probe::Probe;
 use super::logger::Logger;
 use super::symbols::{SYSCALL_LOGGER, TASK_SELF};
 
-/// stack_logging_internal.h: `stack_logging_type_vm_allocate`, `…_vm_deallocate`. The highest byte is the memory's tag.
+/// stack_logging_internal.h: `stack_logging_type_vm_allocate`, `…_vm_deallocate`. The highest byte is the
+/// memory's tag.
 const VM_ALLOCATE: u32 = 16;
 const VM_DEALLOCATE: u32 = 32;
 

@@ -79,7 +79,8 @@ fn a_program_records_itself() {
     assert_eq!(marks(&at("third.beat")), ["third session"]);
 }
 
-/// Its initializer waits for nothing: glibc, like dyld, runs it with a lock held that threads of the session need, too.
+/// Its initializer waits for nothing: glibc, like dyld, runs it with a lock held that threads of the session
+/// need, too.
 #[test]
 fn a_library_that_comes_with_dlopen_begins_a_session() {
     let folder = tempfile::tempdir().expect("a folder");

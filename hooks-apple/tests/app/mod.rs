@@ -1,5 +1,5 @@
-//! The library for an app in a program of C, on Linux: sessions begin, are steered and end as an app asks for it. What
-//! hooks record is tested beside this.
+//! The library for an app in a program of C, on Linux: sessions begin, are steered and end as an app asks for
+//! it. What hooks record is tested beside this.
 
 mod c_api;
 mod noop;

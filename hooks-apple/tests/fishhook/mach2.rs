@@ -1,4 +1,5 @@
-//! What the crate fishhook uses of the crate mach2, over Linux. Only pages of the image that is given may be changed.
+//! What the crate fishhook uses of the crate mach2, over Linux. Only pages of the image that is given may be
+//! changed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

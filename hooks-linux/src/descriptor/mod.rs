@@ -3,8 +3,8 @@
 //!
 //! The kernel is asked at a descriptor's first use, and after that a hook reads what was found: a table by
 //! descriptor, in the process' private memory, so a forked child has it too. Calls that make descriptors and
-//! that close them keep it right. What libc closes inside itself passes no hook: then an entry may be out of date until the
-//! descriptor's next owner is made by a call that is hooked.
+//! that close them keep it right. What libc closes inside itself passes no hook: then an entry may be out of
+//! date until the descriptor's next owner is made by a call that is hooked.
 //!
 //! Nothing is opened for this, and no descriptor is changed.
 

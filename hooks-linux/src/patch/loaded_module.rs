@@ -1,5 +1,5 @@
-//! A loaded module as its dynamic section describes it: through which slots it calls others, and which version of each
-//! function it asks for.
+//! A loaded module as its dynamic section describes it: through which slots it calls others, and which
+//! version of each function it asks for.
 
 use super::library;
 use crate::{own_session, resolve, stdio};
@@ -49,8 +49,8 @@ pub(crate) struct Slot<'a> {
 
 impl Slot<'_> {
     pub(crate) fn value(&self) -> &AtomicUsize {
-        // SAFETY: a pointer lies here, by a relocation or in memory of the module's; the module is loaded as long as the
-        // lock of `dl_iterate_phdr` is held, or for good. Only slots of hooks are stored to.
+        // SAFETY: a pointer lies here, by a relocation or in memory of the module's; the module is loaded as
+        // long as the lock of `dl_iterate_phdr` is held, or for good. Only slots of hooks are stored to.
         unsafe { AtomicUsize::from_ptr(self.address as *mut usize) }
     }
 }
@@ -159,7 +159,8 @@ impl Module {
         (module.strings != 0 && module.symbols != 0).then_some(module)
     }
 
-    /// Whether a slot that holds this has still the file's own address, or nothing: the module is being loaded.
+    /// Whether a slot that holds this has still the file's own address, or nothing: the module is being
+    /// loaded.
     pub(super) fn is_unrelocated(&self, held: usize) -> bool {
         self.bias != 0 && held < self.range.1 - self.range.0
     }
@@ -179,8 +180,9 @@ impl Module {
         self.for_each(&[JUMP_SLOT, GLOB_DAT], f);
     }
 
-    /// Goes through the entries of tables by which libc calls these functions, if this is libc. The dynamic linker makes them
-    /// read-only, and no relocation names them: an entry is known by what it holds. False: it is another module.
+    /// Goes through the entries of tables by which libc calls these functions, if this is libc. The dynamic
+    /// linker makes them read-only, and no relocation names them: an entry is known by what it holds. False:
+    /// it is another module.
     pub(crate) fn for_each_table_entry(&self, hooks: &TableHooks, mut f: impl FnMut(Slot)) -> bool {
         let range = self.range.0..self.range.1;
         let hooks = || hooks.0.iter().flatten();

@@ -1,15 +1,16 @@
-//! Takes hooks away from a process that stays in the session: the slots through which its modules call them get
-//! the hooks' originals. A hook that only counts costs a nanosecond or two, which is more than a small budget
-//! where a program allocates all the time; one that is unpatched costs nothing. The collector asks for it
-//! (`Control::unpatched`), and the engine calls [`unpatch`] from a hook (`agent::unpatch_by`).
+//! Takes hooks away from a process that stays in the session: the slots through which its modules call them
+//! get the hooks' originals. A hook that only counts costs a nanosecond or two, which is more than a small
+//! budget where a program allocates all the time; one that is unpatched costs nothing. The collector asks for
+//! it (`Control::unpatched`), and the engine calls [`unpatch`] from a hook (`agent::unpatch_by`).
 //!
-//! That is anywhere in the program. So unlike [`super`] it may not take the dynamic linker's lock: a
-//! thread that holds it could wait for one that the caller holds. It does without by keeping to the modules that
-//! the program was started with, which are never unloaded. They are those up to the dynamic linker in the link
-//! map; what was loaded later keeps its hooks, and so does code that has read a slot before, or asked `dlsym`.
+//! That is anywhere in the program. So unlike [`super`] it may not take the dynamic linker's lock: a thread
+//! that holds it could wait for one that the caller holds. It does without by keeping to the modules that the
+//! program was started with, which are never unloaded. They are those up to the dynamic linker in the link
+//! map; what was loaded later keeps its hooks, and so does code that has read a slot before, or asked
+//! `dlsym`.
 //!
-//! A function's address has to stay what it was: where data of a module holds a hook's, slots that are not for calls
-//! alone keep the hook.
+//! A function's address has to stay what it was: where data of a module holds a hook's, slots that are not
+//! for calls alone keep the hook.
 //!
 //! Only hooks that do nothing but count and capture can go: those of locks, waits and descriptors keep books
 //! together.
@@ -75,8 +76,8 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// Unpatches the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is. False: another
-/// thread is changing slots.
+/// Unpatches the hooks of these categories (`Category::bit`), of those that can go. errno stays as it is.
+/// False: another thread is changing slots.
 fn unpatch(categories: u64) -> bool {
     if categories & Category::Alloc.bit() == 0 {
         return true;
@@ -111,7 +112,8 @@ fn place(name: &CStr) -> Option<usize> {
     ALLOCATION.iter().position(|known| *known == name)
 }
 
-/// Says which hooks the module's data points to: the program may compare those pointers with the function's address.
+/// Says which hooks the module's data points to: the program may compare those pointers with the function's
+/// address.
 fn find_in_data(module: &Module, in_data: &mut [bool; ALLOCATION.len()]) {
     module.for_each_pointer(|pointer| {
         if let Some(at) = place(pointer.name) {

@@ -1,8 +1,9 @@
 //! Who may change slots, and how read-only ones become writable for a moment.
 //!
-//! The dynamic linker makes the pages of most slots read-only. [`Writable`] opens those of one module and closes them
-//! again, and the protection of a page is one for all threads: so a thread holds the [`SlotsLock`] while it has any open.
-//! `patch` holds the lock of `dl_iterate_phdr` besides, `unpatch` may not. Nothing here waits, allocates, or calls a hook.
+//! The dynamic linker makes the pages of most slots read-only. [`Writable`] opens those of one module and
+//! closes them again, and the protection of a page is one for all threads: so a thread holds the
+//! [`SlotsLock`] while it has any open. `patch` holds the lock of `dl_iterate_phdr` besides, `unpatch` may
+//! not. Nothing here waits, allocates, or calls a hook.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,8 +15,8 @@ use crate::memory;
 /// A thread changes slots.
 static SLOTS_LOCKED: AtomicBool = AtomicBool::new(false);
 
-/// The right to change slots, which one thread has at a time: the protection of a module's pages is one for all
-/// threads. Nobody waits for it without a bound, because who has it may be the very thread that asks.
+/// The right to change slots, which one thread has at a time: the protection of a module's pages is one for
+/// all threads. Nobody waits for it without a bound, because who has it may be the very thread that asks.
 pub(super) struct SlotsLock(());
 
 impl SlotsLock {
@@ -61,8 +62,8 @@ impl<'a> Writable<'a> {
         }
     }
 
-    /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away at the end what the
-    /// dynamic linker still needs would end the program.
+    /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away
+    /// at the end what the dynamic linker still needs would end the program.
     pub(super) fn of_any(slots_lock: &'a SlotsLock, module: &Module) -> Writable<'a> {
         Writable {
             may_load: true,

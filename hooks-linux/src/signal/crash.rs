@@ -1,13 +1,15 @@
-//! Signals that end a process (`stackbeat_core::crash_signals`). A handler of ours stands where the program has none, for two
-//! reasons. Where a recording tells of crashes (`--dump-on-crash`), it notes the thread and its stack (`agent::on_crash`), and lets
-//! the signal take its course. Where captures load what may not be there, it catches the faults of that (`fault_guard`): SIGSEGV
-//! and SIGBUS. `sigaction` and its relatives ([`super`]) ask here first what to do with such a signal.
+//! Signals that end a process (`stackbeat_core::crash_signals`). A handler of ours stands where the program
+//! has none, for two reasons. Where a recording tells of crashes (`--dump-on-crash`), it notes the thread and
+//! its stack (`agent::on_crash`), and lets the signal take its course. Where captures load what may not be
+//! there, it catches the faults of that (`fault_guard`): SIGSEGV and SIGBUS. `sigaction` and its relatives
+//! ([`super`]) ask here first what to do with such a signal.
 //!
-//! The program sees the default in its place. Whether a fault is an error at all is the business of a handler of the program's own:
-//! before it only [`super::fault_entrance`] runs. Handlers that end the process put the default back and
-//! raise the signal again: then ours is there again. Where the kernel itself puts the default back (SA_RESETHAND), where a signal is
-//! blocked, and where there is no stack left for a handler, the process dies as ever, and its parent tells of it
-//! (`agent::child_ended`). Where a thread sends itself the signal, nothing has to run on its way: a hook notes it before.
+//! The program sees the default in its place. Whether a fault is an error at all is the business of a handler
+//! of the program's own: before it only [`super::fault_entrance`] runs. Handlers that end the process put the
+//! default back and raise the signal again: then ours is there again. Where the kernel itself puts the
+//! default back (SA_RESETHAND), where a signal is blocked, and where there is no stack left for a handler,
+//! the process dies as ever, and its parent tells of it (`agent::child_ended`). Where a thread sends itself
+//! the signal, nothing has to run on its way: a hook notes it before.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -35,7 +37,8 @@ pub(crate) fn is_watched(signal: c_int) -> bool {
     WATCHED.load(Ordering::Acquire) & platform::signal_bit(signal as u32) != 0
 }
 
-/// Installs ours where nobody else stands, if the session is to tell of crashes, or as soon as captures load what may not be there.
+/// Installs ours where nobody else stands, if the session is to tell of crashes, or as soon as captures load
+/// what may not be there.
 pub(crate) fn start() {
     if !agent::allows_crash_handlers() {
         return;
@@ -77,7 +80,8 @@ pub(crate) fn stop() {
     });
 }
 
-/// Gives a signal that has the one handler another one. A handler that another thread installs meanwhile is put back.
+/// Gives a signal that has the one handler another one. A handler that another thread installs meanwhile is
+/// put back.
 fn give(signal: c_int, before: sighandler_t, after: &Action) {
     if platform::signal_handler(signal as u32) != before as u64 {
         return;
@@ -98,7 +102,8 @@ fn default() -> Action {
     unsafe { zeroed() }
 }
 
-/// With all signals blocked meanwhile, also those of libc: what the program's other handlers do, they do before or never.
+/// With all signals blocked meanwhile, also those of libc: what the program's other handlers do, they do
+/// before or never.
 fn ours() -> Action {
     let mut action = default();
     action.sa_sigaction = OURS as usize;
@@ -150,7 +155,8 @@ pub(crate) unsafe fn replace(signal: c_int, new: *const Action, old: *mut Action
     }
 }
 
-/// As `signal` and its relatives, for a signal that is watched: `original` does what they do, with these flags of `sigaction`.
+/// As `signal` and its relatives, for a signal that is watched: `original` does what they do, with these
+/// flags of `sigaction`.
 ///
 /// # Safety
 /// As for `signal`.
@@ -189,8 +195,8 @@ unsafe extern "C-unwind" fn on_crash(signal: c_int, info: *mut siginfo_t, contex
                 agent::lives_on();
             }
             if !comes_by_itself(signal, (*info).si_code) {
-                // The same signal again: it arrives when this handler returns, where it came the first time, so that a core
-                // has the registers and the reason of that.
+                // The same signal again: it arrives when this handler returns, where it came the first time,
+                // so that a core has the registers and the reason of that.
                 platform::send_again(signal, info);
             }
         }
@@ -214,7 +220,8 @@ fn notes() -> bool {
     agent::watches_crashes() && agent::owns_memory()
 }
 
-/// Puts the default back in the place of ours. False: another thread has installed a handler of the program's meanwhile, which stays.
+/// Puts the default back in the place of ours. False: another thread has installed a handler of the program's
+/// meanwhile, which stays.
 fn gives_way(signal: c_int) -> bool {
     let mut found = default();
     // SAFETY: the original, with local structures, one of which it has filled.
@@ -229,7 +236,8 @@ fn gives_way(signal: c_int) -> bool {
     false
 }
 
-/// Whether the instruction that a handler returns to faults again, so that the kernel's own signal ends the process.
+/// Whether the instruction that a handler returns to faults again, so that the kernel's own signal ends the
+/// process.
 fn comes_by_itself(signal: c_int, code: c_int) -> bool {
     /// A broken page that nobody has touched yet.
     const BUS_MCEERR_AO: c_int = 5;
@@ -248,9 +256,9 @@ pub(crate) fn is_ours(signal: c_int) -> bool {
     is_watched(signal) && platform::signal_handler(signal as u32) == OURS as usize as u64
 }
 
-/// The calling thread is about to send itself a signal that is ours. Where that will end the process, this notes it and puts
-/// the default back: ours would need room for a second frame of the kernel's on a stack that may be a handler's small one.
-/// True: it did. `unblocks`: the call does so before.
+/// The calling thread is about to send itself a signal that is ours. Where that will end the process, this
+/// notes it and puts the default back: ours would need room for a second frame of the kernel's on a stack
+/// that may be a handler's small one. True: it did. `unblocks`: the call does so before.
 ///
 /// Signals are let in on the program's stack only, which the program's handlers may leave by a jump.
 fn sends_itself(signal: c_int, registers: &Registers, unblocks: bool) -> bool {
@@ -278,7 +286,8 @@ pub(crate) fn send_to_itself<R>(signal: c_int, call: impl FnOnce() -> R) -> R {
     let ends = sends_itself(signal, &Registers::here(), false);
     let result = call();
     if ends && agent::owns_memory() {
-        // The first process of a pid namespace is spared, and a debugger or a filter may take the signal away.
+        // The first process of a pid namespace is spared, and a debugger or a filter may take the signal
+        // away.
         agent::lives_on();
         if is_watched(signal) {
             give(signal, SIG_DFL, &ours());

@@ -1,14 +1,15 @@
 //! Entrances to the program's handlers, which note on the thread that one begins.
 //!
-//! A program may look at a flag that its handler sets and then wait in `poll`. A signal that comes in between is missed: without us
-//! within nanoseconds, with us as long as a hook takes before its call, which is long when a sample is taken there. So a hook has
-//! to know that a handler ran since it began (`interrupted`).
+//! A program may look at a flag that its handler sets and then wait in `poll`. A signal that comes in between
+//! is missed: without us within nanoseconds, with us as long as a hook takes before its call, which is long
+//! when a sample is taken there. So a hook has to know that a handler ran since it began (`interrupted`).
 //!
-//! The kernel calls the entrance, which jumps to the handler. What the program asks for the handler is shown to it; the kernel knows
-//! all else (flags, mask) as the program gave it. An entrance belongs to its handler for good, so that nothing has to be kept in step.
+//! The kernel calls the entrance, which jumps to the handler. What the program asks for the handler is shown
+//! to it; the kernel knows all else (flags, mask) as the program gave it. An entrance belongs to its handler
+//! for good, so that nothing has to be kept in step.
 //!
-//! Handlers for faults have others ([`fault_entrance`]): they may have little stack. Those that were installed past the hooks, or
-//! before the agent came, have none.
+//! Handlers for faults have others ([`fault_entrance`]): they may have little stack. Those that were
+//! installed past the hooks, or before the agent came, have none.
 
 use core::ffi::c_int;
 use libc::sighandler_t;
@@ -107,7 +108,8 @@ pub(super) fn to(signal: c_int, handler: sighandler_t, flags: c_int) -> sighandl
     TABLE.of(first(), handler).unwrap_or(handler)
 }
 
-/// Runs a call as `sigaction`, with entrances for what it installs and the program's own handlers in what it gives.
+/// Runs a call as `sigaction`, with entrances for what it installs and the program's own handlers in what it
+/// gives.
 ///
 /// # Safety
 /// As for `sigaction`.

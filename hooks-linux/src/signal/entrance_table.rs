@@ -1,4 +1,5 @@
-//! Which of the program's handlers each entrance belongs to: what [`super::entrance`] and [`super::fault_entrance`] share.
+//! Which of the program's handlers each entrance belongs to: what [`super::entrance`] and
+//! [`super::fault_entrance`] share.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{SIG_DFL, SIG_ERR, SIG_IGN, sighandler_t};
@@ -40,8 +41,8 @@ impl<const ENTRANCES: usize> EntranceTable<ENTRANCES> {
         Some(handler.load(Ordering::Relaxed))
     }
 
-    /// The entrance of a handler. `None`: it is no function, is an entrance itself, none is free, or the program may ask for its
-    /// handlers when the agent has gone.
+    /// The entrance of a handler. `None`: it is no function, is an entrance itself, none is free, or the
+    /// program may ask for its handlers when the agent has gone.
     pub(super) fn of(&self, first: Option<usize>, handler: sighandler_t) -> Option<sighandler_t> {
         let is_function = !matches!(handler, SIG_DFL | SIG_IGN | SIG_HOLD | SIG_ERR);
         let is_entrance = self.behind(first, handler).is_some();

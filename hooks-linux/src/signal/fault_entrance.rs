@@ -1,6 +1,6 @@
 //! Entrances to the program's handlers for SIGSEGV and SIGBUS, which catch faults of our own loads
-//! (`stackbeat_core::platform::fault_guard`). All other faults are the program's, and its handler finds them as if
-//! nothing stood before it: an entrance takes no stack and changes no register that carries anything.
+//! (`stackbeat_core::platform::fault_guard`). All other faults are the program's, and its handler finds them
+//! as if nothing stood before it: an entrance takes no stack and changes no register that carries anything.
 //!
 //! What the program asks for is shown to it, as with other entrances ([`super::entrance`]).
 
@@ -52,7 +52,8 @@ core::arch::global_asm!(
     // As the kernel has it, for handlers without a prototype.
     "xorl %eax, %eax",
     "jmpq *%r11",
-    // A signal that somebody has sent may come there, too: a fault was a refused address, or says the one that was loaded.
+    // A signal that somebody has sent may come there, too: a fault was a refused address, or says the one
+    // that was loaded.
     "3:",
     "cmpq ${refused}, {trap}(%rdx)",
     "je 4f",

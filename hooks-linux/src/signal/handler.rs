@@ -1,9 +1,10 @@
 //! Our handler, and the program's own behind it.
 //!
-//! Signals arrive on the alternate stack. A handler of the program's that did not ask for that runs on the stack that was
-//! interrupted, as if ours were not there: what the kernel needs for the way back is moved to where the kernel would have put
-//! it, and the alternate stack is free for the next signal. The program's handler is jumped to, so that nothing of ours lies on
-//! any stack while it runs, and it may leave by its return or by a jump.
+//! Signals arrive on the alternate stack. A handler of the program's that did not ask for that runs on the
+//! stack that was interrupted, as if ours were not there: what the kernel needs for the way back is moved to
+//! where the kernel would have put it, and the alternate stack is free for the next signal. The program's
+//! handler is jumped to, so that nothing of ours lies on any stack while it runs, and it may leave by its
+//! return or by a jump.
 
 use super::{CANCELLATION, OURS, mask, mask_word};
 use core::ffi::{c_int, c_void};
@@ -101,7 +102,8 @@ extern "C-unwind" fn block(mask: u64) {
     platform::block_signals(mask);
 }
 
-/// Captures if the signal is one of ours. True: it is the program's, and `onward` says which handler it goes to.
+/// Captures if the signal is one of ours. True: it is the program's, and `onward` says which handler it goes
+/// to.
 ///
 /// # Safety
 /// The first three are what the kernel passed to [`on_signal`], in whose frame the last one lies.
@@ -163,11 +165,13 @@ unsafe extern "C-unwind" fn look(
     true
 }
 
-/// Moves what the kernel has put on the alternate stack to below what was interrupted: the stack pointer, the information and
-/// the context there. `None`: it came there from the same stack, or lies in no way that is known.
+/// Moves what the kernel has put on the alternate stack to below what was interrupted: the stack pointer, the
+/// information and the context there. `None`: it came there from the same stack, or lies in no way that is
+/// known.
 ///
-/// The frame is `struct rt_sigframe` (arch/x86/include/asm/sigframe.h): the address of libc's restorer, the context, the
-/// information. The context refers to the state of the floating-point unit, which lies above it (uapi/asm/sigcontext.h).
+/// The frame is `struct rt_sigframe` (arch/x86/include/asm/sigframe.h): the address of libc's restorer, the
+/// context, the information. The context refers to the state of the floating-point unit, which lies above it
+/// (uapi/asm/sigcontext.h).
 ///
 /// # Safety
 /// Both are what the kernel passed to a handler that has not changed them.
@@ -238,8 +242,9 @@ unsafe fn moved(
     None
 }
 
-/// Whether a signal that found the thread with this stack pointer has come to the alternate stack from another one. The flags say
-/// what was asked for, not where the thread was (`sas_ss_flags`; kernel/signal.c, `__on_sig_stack`).
+/// Whether a signal that found the thread with this stack pointer has come to the alternate stack from
+/// another one. The flags say what was asked for, not where the thread was (`sas_ss_flags`; kernel/signal.c,
+/// `__on_sig_stack`).
 #[cfg(target_arch = "x86_64")]
 fn has_moved(alternate: &libc::stack_t, sp: usize) -> bool {
     let distance = sp.wrapping_sub(alternate.ss_sp.addr());

@@ -1,6 +1,7 @@
-//! Calls by which a thread changes which signals it blocks (`pthread_sigmask`, `sigprocmask`), or asks which ones pend. When a
-//! thread blocks the first of our signals, those that are under way arrive before; afterwards the second can interrupt it. Where
-//! the kernel's clock sends the signals, which stops for nothing, the first stays open and the program is told that it is blocked.
+//! Calls by which a thread changes which signals it blocks (`pthread_sigmask`, `sigprocmask`), or asks which
+//! ones pend. When a thread blocks the first of our signals, those that are under way arrive before;
+//! afterwards the second can interrupt it. Where the kernel's clock sends the signals, which stops for
+//! nothing, the first stays open and the program is told that it is blocked.
 
 use core::ffi::c_int;
 use core::ptr::null;
@@ -91,7 +92,8 @@ unsafe fn pretend(
     result
 }
 
-/// The program has a handler for the first signal: where it believes to block that, it does. The clock has stopped.
+/// The program has a handler for the first signal: where it believes to block that, it does. The clock has
+/// stopped.
 pub(crate) fn close_first() {
     if agent::blocks_signal() {
         agent::set_blocks_signal(false);
@@ -100,8 +102,8 @@ pub(crate) fn close_first() {
     }
 }
 
-/// The first signal has come from elsewhere, where the program believes to block it: from here on it is blocked, and the signal
-/// pends again.
+/// The first signal has come from elsewhere, where the program believes to block it: from here on it is
+/// blocked, and the signal pends again.
 ///
 /// # Safety
 /// What the kernel passed to the handler under way, in which the signal is blocked.
@@ -127,9 +129,9 @@ unsafe extern "C-unwind" fn sigpending(set: *mut sigset_t) -> c_int {
     agent::undisturbed(|| unsafe { sigpending::call(set) })
 }
 
-/// Where the call will block the first signal and not the second: makes that ready, and blocks the first already while
-/// none is under way, because one that was sent a moment before would pend, and be in the way of the second. True if
-/// it was not blocked before.
+/// Where the call will block the first signal and not the second: makes that ready, and blocks the first
+/// already while none is under way, because one that was sent a moment before would pend, and be in the way
+/// of the second. True if it was not blocked before.
 fn prepare(how: c_int, set: &sigset_t) -> bool {
     let mask = signal::mask_word(set);
     let place = (&raw const *set) as usize;

@@ -1,7 +1,8 @@
 //! Handlers of the program's on its own alternate stack: ours stay away from them.
 //!
-//! An alternate stack may be as small as its handlers allow. One of our signals that came while a handler runs there would need room
-//! besides: so such handlers block ours. The program sees its handler's mask as it asked for it.
+//! An alternate stack may be as small as its handlers allow. One of our signals that came while a handler
+//! runs there would need room besides: so such handlers block ours. The program sees its handler's mask as it
+//! asked for it.
 
 use super::{Action, FIRST, SECOND, mask_word};
 use core::ffi::c_int;

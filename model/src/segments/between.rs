@@ -35,7 +35,8 @@ impl Between {
     /// Where A's part ends and B's begins. They differ when there is a gap.
     ///
     /// Samples that a tick causes *speak* for the time around them. A wait that is longer than the interval
-    /// is always in the trace, whatever the ticks, and so is who ended it: these say nothing but that they happened.
+    /// is always in the trace, whatever the ticks, and so is who ended it: these say nothing but that they
+    /// happened.
     pub(super) fn bounds(&self) -> (u64, u64) {
         let Between { from, to, lost, .. } = *self;
         if let Some((begin, end)) = self.off {

@@ -1,9 +1,10 @@
 //! Running time between two samples that say nothing about it: two waits, or who ended them.
 //!
-//! Where a thread runs for less than the interval between two waits, a tick meets few of these *bursts*. What it finds
-//! in those stands for the others as well: of bursts of a length L, ticks at an interval I meet the share L / I, so that
-//! to each one that was met belong (I − L) / L others of it, of I − L together. This time is *owed* to the stacks in it, and
-//! paid with bursts between the same two stacks that no tick met. Bursts of an interval and more are met always.
+//! Where a thread runs for less than the interval between two waits, a tick meets few of these *bursts*. What
+//! it finds in those stands for the others as well: of bursts of a length L, ticks at an interval I meet the
+//! share L / I, so that to each one that was met belong (I − L) / L others of it, of I − L together. This
+//! time is *owed* to the stacks in it, and paid with bursts between the same two stacks that no tick met.
+//! Bursts of an interval and more are met always.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -101,8 +102,8 @@ impl Known {
     }
 }
 
-/// What ticks met in bursts, of all threads: those of a pool do the same work. A stack is of one process, but for `NONE`, which is
-/// no place.
+/// What ticks met in bursts, of all threads: those of a pool do the same work. A stack is of one process, but
+/// for `NONE`, which is no place.
 #[derive(Debug, Default)]
 pub(crate) struct Bursts {
     /// Between these two stacks.
@@ -113,8 +114,9 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    /// A burst between these two stacks is over; at its end ticks came at this interval. `by_chance`: at one of its ends
-    /// is a wait that a tick met. There may be others in it that none has met, and it may be of any length.
+    /// A burst between these two stacks is over; at its end ticks came at this interval. `by_chance`: at one
+    /// of its ends is a wait that a tick met. There may be others in it that none has met, and it may be of
+    /// any length.
     pub(crate) fn keep(
         &mut self,
         (from, to): (StackIndex, StackIndex),
@@ -136,9 +138,9 @@ impl Bursts {
         place(&mut self.before, to).add(burst, owed_ns);
     }
 
-    /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known of bursts
-    /// there. `anybodys`: threads come by this side whatever they do, because they begin or end there: it says something
-    /// only together with the other side, and two such sides say nothing.
+    /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known
+    /// of bursts there. `anybodys`: threads come by this side whatever they do, because they begin or end
+    /// there: it says something only together with the other side, and two such sides say nothing.
     pub(crate) fn spend(
         &mut self,
         (from, to): (StackIndex, StackIndex),

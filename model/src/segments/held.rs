@@ -1,7 +1,7 @@
 //! Segments kept back from a gap on: a wait that ends later may turn out to have lasted through it.
 //!
-//! A signal's handler may run inside of a wait, or the function that waits calls others that pass hooks. A sample there comes
-//! before that of the wait, and what lies before the sample looks like a gap.
+//! A signal's handler may run inside of a wait, or the function that waits calls others that pass hooks. A
+//! sample there comes before that of the wait, and what lies before the sample looks like a gap.
 
 use std::collections::VecDeque;
 

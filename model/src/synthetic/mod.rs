@@ -78,9 +78,9 @@ pub fn realistic() -> Vec<u8> {
     b.finish(end, samples)
 }
 
-/// A Python program: native, managed, native and managed frames above each other, in one thread. Of its 40 ms on the CPU
-/// 10 are in line 31 of `Page.render`, 10 in line 33 (`escape`, compiled into it, line 52), 10 in a method that is
-/// not known, and 10 in `Page.render` at a position that is not known.
+/// A Python program: native, managed, native and managed frames above each other, in one thread. Of its 40 ms
+/// on the CPU 10 are in line 31 of `Page.render`, 10 in line 33 (`escape`, compiled into it, line 52), 10 in
+/// a method that is not known, and 10 in `Page.render` at a position that is not known.
 pub fn managed() -> Vec<u8> {
     let mut b = Builder::new(MS, &["python3", "app.py"], START);
     b.process(1, 4000, 0, START, SERVER);

@@ -132,8 +132,8 @@ fn bursts_belong_to_what_ticks_find_in_others_of_them() {
     assert!(all.totals[0].1.gap_ns == 0);
 }
 
-/// Ticks meet long bursts more often than short ones, and find all of their time: the short ones of the others go to
-/// those who were found in short ones.
+/// Ticks meet long bursts more often than short ones, and find all of their time: the short ones of the
+/// others go to those who were found in short ones.
 #[test]
 fn short_bursts_are_not_taken_for_long_ones() {
     let (trace, all) = play(|b, t| {
@@ -168,8 +168,8 @@ fn who_ends_waits_of_others_is_not_the_one_who_computes() {
     expect(&shares(&trace, &all), "b", 100.0, 4.0);
 }
 
-/// Waits that are shorter than the interval are in the trace when a tick met them: they have no more of the computing
-/// between them.
+/// Waits that are shorter than the interval are in the trace when a tick met them: they have no more of the
+/// computing between them.
 #[test]
 fn short_waits_have_the_time_off_the_cpu_only() {
     let (trace, all) = play(|b, t| {
@@ -209,7 +209,8 @@ fn what_one_thread_of_a_pool_was_seen_to_do_counts_for_the_others() {
     expect(&shares(&trace, &all), "b", 100.0, 2.0);
 }
 
-/// Ticks meet bursts between the first two of these stacks; then there are as many between the others that no tick meets.
+/// Ticks meet bursts between the first two of these stacks; then there are as many between the others that no
+/// tick meets.
 fn b_when_ticks_end(met: [usize; 2], unmet: [usize; 2]) -> f64 {
     let (trace, all) = play(|b, t| {
         let [d, b_, c, a] = stacks(b);

@@ -57,7 +57,8 @@ fn a_wait_that_begins_right_behind_a_sample_counts() {
     assert_eq!(picture(&trace, &all), expected);
 }
 
-/// Between a thread's begin and its end no tick met it: what it ran then is not put into the moment before its wait.
+/// Between a thread's begin and its end no tick met it: what it ran then is not put into the moment before
+/// its wait.
 #[test]
 fn before_a_wait_there_is_no_more_cpu_time_than_time() {
     let (_, all) = play(|b, t| {
@@ -128,7 +129,8 @@ fn a_wait_lasts_through_the_samples_inside_of_it() {
     assert_eq!(totals.metrics.runnable_ns, 0);
 }
 
-/// The one switch may be the wait's, or that of a handler's own call: it is of who was off the CPU for longer.
+/// The one switch may be the wait's, or that of a handler's own call: it is of who was off the CPU for
+/// longer.
 #[test]
 fn a_wait_lasts_through_a_call_inside_of_it_that_lost_the_cpu() {
     for (before_ms, call_ms) in [(30, 1), (1, 30)] {
@@ -330,8 +332,8 @@ fn a_thread_that_waits_from_begin_to_end_has_used_nothing() {
     assert_eq!((totals.wall_ns, totals.metrics.cpu_ns), (50 * MS, 0));
 }
 
-/// Ten waits in one place, of which one look was seen: nobody knows how many they were. With as many switches as waits
-/// were seen, each is one.
+/// Ten waits in one place, of which one look was seen: nobody knows how many they were. With as many switches
+/// as waits were seen, each is one.
 #[test]
 fn waits_that_were_not_seen_apart_are_inferred() {
     for (switches, is_inferred) in [(10, true), (1, false)] {

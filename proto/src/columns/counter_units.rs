@@ -1,10 +1,10 @@
 //! Units of the counters of allocations.
 //!
 //! What a thread allocates between two samples is shared out over both sides of the interval, so that its
-//! last bits say nothing: where a thread allocates hundreds of times a sample, totals are rounded to powers of
-//! two, one or two percent of what usually comes with a sample. The first total of a batch is exact, and
-//! the others are never rounded up: totals do not fall from batch to batch, errors do not add up, and what
-//! is missing in the end comes from the thread's exact totals.
+//! last bits say nothing: where a thread allocates hundreds of times a sample, totals are rounded to powers
+//! of two, one or two percent of what usually comes with a sample. The first total of a batch is exact, and
+//! the others are never rounded up: totals do not fall from batch to batch, errors do not add up, and what is
+//! missing in the end comes from the thread's exact totals.
 
 use super::SampleRow;
 

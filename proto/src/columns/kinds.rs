@@ -3,8 +3,8 @@
 use super::raw_columns::{Columns, Values, field};
 use super::{ColumnError, SampleRow};
 
-/// As in the header of a record (`core::shm::record_format`): the probe, the flags from bit 8 on, whose low ones say
-/// which words follow, and a bit for a duration.
+/// As in the header of a record (`core::shm::record_format`): the probe, the flags from bit 8 on, whose low
+/// ones say which words follow, and a bit for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind(pub u32);
 

@@ -14,8 +14,8 @@ pub use decode::decode;
 pub use encode::encode;
 pub use raw_columns::{Columns, Outline, outline};
 
-/// The low bits of a record's flags (`core::shm::record_format::flags::HAS_*`) say which words follow; in columns
-/// the presence of a value says it.
+/// The low bits of a record's flags (`core::shm::record_format::flags::HAS_*`) say which words follow; in
+/// columns the presence of a value says it.
 const PRESENCE_FLAGS: u8 = 7;
 
 /// Faults and switches of a thread so far.

@@ -1,4 +1,5 @@
-//! Which bracket of a name closes which. `<` and `>` are brackets, operators or a part of `->`: the name decides.
+//! Which bracket of a name closes which. `<` and `>` are brackets, operators or a part of `->`: the name
+//! decides.
 
 /// Symbols of C++ operators, longest first.
 const OPERATORS: [&str; 43] = [
@@ -96,8 +97,8 @@ pub(super) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
 }
 
-/// The end of `operator<`, `operator()` and so on, where `operator` begins here. Of a conversion (`operator int`) that of the
-/// word alone.
+/// The end of `operator<`, `operator()` and so on, where `operator` begins here. Of a conversion (`operator
+/// int`) that of the word alone.
 fn operator_end(text: &[u8], at: usize) -> Option<usize> {
     const WORD: &[u8] = b"operator";
     if !text[at..].starts_with(WORD) || at > 0 && is_word(text[at - 1]) {

@@ -1,13 +1,15 @@
-//! A name for little room. Parameters go first, then template arguments, then namespaces from the outside; the last
-//! component stays. The page's script does the same (`fitName` in `format.js`), and the same table of names tests both.
+//! A name for little room. Parameters go first, then template arguments, then namespaces from the outside;
+//! the last component stays. The page's script does the same (`fitName` in `format.js`), and the same table
+//! of names tests both.
 
 use std::borrow::Cow;
 
 use super::brackets::{Brackets, is_word};
 use super::{LONGEST, MOST_NESTING};
 
-/// The longest form of a name that has no more than `room` characters. A module behind it (`name  [module]`) goes before the
-/// first namespace does. Only where the last component alone is too long its middle is cut out.
+/// The longest form of a name that has no more than `room` characters. A module behind it (`name [module]`)
+/// goes before the first namespace does. Only where the last component alone is too long its middle is cut
+/// out.
 pub fn fit(name: &str, room: usize) -> Cow<'_, str> {
     if length(name) <= room {
         return Cow::Borrowed(name);
@@ -106,7 +108,8 @@ impl Forms {
     }
 }
 
-/// Where the parameters begin at the end of a name, with what stands behind them (`const`, `[clone .isra.0]`).
+/// Where the parameters begin at the end of a name, with what stands behind them (`const`, `[clone
+/// .isra.0]`).
 fn without_parameters(name: &str, brackets: &Brackets) -> usize {
     let mut end = name.len();
     while let Some(at) = name[..end].rfind(" [clone ") {
@@ -307,7 +310,8 @@ fn components(name: &str) -> Vec<&str> {
     parts
 }
 
-/// The first of the components that stay: a closure and an `operator()` are nothing without the function that they are in.
+/// The first of the components that stay: a closure and an `operator()` are nothing without the function that
+/// they are in.
 fn last_component(components: &[&str]) -> usize {
     let says_something = |part: &&str| {
         !part.starts_with('{') && !part.starts_with("'lambda") && *part != "operator()"

@@ -1,4 +1,5 @@
-//! C++ names without what the reader does not need: inline namespaces and arguments of templates that are the default.
+//! C++ names without what the reader does not need: inline namespaces and arguments of templates that are the
+//! default.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,8 @@ use super::{LONGEST, MOST_NESTING};
 /// Inline namespaces of `std`: libstdc++'s new ABI and versions, libc++'s, the NDK's.
 const INLINE_NAMESPACES: [&str; 7] = ["__cxx11", "__1", "__2", "__ndk1", "_V2", "__7", "__8"];
 
-/// Templates of `std` over a character, and what they are called for `char`. Others get `std::basic_…<wchar_t>`.
+/// Templates of `std` over a character, and what they are called for `char`. Others get
+/// `std::basic_…<wchar_t>`.
 const CHARACTER_NAMES: [(&str, &str); 18] = [
     ("std::basic_string", "std::string"),
     ("std::basic_string_view", "std::string_view"),
@@ -40,7 +42,8 @@ const OF_FIRST_ARGUMENT: [&str; 6] = [
     "std::regex_traits",
 ];
 
-/// What libstdc++'s own templates of trees and hash tables have besides: it follows from their other arguments.
+/// What libstdc++'s own templates of trees and hash tables have besides: it follows from their other
+/// arguments.
 const POLICIES: [&str; 8] = [
     "std::_Select1st",
     "std::_Identity",
@@ -52,9 +55,9 @@ const POLICIES: [&str; 8] = [
     "std::__detail::_Hashtable_traits",
 ];
 
-/// A function's name as people write it: `std::string` for `std::__cxx11::basic_string<char, std::char_traits<char>,
-/// std::allocator<char> >`, `std::vector<int>` for `std::vector<int, std::allocator<int> >`. Names of other languages come
-/// back as they are.
+/// A function's name as people write it: `std::string` for `std::__cxx11::basic_string<char,
+/// std::char_traits<char>, std::allocator<char> >`, `std::vector<int>` for `std::vector<int,
+/// std::allocator<int> >`. Names of other languages come back as they are.
 pub fn simplify(name: &str) -> Cow<'_, str> {
     let is_worth_it = ["<", "::__", "::_V2", "[abi:"]
         .iter()

@@ -1,5 +1,5 @@
-//! `stackbeat android`, with a script in the place of adb and of the device. The app is a program on this machine with a
-//! session inside, reached as on a device: by the name of its socket, through a port.
+//! `stackbeat android`, with a script in the place of adb and of the device. The app is a program on this
+//! machine with a session inside, reached as on a device: by the name of its socket, through a port.
 
 use std::fs;
 use std::io;
@@ -212,7 +212,8 @@ fn the_doctor_says_what_works_in_an_app() {
     );
 }
 
-/// The device has a stripped program, this computer the one that it was made of, below a folder and under another name.
+/// The device has a stripped program, this computer the one that it was made of, below a folder and under
+/// another name.
 #[test]
 fn native_functions_have_the_names_of_the_unstripped_libraries() {
     let device = Device::new();

@@ -1,6 +1,6 @@
-//! `stackbeat apple record` and `doctor`, with a script in the place of Xcode's tools, of a simulator and of a device. The
-//! app is a program on this machine with the library for apps, whose constructor begins the session as in an
-//! app.
+//! `stackbeat apple record` and `doctor`, with a script in the place of Xcode's tools, of a simulator and of
+//! a device. The app is a program on this machine with the library for apps, whose constructor begins the
+//! session as in an app.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -215,8 +215,8 @@ fn an_app_on_a_device_is_recorded() {
     );
 }
 
-/// The app is stripped; what it was made of lies below a folder, under another name. That dSYMs are found by UUID is tested
-/// in `symbolize/tests/macho.rs`: this app is a program of Linux.
+/// The app is stripped; what it was made of lies below a folder, under another name. That dSYMs are found by
+/// UUID is tested in `symbolize/tests/macho.rs`: this app is a program of Linux.
 #[test]
 fn functions_have_the_names_of_the_build() {
     let mac = Mac::new();
@@ -260,8 +260,8 @@ fn functions_have_the_names_of_the_build() {
     );
 }
 
-/// The app here is a program of Linux, whose library has no hooks to place: the doctor says so. What it says of hooks that are
-/// placed is tested beside its table.
+/// The app here is a program of Linux, whose library has no hooks to place: the doctor says so. What it says
+/// of hooks that are placed is tested beside its table.
 #[test]
 fn the_doctor_says_what_works_in_an_app() {
     let mac = Mac::new();

@@ -215,7 +215,8 @@ fn an_app_says_what_became_of_its_hooks() {
     }
 }
 
-/// A session makes no call that Android's filter of apps came to know later: under that filter it would end the app.
+/// A session makes no call that Android's filter of apps came to know later: under that filter it would end
+/// the app.
 #[test]
 fn an_app_is_recorded_under_the_filter_of_old_androids() {
     for version in versions() {
@@ -243,7 +244,8 @@ fn an_app_is_recorded_under_the_filter_of_old_androids() {
     }
 }
 
-/// Without properties, as on Linux, nobody wants a recording; what cannot be done is an exception that says why.
+/// Without properties, as on Linux, nobody wants a recording; what cannot be done is an exception that says
+/// why.
 #[test]
 fn what_an_app_cannot_have_is_an_exception() {
     for version in versions().into_iter().take(1) {
@@ -267,7 +269,8 @@ fn now_ms() -> u128 {
     now.expect("after the epoch").as_millis()
 }
 
-/// The app is killed while its main thread waits for a lock. The next start completes its trace, and says what for.
+/// The app is killed while its main thread waits for a lock. The next start completes its trace, and says
+/// what for.
 #[test]
 fn the_next_start_says_how_the_last_run_ended() {
     for version in versions() {
@@ -324,8 +327,8 @@ fn the_next_start_says_how_the_last_run_ended() {
     }
 }
 
-/// Methods get their names before their frames are recorded: whenever a process is killed, its trace has no number without a name.
-/// Those that a capture outside of ART's hooks was the first to meet have no number.
+/// Methods get their names before their frames are recorded: whenever a process is killed, its trace has no
+/// number without a name. Those that a capture outside of ART's hooks was the first to meet have no number.
 #[test]
 fn a_killed_app_leaves_the_names_of_its_java_frames() {
     const ROUNDS: u64 = 4;

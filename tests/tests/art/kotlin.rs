@@ -1,5 +1,5 @@
-//! The Kotlin of an app: compiled against stand-ins for the few classes of Android that it uses, compared with its variant for
-//! release builds, and run on real ART.
+//! The Kotlin of an app: compiled against stand-ins for the few classes of Android that it uses, compared
+//! with its variant for release builds, and run on real ART.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -196,7 +196,8 @@ fn assert_waits(recorded: &Recorded, what: &str, waits: (&str, Probe), ended_by:
     let close = found.iter().filter(is_close).count();
     let others: Vec<_> = found.iter().filter(|pair| !is_close(pair)).collect();
     eprintln!("{what}: {close} of {}, not {others:?}", said.len());
-    // 99 of 100, and some whose thread lost its processor between the program's clock and the wait: only on a busy machine.
+    // 99 of 100, and some whose thread lost its processor between the program's clock and the wait: only on a
+    // busy machine.
     assert!(others.len() <= said.len() / 100 + 3, "{what}: {others:?}");
     let waker = recorded.tid(ended_by);
     let known = rows
@@ -369,8 +370,8 @@ fn computing_threads_show_their_methods() {
             with("Program.compute")
         );
         assert!(all > 50, "{all}");
-        // The walk of 11's native stack may end at the first frame of the interpreter: then only the method that
-        // runs is known.
+        // The walk of 11's native stack may end at the first frame of the interpreter: then only the method
+        // that runs is known.
         let computing = with("Program.compute");
         assert!(
             known * 2 > all && computing * 2 > all,
@@ -379,7 +380,8 @@ fn computing_threads_show_their_methods() {
     }
 }
 
-/// A thread that passes no hook is brought to a safepoint, where its stack is whole, also if an interruption can read none of its frames.
+/// A thread that passes no hook is brought to a safepoint, where its stack is whole, also if an interruption
+/// can read none of its frames.
 #[test]
 fn a_loop_that_passes_no_hook_shows_its_method() {
     for version in versions() {
@@ -451,7 +453,8 @@ fn programs_run_as_ever_while_each_hook_walks() {
     }
 }
 
-/// Threads are suspended at random and their stacks walked, while they allocate, lock, wait, load classes and end.
+/// Threads are suspended at random and their stacks walked, while they allocate, lock, wait, load classes and
+/// end.
 #[test]
 fn threads_that_are_suspended_run_on() {
     for version in versions() {

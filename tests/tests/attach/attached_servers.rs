@@ -18,7 +18,8 @@ const SESSIONS: usize = 2;
 
 /// An attach session lasts at least that long: by then, all that wait have been seen to.
 const STAY: Duration = Duration::from_secs(2);
-/// How much later than the session a wait may be seen to begin that began before: whoever is stopped for a session waits anew.
+/// How much later than the session a wait may be seen to begin that began before: whoever is stopped for a
+/// session waits anew.
 const LATE: Duration = Duration::from_millis(900);
 
 /// What a process is before anybody comes.
@@ -124,8 +125,8 @@ fn every_process_is_recorded(trace: &Path, processes: &[u32]) {
     assert!(processes.iter().all(|pid| known.contains(&u64::from(*pid))));
 }
 
-/// Threads that were there all the time have one row each. What is known of one is where it did something, or that it
-/// waited (`waits`: in this call, since before): then for how long, and where.
+/// Threads that were there all the time have one row each. What is known of one is where it did something, or
+/// that it waited (`waits`: in this call, since before): then for how long, and where.
 #[track_caller]
 fn every_thread_is_recorded(
     trace: &Path,

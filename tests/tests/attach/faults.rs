@@ -1,5 +1,5 @@
-//! A program that faults all the time and handles it, as virtual machines do, can be attached to: its handlers stay, and
-//! its faults are no answer to a call of ours.
+//! A program that faults all the time and handles it, as virtual machines do, can be attached to: its
+//! handlers stay, and its faults are no answer to a call of ours.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::io::{BufRead, BufReader};
@@ -9,8 +9,8 @@ use stackbeat_tests::{Background, compile, scratch};
 
 use stackbeat_tests::tool::{stackbeat, text};
 
-/// Threads that fault: half of them leave the handler by a jump, half have it step over the instruction. The end of the input
-/// ends the program.
+/// Threads that fault: half of them leave the handler by a jump, half have it step over the instruction. The
+/// end of the input ends the program.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

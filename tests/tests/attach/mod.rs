@@ -1,4 +1,5 @@
-//! `stackbeat attach`: programs that were running before are recorded, notice nothing, and are left as they were.
+//! `stackbeat attach`: programs that were running before are recorded, notice nothing, and are left as they
+//! were.
 
 mod attached_servers;
 mod descendants;

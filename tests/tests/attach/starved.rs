@@ -1,5 +1,5 @@
-//! A thread that is asked to stop, and does not in time, is let go at once: it would stop later, for as long as the
-//! recording lasts.
+//! A thread that is asked to stop, and does not in time, is let go at once: it would stop later, for as long
+//! as the recording lasts.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::fs;
@@ -13,8 +13,8 @@ use stackbeat_tests::{Background, compile, scratch};
 
 use stackbeat_tests::tool::command_in;
 
-/// One of its threads hardly gets a processor: its share is 3 to each 1024 of the processes beside it. It has had some,
-/// so it stops after seconds.
+/// One of its threads hardly gets a processor: its share is 3 to each 1024 of the processes beside it. It has
+/// had some, so it stops after seconds.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

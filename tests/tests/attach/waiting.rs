@@ -1,5 +1,5 @@
-//! Threads that wait in one call since before they were recorded: each has its row, which says where it waits, and
-//! which goes on when it does.
+//! Threads that wait in one call since before they were recorded: each has its row, which says where it
+//! waits, and which goes on when it does.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ use stackbeat_tests::{Background, compile, wait_until};
 use stackbeat_tests::tool::{command_in, json, stackbeat, text};
 use stackbeat_tests::viewers;
 
-/// Threads that wait: for a condition, for which they have computed for 0.3 s, for events, for a signal, and in a
-/// system call that is not libc's. With a first line of input the first one works and waits again, and the last one
-/// ends by a system call of its own; the end of the input ends the program.
+/// Threads that wait: for a condition, for which they have computed for 0.3 s, for events, for a signal, and
+/// in a system call that is not libc's. With a first line of input the first one works and waits again, and
+/// the last one ends by a system call of its own; the end of the input ends the program.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -190,7 +190,8 @@ fn number(value: &Value, key: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
-/// Each of the threads has one row; gives them by name. Whatever they waited for, they did so where they should.
+/// Each of the threads has one row; gives them by name. Whatever they waited for, they did so where they
+/// should.
 #[track_caller]
 fn rows(at: &Path, tids: &BTreeMap<String, u64>) -> BTreeMap<String, Value> {
     let report = json(at, &["report", "t.beat", "--json"]);
@@ -309,8 +310,8 @@ fn they_have_rows_when_capturing_begins_later() {
     check(&tids);
 }
 
-/// A library whose constructor says that it runs, and waits until the file in the environment goes: whoever loads it
-/// holds the dynamic linker's lock meanwhile.
+/// A library whose constructor says that it runs, and waits until the file in the environment goes: whoever
+/// loads it holds the dynamic linker's lock meanwhile.
 const SLOW: &str = r#"
 #include <stdlib.h>
 #include <unistd.h>

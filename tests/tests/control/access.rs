@@ -155,7 +155,8 @@ fn clients_that_hang_flood_or_talk_nonsense_disturb_nothing() {
     assert_eq!(recording.end(), "worked 4\n");
 }
 
-/// Listens under names of sessions, as many as it is told to, and never answers; the last ones take no connection.
+/// Listens under names of sessions, as many as it is told to, and never answers; the last ones take no
+/// connection.
 const SILENT: &str = r#"
 import os, socket, sys
 kept = []

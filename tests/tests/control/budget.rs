@@ -7,9 +7,9 @@ fn program(folder: &Path) -> String {
     program.display().to_string()
 }
 
-/// Waits until the interval in force is as wanted; gives it. `None`: other programs leave this one less than a
-/// processor, and the recorder alone can then cost what its part of the budget is. The test then says that it has not
-/// seen this.
+/// Waits until the interval in force is as wanted; gives it. `None`: other programs leave this one less than
+/// a processor, and the recorder alone can then cost what its part of the budget is. The test then says that
+/// it has not seen this.
 #[track_caller]
 fn await_interval(recording: &Recording, wanted: impl Fn(u64) -> bool) -> Option<u64> {
     let (began, before) = (Instant::now(), cpu_ticks(recording));
@@ -58,7 +58,8 @@ fn the_interval_follows_what_the_program_uses_and_the_trace_says_so() {
     let [light, heavy] = files.each_ref().map(|f| f.to_str().expect("UTF-8"));
     let options = ["-q", "--interval", "200us", "--budget", "8%"];
     let mut recording = Recording::of(folder, &options, &[&program, light, heavy]);
-    // Little may be spent on this program: 8 ms a second, which is less than 2 µs for each tick that was asked for.
+    // Little may be spent on this program: 8 ms a second, which is less than 2 µs for each tick that was
+    // asked for.
     await_interval(&recording, |ns| ns >= 3 * 200_000).expect("it uses little");
     let far_ns = longest_interval_ns(&recording, Duration::from_secs(3));
     fs::remove_file(light).expect("is there");
@@ -100,8 +101,8 @@ fn program_cpu_ns(trace: &str, options: &[&str], program: &[&str]) -> u64 {
     json["program_cpu_ns"].as_u64().expect("a number")
 }
 
-/// The program is interrupted thousands of times a second. What its captures are said to have taken is compared with
-/// what the kernel says that it used beyond a run without captures.
+/// The program is interrupted thousands of times a second. What its captures are said to have taken is
+/// compared with what the kernel says that it used beyond a run without captures.
 #[test]
 fn captures_cost_what_they_are_said_to_cost() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -119,8 +120,8 @@ fn captures_cost_what_they_are_said_to_cost() {
             .map(|t| t["capture_ns"].as_u64().expect("ns"));
         let (said, with, without) = (said.sum::<u64>() as f64, with as f64, without as f64);
         let seen = with - without;
-        // Clocks of a busy machine are noisy: one pair that agrees is enough, and chance will not make one. Where
-        // captures are so cheap that they are lost in the noise, they may not have been costly either.
+        // Clocks of a busy machine are noisy: one pair that agrees is enough, and chance will not make one.
+        // Where captures are so cheap that they are lost in the noise, they may not have been costly either.
         let agrees = if said > 0.02 * without {
             (seen * 0.4..seen * 2.5).contains(&said)
         } else {
@@ -134,8 +135,8 @@ fn captures_cost_what_they_are_said_to_cost() {
     panic!("without, with, said: {pairs:?}");
 }
 
-/// A program that does nothing but allocate, within a budget that counting alone exceeds: its hooks are taken away, and
-/// everything that shows counts says so.
+/// A program that does nothing but allocate, within a budget that counting alone exceeds: its hooks are taken
+/// away, and everything that shows counts says so.
 #[test]
 fn hooks_that_cost_more_than_the_budget_are_unpatched() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -234,9 +235,9 @@ impl Uneven {
     }
 }
 
-/// The interval of one thread is its own: the thread beside it is captured as often as before. One is far more costly by
-/// construction (asked twenty times as often, at deep stacks), and over the budget because that is half of what it
-/// was seen to cost on this machine.
+/// The interval of one thread is its own: the thread beside it is captured as often as before. One is far
+/// more costly by construction (asked twenty times as often, at deep stacks), and over the budget because
+/// that is half of what it was seen to cost on this machine.
 #[test]
 fn a_thread_with_expensive_stacks_is_slowed_alone() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -246,7 +247,8 @@ fn a_thread_with_expensive_stacks_is_slowed_alone() {
     assert!(free.own_of_deep.is_empty(), "{:?}", free.own_of_deep);
     let percent = (free.deep_share * 50.0).clamp(0.01, 50.0);
     let kept = Uneven::record(&program, &trace, &format!("{percent:.2}%"));
-    // Captures that lose their processor seem costly: on a busy machine the other thread may be slowed for a moment, too.
+    // Captures that lose their processor seem costly: on a busy machine the other thread may be slowed for a
+    // moment, too.
     let is_slowed = kept.own_of_deep.iter().any(|ns| *ns >= 2_000_000);
     let ratio = |of: &Uneven| of.flat_samples / of.deep_samples;
     assert!(

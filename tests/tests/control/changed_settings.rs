@@ -194,7 +194,8 @@ fn await_cpu(recording: &Recording, hundredths: u64) {
     wait_until("it computes", || budget::cpu_ticks(recording) >= wanted);
 }
 
-/// When the program's process was put on timers, and from them: the distance of their samples, 0 for ticks, ns.
+/// When the program's process was put on timers, and from them: the distance of their samples, 0 for ticks,
+/// ns.
 fn timers(recording: &Recording) -> Vec<u64> {
     let report = json(&["report", &recording.path("t.beat"), "--json"]);
     let events = report["events"].as_array().expect("events");

@@ -122,8 +122,8 @@ fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
     assert!(report["totals"]["samples"].as_u64() > Some(50));
 }
 
-/// redis answers, is held up in one iteration of its event loop, and crashes with a handler of its own: each is
-/// a dump.
+/// redis answers, is held up in one iteration of its event loop, and crashes with a handler of its own: each
+/// is a dump.
 #[test]
 fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
     let is_here = |name: &str| Command::new(name).arg("--version").output().is_ok();
@@ -135,7 +135,8 @@ fn a_slow_iteration_and_the_death_of_redis_are_dumped() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (socket, log) = (at("redis.sock"), at("redis.log"));
     let server = ["redis-server", "--port", "0", "--unixsocket", &socket];
-    // Its handler would overwrite all memory for a test, the agent's included, and put it back: not while that is used.
+    // Its handler would overwrite all memory for a test, the agent's included, and put it back: not while
+    // that is used.
     let untested = ["--crash-memcheck-enabled", "no"];
     let quiet = [&["--save", "", "--logfile", &log][..], &untested].concat();
     let server = [&server[..], &quiet, &["--enable-debug-command", "yes"]].concat();

@@ -29,8 +29,8 @@ fn a_thousand_switches_under_load_leave_nothing_behind() {
     recording.wait_for_samples(100);
     std::thread::sleep(Duration::from_millis(100));
     for (pid, (files, maps)) in pids.into_iter().zip(before) {
-        // The program may close what it had open for its start, the sampler keep a file a thread, a connection that is being closed
-        // count. What stays behind at each switch would be hundreds.
+        // The program may close what it had open for its start, the sampler keep a file a thread, a
+        // connection that is being closed count. What stays behind at each switch would be hundreds.
         assert!(
             descriptors(pid) <= files + 20,
             "{} files, {files} before",

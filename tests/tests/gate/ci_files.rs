@@ -1,5 +1,5 @@
-//! The files of `examples/ci`: they are YAML, and their shell lines do what they say, run as the CI would run them.
-//! Verdicts come from counts, which are the same on a loaded machine.
+//! The files of `examples/ci`: they are YAML, and their shell lines do what they say, run as the CI would run
+//! them. Verdicts come from counts, which are the same on a loaded machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -295,9 +295,9 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
     assert!(text.contains("processor 1000 is not one"), "{text}");
 }
 
-/// Counts its runs in the file that it is given; for `b…` it computes more in the first six, and less in all others: noise
-/// does not confirm that by chance. By its CPU time, which a busy machine leaves as it is. With a second argument it allocates
-/// as well.
+/// Counts its runs in the file that it is given; for `b…` it computes more in the first six, and less in all
+/// others: noise does not confirm that by chance. By its CPU time, which a busy machine leaves as it is. With
+/// a second argument it allocates as well.
 const FIRST_SLOWER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

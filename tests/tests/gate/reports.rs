@@ -1,4 +1,5 @@
-//! What other tools read of a verdict: SARIF by types made of its schema, JUnit by another program's XML parser.
+//! What other tools read of a verdict: SARIF by types made of its schema, JUnit by another program's XML
+//! parser.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,8 +15,8 @@ pub(super) fn are_valid(sarif: &Path, junit: &Path, least_failures: usize) {
     is_junit(junit, failures);
 }
 
-/// Gives its number of results. The types want the fields that the schema requires and drop those that it does not
-/// name, so what is written again must be the same; what it says beyond types is asserted here.
+/// Gives its number of results. The types want the fields that the schema requires and drop those that it
+/// does not name, so what is written again must be the same; what it says beyond types is asserted here.
 fn is_sarif(path: &Path) -> usize {
     let text = std::fs::read_to_string(path).expect("was written");
     let sarif: Sarif = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
@@ -52,7 +53,8 @@ fn is_sarif(path: &Path) -> usize {
     results.len()
 }
 
-/// JUnit has no standard; these are the rules of the schema that Jenkins' xUnit plugin has for it (junit-10.xsd).
+/// JUnit has no standard; these are the rules of the schema that Jenkins' xUnit plugin has for it
+/// (junit-10.xsd).
 fn is_junit(path: &Path, failures: usize) {
     const RULES: &str = r#"
 import sys, xml.etree.ElementTree as tree

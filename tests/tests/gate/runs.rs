@@ -1,4 +1,5 @@
-//! What a gate says of traces that cannot be compared as they are, of runs that crash, and of where it runs them.
+//! What a gate says of traces that cannot be compared as they are, of runs that crash, and of where it runs
+//! them.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +9,8 @@ use stackbeat_tests::compile;
 
 use super::{binary, command_in, stackbeat};
 
-/// Reads lines until they end; with arguments it crashes in its second run, which it counts in the file `runs`.
+/// Reads lines until they end; with arguments it crashes in its second run, which it counts in the file
+/// `runs`.
 const COUNTS: &str = r#"
 #include <signal.h>
 #include <stdio.h>

@@ -7,9 +7,9 @@ use stackbeat_tests::compile;
 
 use super::stackbeat;
 
-/// A thread appends to a file; `how` says what else it does in each round, once more than otherwise. The main thread
-/// meanwhile reads as often as time will have it. It makes one such call by itself: of a hundred calls some ten are samples, and
-/// one that met another caller would be a tenth.
+/// A thread appends to a file; `how` says what else it does in each round, once more than otherwise. The main
+/// thread meanwhile reads as often as time will have it. It makes one such call by itself: of a hundred calls
+/// some ten are samples, and one that met another caller would be a tenth.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -132,7 +132,8 @@ fn one_more_call_in_each_round_is_found_with_its_kind_and_thread() {
     assert!(!text.contains("calls:"), "{text}");
 }
 
-/// Functions read from a file with the same number of calls; the argument says how many bytes one of them reads at a time.
+/// Functions read from a file with the same number of calls; the argument says how many bytes one of them
+/// reads at a time.
 const READERS: &str = r#"
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-//! `stackbeat trend` on real recordings of the commits of a real repository. Counts only: they are the same on a
-//! loaded machine.
+//! `stackbeat trend` on real recordings of the commits of a real repository. Counts only: they are the same
+//! on a loaded machine.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -36,8 +36,8 @@ fn done(program: &str, folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_string()
 }
 
-/// A repository with a commit for each number of allocations a round, and its program in `bin/HASH`. Gives the
-/// hashes.
+/// A repository with a commit for each number of allocations a round, and its program in `bin/HASH`. Gives
+/// the hashes.
 fn commits(folder: &Path, allocations: &[u32]) -> Vec<String> {
     let source = include_str!("shop.c");
     let usual = "more ? 15000 : 10000";
@@ -107,8 +107,8 @@ fn the_commit_that_allocates_more_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     let hashes = commits(at, &[1000, 1000, 1000, 1300, 1300, 1300]);
-    // The newest is recorded first: the history orders, not the clock. One names its commit by its folder, one by
-    // its file, the others by what was recorded. The fifth was never measured.
+    // The newest is recorded first: the history orders, not the clock. One names its commit by its folder,
+    // one by its file, the others by what was recorded. The fifth was never measured.
     for nth in [5, 0, 3, 1, 2] {
         for again in 0..2 {
             let hash = hashes[nth].as_str();

@@ -67,8 +67,8 @@ fn closing_all_descriptors() {
     assert!(recorded.decode().sample_count() > 5);
 }
 
-/// A raw clone, at work beside its parent: both use one thread-local block. Then it waits while its parent computes: what it waits
-/// in is said to be the parent's, which runs.
+/// A raw clone, at work beside its parent: both use one thread-local block. Then it waits while its parent
+/// computes: what it waits in is said to be the parent's, which runs.
 #[test]
 fn children_on_their_parents_memory_are_no_part_of_it() {
     let folder = scratch();
@@ -343,8 +343,8 @@ fn an_exec_that_fails_is_not_the_end_of_a_process() {
     assert!(share > 0.05, "{share}: {:?}", trace.cpu_by_function());
 }
 
-/// A process that becomes another program many times before the collector comes by: each image follows from the one
-/// before, and its child from the last one.
+/// A process that becomes another program many times before the collector comes by: each image follows from
+/// the one before, and its child from the last one.
 #[test]
 fn images_that_follow_quickly_name_the_one_before() {
     let folder = scratch();

@@ -1,12 +1,12 @@
-//! Programs that spoil what they share with the recorder: it stays small, comes to its end and says so. And programs with
-//! little address space, of which the recording takes none.
+//! Programs that spoil what they share with the recorder: it stays small, comes to its end and says so. And
+//! programs with little address space, of which the recording takes none.
 
 use stackbeat_proto::v1::drops::Cause;
 use stackbeat_tests::{Program, compile, info, python, run, scratch, stackbeat, verbatim};
 use std::path::Path;
 
-/// Largest resident set of a recorder whose program writes over the shared memory, KiB: that of the mapping, and as much
-/// again for what it keeps of it. In the measure of the kernel's own `ru_maxrss`.
+/// Largest resident set of a recorder whose program writes over the shared memory, KiB: that of the mapping,
+/// and as much again for what it keeps of it. In the measure of the kernel's own `ru_maxrss`.
 const MOST_RESIDENT_KIB: u64 = 300 << 10;
 
 /// Maps the session's file and does to it what the first argument says.
@@ -60,7 +60,8 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// Records a program under `time -v`-like measurement: exit status, what was said, largest resident set in KiB.
+/// Records a program under `time -v`-like measurement: exit status, what was said, largest resident set in
+/// KiB.
 fn record_measured(folder: &Path, trace: &Path, arguments: &[&str]) -> (i32, String, u64) {
     // The shell's `times` know nothing of memory; python's `wait4` does.
     let script = "import os, sys\n\
@@ -149,7 +150,8 @@ fn a_mapping_that_is_cut_off_ends_the_recording_and_not_the_recorder() {
     let trace = folder.path().join("cut.beat");
     for length in ["0", "4096", "1000000", "30000000"] {
         let _ = std::fs::remove_file(&trace);
-        // A process that is not recorded cuts it off, and the recorded one sleeps meanwhile in a call of its own.
+        // A process that is not recorded cuts it off, and the recorded one sleeps meanwhile in a call of its
+        // own.
         let script = "import os, subprocess, sys, time\n\
             session = os.environ['STACKBEAT_SESSION']\n\
             clean = {'STACKBEAT_SESSION': session}\n\
@@ -169,8 +171,8 @@ fn a_mapping_that_is_cut_off_ends_the_recording_and_not_the_recorder() {
             "{length}: {said}"
         );
         assert!(!said.contains("panicked"), "{length}: {said}");
-        // The program may have touched what it cut off before the recorder mended it: python passes on the SIGBUS of its
-        // child as -7.
+        // The program may have touched what it cut off before the recorder mended it: python passes on the
+        // SIGBUS of its child as -7.
         assert!(
             [5, 128 + 7, 256 - 7].contains(&status),
             "{length}: {status} {said}"
@@ -201,7 +203,8 @@ fn a_mapping_that_was_cut_off_gives_no_reasons() {
     );
 }
 
-/// Takes the address space that it is said to have, and says how much it got. How: before the program starts, or by itself.
+/// Takes the address space that it is said to have, and says how much it got. How: before the program starts,
+/// or by itself.
 const LIMITED: &str = r#"
 #include <pthread.h>
 #include <stdio.h>

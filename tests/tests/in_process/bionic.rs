@@ -1,7 +1,8 @@
 //! What Android lets an app ask the kernel for is enough for a session inside the program.
 //!
-//! Android's filter kills for other calls. Here they are held and shown to the test, which lets those of the program and
-//! of glibc go on and refuses ours. The kernel says from which instruction a call came, and maps say whose that is.
+//! Android's filter kills for other calls. Here they are held and shown to the test, which lets those of the
+//! program and of glibc go on and refuses ours. The kernel says from which instruction a call came, and maps
+//! say whose that is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -68,7 +69,8 @@ struct Outside {
     thread: String,
 }
 
-/// Puts the calling thread and all that it starts under the filter. The descriptor gives the calls that are held.
+/// Puts the calling thread and all that it starts under the filter. The descriptor gives the calls that are
+/// held.
 fn enter_filter() -> OwnedFd {
     const LOAD_NUMBER: libc::sock_filter = libc::sock_filter {
         code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,

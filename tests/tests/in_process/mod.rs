@@ -1,5 +1,5 @@
-//! A session inside the program: the same trace as from outside, however the program ends, and nothing of it that the program or its
-//! trace would show.
+//! A session inside the program: the same trace as from outside, however the program ends, and nothing of it
+//! that the program or its trace would show.
 
 mod bionic;
 mod steered;
@@ -140,7 +140,8 @@ fn the_program_sees_none_of_its_descriptors() {
     check(&recorded.trace, 9);
 }
 
-/// Names are looked up, the trace is written and completed, while a thread of the program holds the lock of malloc for good.
+/// Names are looked up, the trace is written and completed, while a thread of the program holds the lock of
+/// malloc for good.
 #[test]
 fn no_thread_of_the_session_waits_for_the_programs_malloc() {
     let folder = scratch();
@@ -421,7 +422,8 @@ while time.process_time() < end:
 waiter.join()
 ";
 
-/// The same from inside as from outside: no further apart than two recordings from outside, with room for chance.
+/// The same from inside as from outside: no further apart than two recordings from outside, with room for
+/// chance.
 #[test]
 fn python_is_the_same_from_inside_as_from_outside() {
     let folder = scratch();
@@ -469,7 +471,8 @@ fn amount(rate: &[(u64, i64)]) -> f64 {
     amounts.sum()
 }
 
-/// The same counters as from outside, with the same values: what the session's threads use is not the program's, except memory.
+/// The same counters as from outside, with the same values: what the session's threads use is not the
+/// program's, except memory.
 #[test]
 fn counters_are_the_same_from_inside_as_from_outside() {
     let folder = scratch();

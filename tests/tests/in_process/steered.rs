@@ -100,7 +100,8 @@ fn a_session_inside_is_steered_as_one_outside() {
     assert_eq!(marks.count(), 1, "{}", whole["events"]);
 }
 
-/// What a phone carries all the time: the newest seconds are there when somebody asks, and when the program is killed.
+/// What a phone carries all the time: the newest seconds are there when somebody asks, and when the program
+/// is killed.
 #[test]
 fn a_ring_inside_has_the_newest_samples() {
     let folder = scratch();

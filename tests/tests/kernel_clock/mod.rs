@@ -1,5 +1,5 @@
-//! Recordings that a clock of the kernel's samples (`--clock kernel` and `--clock timer`): what they hold, and what they leave
-//! as it is.
+//! Recordings that a clock of the kernel's samples (`--clock kernel` and `--clock timer`): what they hold,
+//! and what they leave as it is.
 
 use std::path::Path;
 
@@ -68,8 +68,9 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
     assert!(shell, "{report:#}");
 }
 
-/// Timers go off with the kernel's tick, with which a thread that has waited for a processor begins to run, too. So the default
-/// leaves such a process on ticks of its own, which get as far apart as timers go off when it has computed for a second.
+/// Timers go off with the kernel's tick, with which a thread that has waited for a processor begins to run,
+/// too. So the default leaves such a process on ticks of its own, which get as far apart as timers go off
+/// when it has computed for a second.
 #[test]
 fn shares_are_true_beside_rivals_for_the_processor() {
     let scratch = scratch();
@@ -234,8 +235,8 @@ fn a_thread_that_blocks_the_signal_stays_on_ticks() {
     assert!(samples > 400, "{samples} of 2 s");
 }
 
-/// For how long the process was on ticks, and for how long on timers. It comes back to ticks for a while when its threads have to
-/// wait for processors.
+/// For how long the process was on ticks, and for how long on timers. It comes back to ticks for a while when
+/// its threads have to wait for processors.
 fn on_and_off_ticks_ms(report: &Value) -> [u64; 2] {
     let mut since_ns = Some(0);
     let mut on_ns = 0;

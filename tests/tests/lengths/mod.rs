@@ -1,5 +1,5 @@
-//! A wait that is longer than the interval is a record, whoever took the tick: a program counts and measures its own waits,
-//! in every kind of call that hooks know, and the trace has as many, of that length.
+//! A wait that is longer than the interval is a record, whoever took the tick: a program counts and measures
+//! its own waits, in every kind of call that hooks know, and the trace has as many, of that length.
 
 use stackbeat_model::conservation;
 use stackbeat_tests::plain_reader::Trace;
@@ -42,7 +42,8 @@ fn record_waits_of(ms: u64, folder: &Path, kinds: &[&str], options: &[&str]) -> 
     recorded
 }
 
-/// What waits last at least, ns. Where the program sets a deadline before its call, it may lose the processor in between.
+/// What waits last at least, ns. Where the program sets a deadline before its call, it may lose the processor
+/// in between.
 const LEAST_NS: u64 = 5_000_000;
 
 /// By function: long waits, and their sum, ns.
@@ -159,7 +160,8 @@ fn what_a_budget_leaves_out_is_counted_and_not_running() {
     );
 }
 
-/// Threads wait, each in its own call, when the program ends, or starts another one, long before anybody looks at them.
+/// Threads wait, each in its own call, when the program ends, or starts another one, long before anybody
+/// looks at them.
 const CUT_OFF: &str = r#"
 #include <poll.h>
 #include <pthread.h>

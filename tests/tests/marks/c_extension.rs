@@ -1,4 +1,5 @@
-//! A library in C that uses `stackbeat.h` and is loaded by a program that knows nothing of it: an extension of sqlite3.
+//! A library in C that uses `stackbeat.h` and is loaded by a program that knows nothing of it: an extension
+//! of sqlite3.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a program says about itself, from `stackbeat.h` and from the Rust crate, through a real recording into
-//! every view; and the counters that the recorder reads.
+//! What a program says about itself, from `stackbeat.h` and from the Rust crate, through a real recording
+//! into every view; and the counters that the recorder reads.
 
 use std::fs;
 use std::process::Command;
@@ -419,7 +419,8 @@ while time.time() < end:
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// In each round three threads come to a lock that the main thread holds. Prints how often they found it held.
+/// In each round three threads come to a lock that the main thread holds. Prints how often they found it
+/// held.
 const CONTENDED: &str = r#"
 #include <pthread.h>
 #include <stdatomic.h>

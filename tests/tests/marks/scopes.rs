@@ -10,8 +10,8 @@ use stackbeat_tests::compile;
 
 use stackbeat_tests::tool::{command_in, json, stackbeat};
 
-/// Rounds of four scopes, most shorter than the interval: one computes by the thread's own clock, one allocates, one sleeps, one
-/// does nothing.
+/// Rounds of four scopes, most shorter than the interval: one computes by the thread's own clock, one
+/// allocates, one sleeps, one does nothing.
 const PROGRAM: &str = r#"
 #include "stackbeat.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-//! `--systrace`: a program's own events at the kernel's trace_marker, and at a pipe in its place. What the program
-//! does with its descriptors meanwhile must not be met by them.
+//! `--systrace`: a program's own events at the kernel's trace_marker, and at a pipe in its place. What the
+//! program does with its descriptors meanwhile must not be met by them.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File, OpenOptions};
@@ -153,8 +153,8 @@ fn each_event_is_a_line_in_the_order_of_its_thread() {
     assert_eq!(pipe.lines(), [""; 0]);
 }
 
-/// The program finds the number that is ours and does to it what a program may do to any number. It says what it
-/// cannot do, or sees that it should not see, by an exit code that is not 0.
+/// The program finds the number that is ours and does to it what a program may do to any number. It says what
+/// it cannot do, or sees that it should not see, by an exit code that is not 0.
 const HOSTILE: &str = r#"
 import ctypes, os, resource, sys
 event = ctypes.CDLL(None).stackbeat_v1_event

@@ -1,4 +1,5 @@
-//! What `gate` and `diff` say of Python functions: files have functions of the same name, and each is compared with itself.
+//! What `gate` and `diff` say of Python functions: files have functions of the same name, and each is
+//! compared with itself.
 
 use std::fs;
 use std::path::Path;

@@ -88,7 +88,8 @@ fn recorded(trace: &Trace) -> BTreeMap<u32, Vec<Stack>> {
     stacks
 }
 
-/// Generators, comprehensions, callbacks from C, coroutines, code made at run time, names that are not ASCII, threads.
+/// Generators, comprehensions, callbacks from C, coroutines, code made at run time, names that are not ASCII,
+/// threads.
 #[test]
 fn stacks_are_those_of_the_interpreters_own_account() {
     for (python, version) in interpreters() {
@@ -121,8 +122,8 @@ fn stacks_are_those_of_the_interpreters_own_account() {
     }
 }
 
-/// Samples at any instruction of the interpreter, of code that is thrown away all the time and whose memory is used again:
-/// no frame is another function's, none is missing.
+/// Samples at any instruction of the interpreter, of code that is thrown away all the time and whose memory
+/// is used again: no frame is another function's, none is missing.
 #[test]
 fn samples_at_any_moment_show_calls_that_are_there() {
     for (python, version) in interpreters() {
@@ -237,8 +238,8 @@ fn waits_that_never_end_have_python_stacks() {
     }
 }
 
-/// Threads are called what the program calls them: names that the system has no room for, attributes of an object that has
-/// many, in an object that was given a dictionary, and names that change.
+/// Threads are called what the program calls them: names that the system has no room for, attributes of an
+/// object that has many, in an object that was given a dictionary, and names that change.
 #[test]
 fn threads_have_the_names_that_the_program_gave_them() {
     for (python, version) in interpreters() {

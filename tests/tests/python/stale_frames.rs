@@ -1,5 +1,5 @@
-//! Frames whose memory comes and goes while they are read, beside whatever a program does about such faults itself.
-//! Nothing of this is to be felt by the program.
+//! Frames whose memory comes and goes while they are read, beside whatever a program does about such faults
+//! itself. Nothing of this is to be felt by the program.
 
 use std::path::Path;
 
@@ -28,7 +28,8 @@ fn program(folder: &Path) -> String {
     program.to_str().expect("UTF-8").to_owned()
 }
 
-/// Records the program with a way to handle faults, at an interval that catches reads in the middle of changes.
+/// Records the program with a way to handle faults, at an interval that catches reads in the middle of
+/// changes.
 fn record(folder: &Path, program: &str, handler: &str) -> std::process::Output {
     let trace = format!("{handler}.beat");
     let arguments = [

@@ -1,5 +1,5 @@
-//! Runtimes of managed code that tell the agent of themselves by a library of their own: `toy_runtime.c`, in whose stacks the
-//! names alone say whether a frame is another method's.
+//! Runtimes of managed code that tell the agent of themselves by a library of their own: `toy_runtime.c`, in
+//! whose stacks the names alone say whether a frame is another method's.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -120,8 +120,8 @@ fn a_killed_process_has_all_names() {
     assert!(assert_stacks(&trace) > 300);
 }
 
-/// Threads that wait are looked at from outside. Their stacks lead through generated code, too, as far as its rules go: a thread that
-/// waits past all hooks has told nobody its frame pointer.
+/// Threads that wait are looked at from outside. Their stacks lead through generated code, too, as far as its
+/// rules go: a thread that waits past all hooks has told nobody its frame pointer.
 #[test]
 fn stacks_of_threads_that_wait_lead_through_generated_code() {
     let folder = scratch();

@@ -1,5 +1,5 @@
-//! Dumps that servers' recordings write by themselves: for a slow iteration of an event loop, a wait that is too long, the crash
-//! of a process.
+//! Dumps that servers' recordings write by themselves: for a slow iteration of an event loop, a wait that is
+//! too long, the crash of a process.
 
 use super::postgres_locks::{Client, ask, pid_of};
 use super::*;
@@ -91,7 +91,8 @@ fn a_slow_iteration_of_node_is_dumped() {
     server.end();
 }
 
-/// The log is a pipe that nobody empties: the iteration in which the worker writes to it lasts until somebody does.
+/// The log is a pipe that nobody empties: the iteration in which the worker writes to it lasts until somebody
+/// does.
 #[test]
 fn an_iteration_of_nginx_that_waits_for_its_log_is_dumped() {
     let options = ["--dump-on-slow-iteration", "600ms", "--dump-every", "1ms"];

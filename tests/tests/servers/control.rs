@@ -1,4 +1,5 @@
-//! Each command to a live session, to servers under load: what it does at once, and what the trace says of it.
+//! Each command to a live session, to servers under load: what it does at once, and what the trace says of
+//! it.
 
 use super::*;
 use stackbeat_tests::tool_json::assert_adds_up;

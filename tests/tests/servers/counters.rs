@@ -110,8 +110,8 @@ impl Series<'_> {
         })
     }
 
-    /// What a rate a second comes to in a stretch. A value stands for the period before it; it is not repeated while it stays
-    /// the same.
+    /// What a rate a second comes to in a stretch. A value stands for the period before it; it is not
+    /// repeated while it stays the same.
     fn sum(&self, from_ns: u64, to_ns: u64) -> f64 {
         let mut sum = 0.0;
         let (mut last_ns, mut last) = (from_ns, self.at(from_ns));
@@ -236,8 +236,8 @@ fn counters_of_redis_are_those_of_the_kernel() {
     let seen = watched(&server, pid, busy);
     let ended = server.end();
     let (trace, upid) = agrees(&ended.trace(), &seen);
-    // Allocations are counted by hooks: what was read in time is what the threads come to in the end, but for the
-    // start.
+    // Allocations are counted by hooks: what was read in time is what the threads come to in the end, but for
+    // the start.
     let series = &trace.counters[&(upid, "allocations".to_owned())];
     let (first, last) = (series[0].0, series[series.len() - 1].0);
     let sum = Series(series).sum(first, last);

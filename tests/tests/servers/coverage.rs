@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use stackbeat_tests::{Program, compile, scratch, verbatim};
 
-/// A stretch of CPU time without a sample that is longer than this counts as unseen. Samples come each millisecond of
-/// CPU time, if the recorder gets a processor.
+/// A stretch of CPU time without a sample that is longer than this counts as unseen. Samples come each
+/// millisecond of CPU time, if the recorder gets a processor.
 const GAP_NS: u64 = 100_000_000;
 
 /// The share of the busiest thread's CPU time that lies between samples close to each other.
@@ -69,7 +69,8 @@ fn a_query_of_sqlite_is_seen() {
     assert!(share >= 0.95, "{share}");
 }
 
-/// A thread that blocks these signals and computes in one go, after it has found out how much takes long enough.
+/// A thread that blocks these signals and computes in one go, after it has found out how much takes long
+/// enough.
 const BLOCKER: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
-//! Real servers under load: redis, nginx, node, postgres and a service on tokio are steered, switched and dumped
-//! while clients use them, and no client sees an error.
+//! Real servers under load: redis, nginx, node, postgres and a service on tokio are steered, switched and
+//! dumped while clients use them, and no client sees an error.
 
 mod auto_dumps;
 mod control;

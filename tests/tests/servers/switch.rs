@@ -1,5 +1,5 @@
-//! Servers that start with the recording switched off, and are switched on and off many times under load: nothing is
-//! captured before, and nothing stays behind.
+//! Servers that start with the recording switched off, and are switched on and off many times under load:
+//! nothing is captured before, and nothing stays behind.
 
 use super::*;
 use stackbeat_collector::session::control::client;
@@ -8,7 +8,8 @@ use stackbeat_tests::process_tree::{State, file_mappings, status};
 
 /// Switches of each measured stretch.
 const SWITCHES: usize = 150;
-/// What the memory of a process may grow by while it answers requests, kB. A leak of 64 KiB a switch would be 9,600.
+/// What the memory of a process may grow by while it answers requests, kB. A leak of 64 KiB a switch would be
+/// 9,600.
 const GROWTH_KB: u64 = 6_000;
 
 struct Now {

@@ -1,5 +1,5 @@
-//! Recordings on a host without signals to threads (`STACKBEAT_SUSPEND=1`): the recorder suspends threads that run, and takes their
-//! stacks from outside.
+//! Recordings on a host without signals to threads (`STACKBEAT_SUSPEND=1`): the recorder suspends threads
+//! that run, and takes their stacks from outside.
 
 use std::path::Path;
 

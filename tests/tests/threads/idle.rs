@@ -1,5 +1,5 @@
-//! Thousands of waiting threads: what they cost the recorder does not grow with their number, by count, and one
-//! that begins to compute without passing a hook is met all the same.
+//! Thousands of waiting threads: what they cost the recorder does not grow with their number, by count, and
+//! one that begins to compute without passing a hook is met all the same.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::path::Path;
@@ -11,9 +11,9 @@ use stackbeat_tests::tool::{json, stackbeat, text};
 
 const WAITING: u64 = 2_000;
 
-/// So many threads wait for a condition, so many outside of any hook (a system call that is not libc's). Then `main`
-/// works for some rounds between short sleeps, or a thread that slept outside of hooks computes without any, for
-/// four seconds of its CPU time.
+/// So many threads wait for a condition, so many outside of any hook (a system call that is not libc's). Then
+/// `main` works for some rounds between short sleeps, or a thread that slept outside of hooks computes
+/// without any, for four seconds of its CPU time.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -92,8 +92,8 @@ fn a_thread_that_waits_is_looked_at_a_few_times_however_long_it_waits() {
     let info = json(at, &["info", "t.beat", "--json"]);
     let [looked, ticks, drains] =
         ["entries_polled", "ticks", "drains"].map(|name| figure(&info, name));
-    // Its beginning, its first capture and its wait, each told at most twice to five parts of the recorder; and
-    // of those that are active, a few with each tick and each pass.
+    // Its beginning, its first capture and its wait, each told at most twice to five parts of the recorder;
+    // and of those that are active, a few with each tick and each pass.
     let few = WAITING * 3 * 2 * 5 + 8 * (ticks + drains) + 10_000;
     assert!(
         looked <= few,

@@ -1,5 +1,5 @@
-//! More threads than anybody reads lines about: those beyond a number are summed up by role, and nothing is lost of
-//! sums. A real program with thousands of threads.
+//! More threads than anybody reads lines about: those beyond a number are summed up by role, and nothing is
+//! lost of sums. A real program with thousands of threads.
 #![cfg(target_os = "linux")]
 
 use serde_json::Value;

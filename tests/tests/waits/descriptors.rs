@@ -4,8 +4,8 @@ use stackbeat_tests::{Program, compile, report, scratch};
 
 use super::{Through, contains, record_program};
 
-/// Records one kind of wait, ended by another thread and by a child, and wants every one with the right thread
-/// and the right stack.
+/// Records one kind of wait, ended by another thread and by a child, and wants every one with the right
+/// thread and the right stack.
 fn every_writer_is_known(kind: &str, call: &str) {
     let recorded = record_program(Through::Descriptors, kind, &[]);
     recorded.wants(kind, call, "waker", "ends_it");

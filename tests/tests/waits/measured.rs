@@ -1,5 +1,5 @@
-//! What threads wait for, and what they compute, is in the trace as they measure it themselves; waits that last
-//! long also before they end: in a dump, and when the program is killed.
+//! What threads wait for, and what they compute, is in the trace as they measure it themselves; waits that
+//! last long also before they end: in a dump, and when the program is killed.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -265,8 +265,8 @@ fn computing_between_waits_has_its_share() {
     assert_eq!(compare_shares("bursts.c", 0.2).0, 3);
 }
 
-/// Compares what functions say of themselves with the trace, within this share of their threads' time. Gives how many did, and
-/// what the trace says.
+/// Compares what functions say of themselves with the trace, within this share of their threads' time. Gives
+/// how many did, and what the trace says.
 fn compare_shares(source: &str, within: f64) -> (usize, Report) {
     let program = Recorded::start(source, &["-O2"], &[], "");
     let said = program.said.clone();
@@ -446,7 +446,8 @@ fn what_may_not_be_looked_into_is_sampled_and_said() {
     }
 }
 
-/// Without the right to signal a process of another user nothing is known of who computes in it: the trace says so.
+/// Without the right to signal a process of another user nothing is known of who computes in it: the trace
+/// says so.
 #[test]
 fn what_may_not_be_signalled_is_said() {
     let setpriv = Command::new("setpriv").arg("--version").output();

@@ -1,4 +1,5 @@
-//! Who makes whom wait: programs whose wakers are known by construction. For how long: programs that measure it.
+//! Who makes whom wait: programs whose wakers are known by construction. For how long: programs that measure
+//! it.
 
 mod deadlock;
 mod descriptors;

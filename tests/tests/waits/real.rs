@@ -59,8 +59,8 @@ fn a_service_on_tokio() {
     wants_wakers(&recorded.trace, 80, 90);
 }
 
-/// Server and clients in one recording: `redis-cli` waits for the server, whose main thread waits for clients and
-/// whose background threads wait for that.
+/// Server and clients in one recording: `redis-cli` waits for the server, whose main thread waits for clients
+/// and whose background threads wait for that.
 #[test]
 fn redis_and_its_clients() {
     let folder = scratch();
@@ -81,8 +81,8 @@ fn redis_and_its_clients() {
         "{}",
         recorded.run.stderr()
     );
-    // Each client is a new connection, whose other end the recorder asks the kernel for at its next tick: on a busy machine
-    // a client may have its answer before that.
+    // Each client is a new connection, whose other end the recorder asks the kernel for at its next tick: on
+    // a busy machine a client may have its answer before that.
     wants_wakers(&recorded.trace, 20, 70);
 }
 
@@ -126,8 +126,9 @@ for _ in range(60):
     wants_wakers(&recorded.trace, 60, 90);
 }
 
-/// The server with clients, its start and its end. Its processes wake each other by signals, which they read from
-/// signalfds or handle. It does not run as root: there, the recorder runs as the user that the package has made.
+/// The server with clients, its start and its end. Its processes wake each other by signals, which they read
+/// from signalfds or handle. It does not run as root: there, the recorder runs as the user that the package
+/// has made.
 #[test]
 fn postgres_and_its_clients() {
     let folder = scratch();

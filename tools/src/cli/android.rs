@@ -39,7 +39,8 @@ pub(crate) struct DeviceAppArgs {
 
 /// Check which hooks and clocks work in an app, by adb.
 ///
-/// Starts the app anew, records it for a moment, and has it try its hooks. What is not available costs only what it would show.
+/// Starts the app anew, records it for a moment, and has it try its hooks. What is not available costs only
+/// what it would show.
 #[derive(Debug, Args)]
 pub(crate) struct AndroidDoctorArgs {
     #[command(flatten)]

@@ -42,8 +42,8 @@ pub(crate) struct AppleAppArgs {
 
 /// Check which hooks work in an app, by Xcode's simctl or devicectl.
 ///
-/// Starts the app anew and records it for a moment. Says which hooks are in place, by what means, and what is not seen. What is not
-/// available costs only what it would show.
+/// Starts the app anew and records it for a moment. Says which hooks are in place, by what means, and what is
+/// not seen. What is not available costs only what it would show.
 #[derive(Debug, Args)]
 pub(crate) struct AppleDoctorArgs {
     #[command(flatten)]

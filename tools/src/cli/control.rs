@@ -99,8 +99,8 @@ pub(crate) struct MarkArgs {
 
 /// Save what a session holds, or its last seconds, as a trace of its own.
 ///
-/// The session goes on. With `record --mode ring` a flight recorder: the ring keeps the newest samples, a dump saves
-/// them when something has happened.
+/// The session goes on. With `record --mode ring` a flight recorder: the ring keeps the newest samples, a
+/// dump saves them when something has happened.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! The commands under headings, in place of clap's one list of them: `-h` is a screen, `--help` has a line for each.
+//! The commands under headings, in place of clap's one list of them: `-h` is a screen, `--help` has a line
+//! for each.
 
 use std::fmt::Write;
 

@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum, ValueHint};
 
 /// Say whether a program became slower, where, and why.
 ///
-/// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one
-/// machine. Times decide, by tests that keep the chance of a false alarm over all comparisons at 1 %. Counts that do not
-/// vary are compared exactly: what became more is a notice, or a regression with --fail-on-counts.
+/// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one machine.
+/// Times decide, by tests that keep the chance of a false alarm over all comparisons at 1 %. Counts that do
+/// not vary are compared exactly: what became more is a notice, or a regression with --fail-on-counts.
 /// docs/gate/method.md has every formula.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -47,9 +47,10 @@ pub(crate) struct GateArgs {
 
 /// Say which commits of a series made a program slower or faster.
 ///
-/// Reads the traces of many commits below one folder and finds where the level of a metric changed. Times need
-/// ten commits or more and a few after the change; counts that do not vary need two runs of each. Recordings of
-/// different machines or programs are never mixed: each is a series of its own. docs/trend.md has every formula.
+/// Reads the traces of many commits below one folder and finds where the level of a metric changed. Times
+/// need ten commits or more and a few after the change; counts that do not vary need two runs of each.
+/// Recordings of different machines or programs are never mixed: each is a series of its own. docs/trend.md
+/// has every formula.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -11,9 +11,9 @@ use crate::units::parse_duration_ns;
 
 /// Show where the time of a recording went.
 ///
-/// A screen: what the trace says in a sentence, its threads, functions and blocking calls, and what was lost. All tables
-/// with --all; JSON for scripts; a page with a flame graph and a timeline for browsers. Tables are as wide as the terminal,
-/// or as COLUMNS says; 100 columns where there is no terminal.
+/// A screen: what the trace says in a sentence, its threads, functions and blocking calls, and what was lost.
+/// All tables with --all; JSON for scripts; a page with a flame graph and a timeline for browsers. Tables are
+/// as wide as the terminal, or as COLUMNS says; 100 columns where there is no terminal.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -45,7 +45,8 @@ pub(crate) struct ReportArgs {
     /// Show this part only; may be repeated.
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["function", "json", "html"])]
     pub section: Vec<Section>,
-    /// Lines per table; 0 for all. By default what fits a screen, 15 with --all and --section, and all in JSON.
+    /// Lines per table; 0 for all. By default what fits a screen, 15 with --all and --section, and all in
+    /// JSON.
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Only threads with this name (or part of it) or thread id; may be repeated.
@@ -54,8 +55,8 @@ pub(crate) struct ReportArgs {
     /// Only processes with this name (or part of it) or process id; may be repeated.
     #[arg(long, value_name = "NAME|PID")]
     pub process: Vec<String>,
-    /// Rows for threads at most; those beyond are summed up by name, numbers left out. 0 for all. 2,000 on a page,
-    /// all otherwise.
+    /// Rows for threads at most; those beyond are summed up by name, numbers left out. 0 for all. 2,000 on a
+    /// page, all otherwise.
     #[arg(long, value_name = "N")]
     pub max_threads: Option<usize>,
     /// Show the callers and callees of the functions with this name, or part of it.
@@ -74,8 +75,8 @@ pub(crate) struct ReportArgs {
 
 /// Show the page of a trace in a browser: flame graph, timeline and tables.
 ///
-/// The page goes to ~/.cache/stackbeat, where it stays for a day, and $BROWSER or xdg-open shows it. Where neither can, its
-/// path is printed. `stackbeat report --html` writes it to a file of your own.
+/// The page goes to ~/.cache/stackbeat, where it stays for a day, and $BROWSER or xdg-open shows it. Where
+/// neither can, its path is printed. `stackbeat report --html` writes it to a file of your own.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -133,9 +134,9 @@ pub(crate) struct ExportArgs {
 
 /// Show what differs between two traces, or two sets of traces.
 ///
-/// For a person who looks for something: tables; on a page the main threads of both (the first trace of each set)
-/// on one axis of time, and a differential flame graph. No verdict: what is noise and what is not is said by
-/// `stackbeat gate`.
+/// For a person who looks for something: tables; on a page the main threads of both (the first trace of each
+/// set) on one axis of time, and a differential flame graph. No verdict: what is noise and what is not is
+/// said by `stackbeat gate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

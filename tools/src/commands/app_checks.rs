@@ -1,4 +1,5 @@
-//! Checks of the hooks in an app, by a trace that it has made of itself: for `android doctor` and `apple doctor`.
+//! Checks of the hooks in an app, by a trace that it has made of itself: for `android doctor` and `apple
+//! doctor`.
 
 use anyhow::Result;
 use stackbeat_core::probe::Category;

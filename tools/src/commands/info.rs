@@ -121,7 +121,8 @@ struct DropsInfo {
 struct IntervalInfo {
     /// Since the recording's start.
     at_ns: u64,
-    /// `threads`, `main threads`, `thread` for one that has its own, or `process` for one whose threads have timers.
+    /// `threads`, `main threads`, `thread` for one that has its own, or `process` for one whose threads have
+    /// timers.
     of: &'static str,
     /// 0 unless `of` is `process`.
     upid: u32,

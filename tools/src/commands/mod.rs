@@ -1,4 +1,5 @@
-//! One module for each command: it resolves its arguments into options, does what they ask for, and says how it went.
+//! One module for each command: it resolves its arguments into options, does what they ask for, and says how
+//! it went.
 //!
 //! Commands that start programs of this machine, or look into them, exist on Linux.
 

@@ -1,4 +1,5 @@
-//! Names of native functions in a fetched trace, from what the build has left of them: an app has stripped libraries.
+//! Names of native functions in a fetched trace, from what the build has left of them: an app has stripped
+//! libraries.
 
 use std::collections::BTreeSet;
 use std::path::Path;

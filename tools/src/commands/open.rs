@@ -29,8 +29,8 @@ pub(crate) fn run(args: &OpenArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Writes the page of a trace into a folder of this user's, and shows it. Says where it is, whether a browser came up or
-/// not; `quiet`: only if none came up.
+/// Writes the page of a trace into a folder of this user's, and shows it. Says where it is, whether a browser
+/// came up or not; `quiet`: only if none came up.
 pub(crate) fn open(trace: &Path, quiet: bool) -> Result<()> {
     let page = report::page(trace)?;
     let path = write(trace, page.as_bytes())?;
@@ -149,7 +149,8 @@ fn show(page: &Path) -> Result<String, String> {
     }
 }
 
-/// Starts a browser's command, in which `%s` stands for the page. Without a display it has the terminal until it ends.
+/// Starts a browser's command, in which `%s` stands for the page. Without a display it has the terminal until
+/// it ends.
 fn start(command: &str, page: &Path, has_display: bool) -> Result<String, String> {
     let words = shlex::split(command).filter(|words| !words.is_empty());
     let Some(words) = words else {

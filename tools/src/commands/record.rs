@@ -175,8 +175,8 @@ fn dumps(args: &DumpArgs) -> Dumps {
     }
 }
 
-/// The name of a program's file. One that runs may have put a title in the place of its arguments: `redis-server
-/// unixsocket:/run/redis.sock`, `postgres: checkpointer`.
+/// The name of a program's file. One that runs may have put a title in the place of its arguments:
+/// `redis-server unixsocket:/run/redis.sock`, `postgres: checkpointer`.
 fn program_name(program: &OsStr) -> String {
     let text = program.to_string_lossy();
     let file = match text.split_once(char::is_whitespace) {

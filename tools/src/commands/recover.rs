@@ -135,7 +135,8 @@ fn text(s: &RecoverySummary) -> String {
     out
 }
 
-/// Removes what recorders that were killed have left and nobody needs, and says so; and that there is something to recover.
+/// Removes what recorders that were killed have left and nobody needs, and says so; and that there is
+/// something to recover.
 pub(crate) fn tidy() {
     let found = leftovers::tidy(Path::new(SHARED_MEMORY), leftovers::YOUNG);
     let text = tidied(&found.removed);

@@ -1,11 +1,12 @@
-//! Chrome's JSON trace events: a complete event (`X`) for each slice, metadata for names, counters for each process, and
-//! arrows between slices (`s`, `f`).
+//! Chrome's JSON trace events: a complete event (`X`) for each slice, metadata for names, counters for each
+//! process, and arrows between slices (`s`, `f`).
 //!
-//! A slice is written when it is over, so the file is not in the order of time; readers sort it. Those that begin at one
-//! moment they nest in the order of the file, so a slice that begins with its caller waits for it ([`OpenSlice`]).
+//! A slice is written when it is over, so the file is not in the order of time; readers sort it. Those that
+//! begin at one moment they nest in the order of the file, so a slice that begins with its caller waits for
+//! it ([`OpenSlice`]).
 //!
-//! A reader ties an end of an arrow to the innermost slice around its time. So arrows are written behind all slices, when
-//! it is known where there is one ([`Arrows`]).
+//! A reader ties an end of an arrow to the innermost slice around its time. So arrows are written behind all
+//! slices, when it is known where there is one ([`Arrows`]).
 
 mod arrows;
 
@@ -303,8 +304,8 @@ impl ThreadState {
     }
 }
 
-/// A slice that has begun, with the finished ones in it that began at the same moment: they stand behind it in the file.
-/// These are few: the first call in each call that is open.
+/// A slice that has begun, with the finished ones in it that began at the same moment: they stand behind it
+/// in the file. These are few: the first call in each call that is open.
 struct OpenSlice {
     begin_ns: u64,
     behind: Vec<u8>,

@@ -1,11 +1,12 @@
-//! What a trace does not have, in lines for people: formats without a place of their own for it say it in a comment
-//! or a headline.
+//! What a trace does not have, in lines for people: formats without a place of their own for it say it in a
+//! comment or a headline.
 
 use stackbeat_model::Trace;
 
 use crate::summary::load;
 
-/// How complete the trace is when it is not, and each cause of loss with how often it struck. Empty: nothing is missing.
+/// How complete the trace is when it is not, and each cause of loss with how often it struck. Empty: nothing
+/// is missing.
 pub(super) fn lines(trace: &Trace) -> Vec<String> {
     let state = load::state(trace);
     let mut lines = Vec::new();

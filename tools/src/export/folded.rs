@@ -23,7 +23,8 @@ pub(super) fn write(
     for (line, weight) in lines(trace, &profile, options) {
         writeln!(out, "{line} {weight}")?;
     }
-    // At the end, and without a number there: readers skip what is no stack, and know the format by the first line.
+    // At the end, and without a number there: readers skip what is no stack, and know the format by the first
+    // line.
     for line in drops::lines(trace) {
         writeln!(out, "# incomplete: {}.", clean(&line))?;
     }
@@ -77,8 +78,8 @@ pub(super) fn path_of(
     }
 }
 
-/// Adds a level. The characters that structure a line are replaced, as other tools do, and those that would steer a
-/// terminal.
+/// Adds a level. The characters that structure a line are replaced, as other tools do, and those that would
+/// steer a terminal.
 fn push(line: &mut String, name: &str) {
     if !line.is_empty() {
         line.push(';');

@@ -14,10 +14,11 @@ pub(super) fn micros(out: &mut dyn Write, ns: u64) -> io::Result<()> {
     thousandths(out, ns, 1_000, 3)
 }
 
-/// Writes how long after its begin something ends, in microseconds, so that begin and length as floating-point numbers add up to
-/// the very number that the end is when it is written. Most lengths do so in their own digits; others get more, which name the
-/// neighbouring number. speedscope adds them, and takes slices for overlapping whose sums differ in the last bit. Few have no such
-/// number: those longer than their begin, of which half the sums lie in the middle of two numbers.
+/// Writes how long after its begin something ends, in microseconds, so that begin and length as
+/// floating-point numbers add up to the very number that the end is when it is written. Most lengths do so in
+/// their own digits; others get more, which name the neighbouring number. speedscope adds them, and takes
+/// slices for overlapping whose sums differ in the last bit. Few have no such number: those longer than their
+/// begin, of which half the sums lie in the middle of two numbers.
 pub(super) fn micros_until(out: &mut dyn Write, begin_ns: u64, end_ns: u64) -> io::Result<()> {
     // Both are divided with the rounding that reading their digits has.
     let in_micros = |ns: u64| ns as f64 / 1_000.0;

@@ -284,7 +284,8 @@ impl<'a> Builder<'a> {
         location_id
     }
 
-    /// System calls of one kind, bytes that they moved, or sleeps in them: they are no part of the time of their stack, so they stand beside it.
+    /// System calls of one kind, bytes that they moved, or sleeps in them: they are no part of the time of
+    /// their stack, so they stand beside it.
     fn calls(&mut self, thread: ThreadIndex, stack: StackIndex, call: SystemCall, count: u64) {
         let location_id = self.stack(stack, Leaf::Code);
         let mut label = self.labels(thread);

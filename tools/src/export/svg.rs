@@ -1,9 +1,9 @@
 //! A flame graph as one SVG file with its own script: hover, click to zoom, search, back. No file,
 //! font or script from elsewhere. The root is on top: real stacks are deeper than a window is high.
 //!
-//! It shares no script with the pages' flame graph (`tools/src/render/html/flame.js`): that one draws on a canvas in an HTML
-//! document and lays out the tree again for each zoom. An SVG has neither, and must be a whole picture where scripts do
-//! not run. So the boxes are laid out here, and the script only scales them.
+//! It shares no script with the pages' flame graph (`tools/src/render/html/flame.js`): that one draws on a
+//! canvas in an HTML document and lays out the tree again for each zoom. An SVG has neither, and must be a
+//! whole picture where scripts do not run. So the boxes are laid out here, and the script only scales them.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

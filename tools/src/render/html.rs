@@ -52,7 +52,8 @@ const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 /// Shortens names; pictures have it, too.
 pub(crate) const NAMES_SCRIPT: &str = include_str!("html/names.js");
-/// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this order.
+/// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this
+/// order.
 pub(crate) const FLAME_STYLE: &str = include_str!("html/flame.css");
 pub(crate) const FLAME_SCRIPTS: [&str; 5] = [
     NAMES_SCRIPT,
@@ -148,8 +149,8 @@ struct CounterMeta<'a> {
     values: Vec<i64>,
 }
 
-/// A long wait: thread, begin, end (ns since the recording's start), what for, the thread that held it, the thread
-/// that ended it, and where that was (a place of the tree).
+/// A long wait: thread, begin, end (ns since the recording's start), what for, the thread that held it, the
+/// thread that ended it, and where that was (a place of the tree).
 #[derive(Serialize)]
 struct WaitMeta<'a>(
     u32,

@@ -2,8 +2,8 @@
 
 use crate::terminal::steers;
 
-/// Text in HTML or XML, lines kept: names come from recorded programs, what would steer a terminal or change the direction of
-/// text has no place in it, and XML 1.0 (2.2) has no U+FFFE and U+FFFF.
+/// Text in HTML or XML, lines kept: names come from recorded programs, what would steer a terminal or change
+/// the direction of text has no place in it, and XML 1.0 (2.2) has no U+FFFE and U+FFFF.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use stackbeat_core::system_call::{SystemCall, SystemCalls};
 
-/// Bytes that system calls have moved, as far as they passed hooks. `None`: no hook has seen any. That is not 0, because
-/// what the C library does inside itself passes no hook.
+/// Bytes that system calls have moved, as far as they passed hooks. `None`: no hook has seen any. That is not
+/// 0, because what the C library does inside itself passes no hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CallBytes {
     pub read: Option<u64>,

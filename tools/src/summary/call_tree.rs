@@ -141,17 +141,17 @@ pub(crate) struct Profile {
     pub cells: HashMap<(ThreadIndex, u32), Cell>,
     /// By `ThreadIndex`.
     pub threads: Vec<ThreadTime>,
-    /// By `ThreadIndex`: in whose cells this thread's segments are summed up; its own when there is none. Where many
-    /// threads do the same work, few cells are met more often in the processor's caches.
+    /// By `ThreadIndex`: in whose cells this thread's segments are summed up; its own when there is none.
+    /// Where many threads do the same work, few cells are met more often in the processor's caches.
     pub owners: Vec<ThreadIndex>,
     /// By place: for whose function amounts count.
     pub counts_for: CountsFor,
 }
 
 impl Profile {
-    /// Adds a segment whose stack leads to `path` in this profile's tree. Returns the place it was
-    /// added at: below `path` for blocking calls and gaps. What a running thread was off the CPU without evidence is added
-    /// there as well.
+    /// Adds a segment whose stack leads to `path` in this profile's tree. Returns the place it was added at:
+    /// below `path` for blocking calls and gaps. What a running thread was off the CPU without evidence is
+    /// added there as well.
     pub(crate) fn add(&mut self, segment: &Segment, path: u32) -> u32 {
         let place = match segment.kind {
             SegmentKind::Running if path == ROOT => {
@@ -190,8 +190,8 @@ impl Profile {
         place
     }
 
-    /// Says what each function is, when everything was added. What allocators allocated is from now on where they were
-    /// called, so that each view of the cells names who allocates.
+    /// Says what each function is, when everything was added. What allocators allocated is from now on where
+    /// they were called, so that each view of the cells names who allocates.
     pub(crate) fn set_layers(&mut self, layer: impl Fn(FunctionIndex) -> Layer) {
         self.counts_for = CountsFor::of(&self.tree, layer);
         let mut moved: Vec<((ThreadIndex, u32), Metrics)> = Vec::new();

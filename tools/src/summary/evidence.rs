@@ -1,8 +1,9 @@
 //! On how many samples a figure stands, and how far it may be off.
 //!
-//! A function's share of the running time is a proportion found by sampling. Samples stand for stretches of different
-//! lengths, so their number alone says too much: one that stands for most of the time is worth one. With stretches w
-//! of all samples, Kish's effective number is (Σw)² / Σw²; the interval of the share is Wilson's with that number.
+//! A function's share of the running time is a proportion found by sampling. Samples stand for stretches of
+//! different lengths, so their number alone says too much: one that stands for most of the time is worth one.
+//! With stretches w of all samples, Kish's effective number is (Σw)² / Σw²; the interval of the share is
+//! Wilson's with that number.
 
 use stackbeat_model::Spent;
 
@@ -17,8 +18,8 @@ pub(crate) fn effective_samples(spent: &Spent) -> f64 {
     }
 }
 
-/// Low and high end of a share that was found to be `part` of `whole` by so many samples of equal weight; `None`
-/// without any.
+/// Low and high end of a share that was found to be `part` of `whole` by so many samples of equal weight;
+/// `None` without any.
 pub(crate) fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)> {
     if whole == 0 || samples <= 0.0 {
         return None;

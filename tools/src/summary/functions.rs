@@ -26,8 +26,8 @@ pub(crate) struct FunctionRow {
 pub(crate) enum Own {
     /// What it did itself, whatever it is.
     Exact,
-    /// Also what it called of a standard library's code in the program's file, or of its interpreter's: a reader looks for
-    /// functions that somebody wrote.
+    /// Also what it called of a standard library's code in the program's file, or of its interpreter's: a
+    /// reader looks for functions that somebody wrote.
     OfProgram,
 }
 

@@ -1,5 +1,5 @@
-//! Waits of threads that have nothing to do: event loops, sleeps, and workers without work. Whoever looks for what holds a
-//! program up looks at the others first.
+//! Waits of threads that have nothing to do: event loops, sleeps, and workers without work. Whoever looks for
+//! what holds a program up looks at the others first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,9 @@ pub(crate) const CAUSES: [Cause; 2] = [Cause::Poll, Cause::Sleep];
 /// Other threads than the main one wait for work in these: condition variables, semaphores, futexes.
 pub(crate) const CAUSES_OF_WORKERS: [Cause; 1] = [Cause::Wait];
 
-/// The places in a call tree at which workers wait for something in the middle of their work: the interpreted function
-/// that waits is the program's own. That of a worker without work is the library's, which has the pool.
+/// The places in a call tree at which workers wait for something in the middle of their work: the interpreted
+/// function that waits is the program's own. That of a worker without work is the library's, which has the
+/// pool.
 pub(crate) fn waits_at_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
     let is_worker = |label| match label {
         Label::Leaf(Leaf::Blocking(probe)) => CAUSES_OF_WORKERS.contains(&probe.cause()),
@@ -72,8 +73,8 @@ impl Sum {
     }
 }
 
-/// The blocking sites of the wanted threads without idle waits, and those summed up. Where there are no others, idle waits
-/// are what there is to show.
+/// The blocking sites of the wanted threads without idle waits, and those summed up. Where there are no
+/// others, idle waits are what there is to show.
 pub(crate) fn apart(
     metadata: &Metadata,
     profile: &Profile,

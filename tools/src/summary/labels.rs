@@ -18,7 +18,8 @@ pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool
         .fold(0, u64::saturating_add)
 }
 
-/// The name, and the module when it is not obvious. Of a runtime's function the file: its module is the runtime.
+/// The name, and the module when it is not obvious. Of a runtime's function the file: its module is the
+/// runtime.
 pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
     let unknown = FunctionName::default();
     let f = metadata
@@ -83,8 +84,9 @@ pub(crate) fn callers(metadata: &Metadata, profile: &Profile, site: &SiteRow) ->
     chain(metadata, profile.tree.outwards(site.place).skip(1))
 }
 
-/// The innermost names that tell something: the layers of a standard library, or of an interpreter, between a call and
-/// the program's own code are left out, and so are functions without a name where one with a name is near.
+/// The innermost names that tell something: the layers of a standard library, or of an interpreter, between a
+/// call and the program's own code are left out, and so are functions without a name where one with a name is
+/// near.
 pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
     const SHOWN: usize = 4;
     let labels: Vec<Label> = outwards.map(|(_, label)| label).collect();

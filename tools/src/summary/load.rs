@@ -86,8 +86,8 @@ pub(crate) fn summarize(trace: &Trace, bar_budget: usize) -> Result<Report> {
     summarize_by(trace, bar_budget, Vec::new())
 }
 
-/// As `summarize`, with at most `most_threads` rows for threads (0: any number). Gives also which rows the threads
-/// have that `choose` wants.
+/// As `summarize`, with at most `most_threads` rows for threads (0: any number). Gives also which rows the
+/// threads have that `choose` wants.
 pub(crate) fn summarize_rows(
     trace: &Trace,
     bar_budget: usize,
@@ -344,9 +344,10 @@ fn lost(trace: &Trace, cause: Cause) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// What a trace lacks without which its figures are not those of the whole recording: records, ends of stacks, processes
-/// and threads. The other causes of loss are in the list of losses only: they leave out what somebody chose to leave out
-/// (`--depth`, `--budget`), or cost a detail (who woke a thread, where a stack began).
+/// What a trace lacks without which its figures are not those of the whole recording: records, ends of
+/// stacks, processes and threads. The other causes of loss are in the list of losses only: they leave out
+/// what somebody chose to leave out (`--depth`, `--budget`), or cost a detail (who woke a thread, where a
+/// stack began).
 fn missing(trace: &Trace) -> Vec<String> {
     let summary = trace.summary();
     let written = summary.records_written;

@@ -125,7 +125,8 @@ pub(crate) struct ThreadMetadata {
     /// In how many calls that passed hooks the thread slept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_ups: Option<u64>,
-    /// What the recording's captures took, by the cycle counter: time in which one lost its processor is in it, too.
+    /// What the recording's captures took, by the cycle counter: time in which one lost its processor is in
+    /// it, too.
     pub capture_ns: u64,
     /// Threads that this row sums up; 0: it is one thread.
     #[serde(skip_serializing_if = "is_zero")]
@@ -175,7 +176,8 @@ pub(crate) struct Metadata {
     pub start_stacks: Vec<Vec<String>>,
     pub drops: Vec<DropsRow>,
     pub functions: Vec<FunctionName>,
-    /// Build ids of the files that were mapped as code, by path; empty where a file has none, several where it was replaced.
+    /// Build ids of the files that were mapped as code, by path; empty where a file has none, several where
+    /// it was replaced.
     pub builds: BTreeMap<String, BTreeSet<Vec<u8>>>,
     /// Marks and changed settings, in order of time, and how many more there were.
     pub events: Vec<EventRow>,

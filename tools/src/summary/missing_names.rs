@@ -1,4 +1,5 @@
-//! Which code has no names, and what would give it some: packages with debug files, servers, switches of runtimes.
+//! Which code has no names, and what would give it some: packages with debug files, servers, switches of
+//! runtimes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

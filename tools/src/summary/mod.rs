@@ -1,4 +1,5 @@
-//! What a trace amounts to: functions, threads, waits, counters and events, as plain data that can be shown in any way.
+//! What a trace amounts to: functions, threads, waits, counters and events, as plain data that can be shown
+//! in any way.
 
 pub(crate) mod call_bytes;
 pub(crate) mod call_tree;

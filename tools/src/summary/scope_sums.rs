@@ -1,8 +1,8 @@
-//! What happened inside of scopes of the program: time, CPU time and the like by the thread's segments, allocations and system
-//! calls by the samples that these caused.
+//! What happened inside of scopes of the program: time, CPU time and the like by the thread's segments,
+//! allocations and system calls by the samples that these caused.
 //!
-//! A thread's begins and ends of scopes come before the segments that end after them ([`Visitor`]), so scopes are settled up
-//! to the end of the last segment, and only what came since is kept.
+//! A thread's begins and ends of scopes come before the segments that end after them ([`Visitor`]), so scopes
+//! are settled up to the end of the last segment, and only what came since is kept.
 //!
 //! [`Visitor`]: stackbeat_model::Visitor
 
@@ -19,8 +19,8 @@ use crate::summary::call_tree::ThreadTime;
 /// Sums of all scopes by name, while a trace is read.
 #[derive(Debug, Default)]
 pub(crate) struct ScopeSums {
-    /// What is added to times of samples, ns. They are rounded down to a unit, and often what they tell of was done as soon as its scope
-    /// began; before a scope can end there is at least the capture.
+    /// What is added to times of samples, ns. They are rounded down to a unit, and often what they tell of
+    /// was done as soon as its scope began; before a scope can end there is at least the capture.
     later_ns: u64,
     threads: HashMap<ThreadIndex, Thread>,
     sums: Sums,
@@ -52,12 +52,12 @@ struct Thread {
     /// What the thread did so far, and what it had done at the begin of each open scope.
     so_far: Inside,
     open: Vec<(usize, Inside)>,
-    /// The scopes that are open now, where somebody asked, and those around the last sample of each counter: what comes after
-    /// it belongs to them, too.
+    /// The scopes that are open now, where somebody asked, and those around the last sample of each counter:
+    /// what comes after it belongs to them, too.
     around: Option<Rc<[usize]>>,
     last: HashMap<Counter, Rc<[usize]>>,
-    /// Allocations and bytes that belong to a sample or a segment. Of each, samples say who allocates; until a thread has
-    /// one, its segments do.
+    /// Allocations and bytes that belong to a sample or a segment. Of each, samples say who allocates; until
+    /// a thread has one, its segments do.
     given: Metrics,
     by_samples: [bool; 2],
 }
@@ -161,7 +161,8 @@ impl ScopeSums {
         self.threads.remove(&thread);
     }
 
-    /// The sums of all scopes by name; none where they are not known. Scopes that are open last as long as their threads.
+    /// The sums of all scopes by name; none where they are not known. Scopes that are open last as long as
+    /// their threads.
     pub(crate) fn finish(mut self) -> BTreeMap<String, Inside> {
         let threads: Vec<ThreadIndex> = self.threads.keys().copied().collect();
         for thread in threads {
@@ -293,8 +294,8 @@ impl Thread {
     }
 }
 
-/// Takes what was before a time inside of a segment away from it. Shares of small counts are rounded up as often as they are
-/// large: scopes that begin or end in many segments have what they should have in the sum.
+/// Takes what was before a time inside of a segment away from it. Shares of small counts are rounded up as
+/// often as they are large: scopes that begin or end in many segments have what they should have in the sum.
 fn split_off(time: &mut ThreadTime, begin_ns: u64, at_ns: u64, end_ns: u64) -> ThreadTime {
     let (part, whole) = (at_ns - begin_ns, end_ns - begin_ns);
     let rounding = spread(at_ns) % whole;
@@ -306,7 +307,8 @@ fn split_off(time: &mut ThreadTime, begin_ns: u64, at_ns: u64, end_ns: u64) -> T
     before
 }
 
-/// Numbers evenly spread, whatever they are made of: the last step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+/// Numbers evenly spread, whatever they are made of: the last step of SplitMix64 (Steele, Lea and Flood,
+/// OOPSLA 2014).
 fn spread(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -540,8 +542,8 @@ mod tests {
         all.thread_end(THREAD, Some(&totals));
         let sums = all.finish();
         assert_eq!(allocations(&sums, "first"), (10, 100));
-        // What came after the last sample of each kind belongs to that one's scope; nobody has said of the bytes of the second
-        // segment who has them but the segment itself.
+        // What came after the last sample of each kind belongs to that one's scope; nobody has said of the
+        // bytes of the second segment who has them but the segment itself.
         assert_eq!(allocations(&sums, "second"), (30 + 30, 100));
         assert_eq!(allocations(&sums, "third"), (0, 400 + 200));
     }

@@ -1,5 +1,5 @@
-//! System calls by kind, and the bytes that they moved, as far as they pass hooks: of threads, exact; of functions and call
-//! paths, by samples.
+//! System calls by kind, and the bytes that they moved, as far as they pass hooks: of threads, exact; of
+//! functions and call paths, by samples.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -89,7 +89,8 @@ impl CallSites {
         rows.collect()
     }
 
-    /// Those of the wanted threads, summed over threads, by kind: the kinds with the most calls first, and the places.
+    /// Those of the wanted threads, summed over threads, by kind: the kinds with the most calls first, and
+    /// the places.
     pub(crate) fn by_kind(
         &self,
         what: Counted,

@@ -1,6 +1,6 @@
-//! Rows for threads: a program may have a million of them, and nobody reads a million lines. Those that used or lived
-//! most have rows of their own; the others are summed up by their role (`worker-17` is one of `worker-*`). Sums over all
-//! rows stay exact.
+//! Rows for threads: a program may have a million of them, and nobody reads a million lines. Those that used
+//! or lived most have rows of their own; the others are summed up by their role (`worker-17` is one of
+//! `worker-*`). Sums over all rows stay exact.
 
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
@@ -23,13 +23,14 @@ pub(crate) struct Rows {
     row_of: Vec<u32>,
     /// Rows below this are of one thread.
     single: usize,
-    /// Of a trace with rows of several threads: the utid of a row by the utid of a thread that has none of its own.
+    /// Of a trace with rows of several threads: the utid of a row by the utid of a thread that has none of
+    /// its own.
     utid_of: HashMap<u32, u32>,
 }
 
 impl Rows {
-    /// Gives the threads at most `most` rows (0: as many as they are), those that are `chosen` first, and leaves one
-    /// entry a row in both lists.
+    /// Gives the threads at most `most` rows (0: as many as they are), those that are `chosen` first, and
+    /// leaves one entry a row in both lists.
     pub(crate) fn limit(metadata: &mut Metadata, chosen: &mut Vec<bool>, most: usize) -> Rows {
         let Metadata {
             threads, processes, ..
@@ -139,8 +140,8 @@ fn singles(threads: &[ThreadMetadata], chosen: &[bool], most: usize) -> Vec<bool
     is_single
 }
 
-/// How coarse roles may be, until there are few enough: of one process, of processes of one name, all threads of such
-/// processes, all threads.
+/// How coarse roles may be, until there are few enough: of one process, of processes of one name, all threads
+/// of such processes, all threads.
 const LEVELS: u32 = 4;
 
 /// What the threads of one row have in common.
@@ -208,7 +209,8 @@ fn add(row: &mut ThreadMetadata, thread: &ThreadMetadata) {
 mod tests {
     use super::*;
 
-    /// So many threads of each of the processes `p0`, `p1`, …, of which later ones used more; their names end in numbers.
+    /// So many threads of each of the processes `p0`, `p1`, …, of which later ones used more; their names end
+    /// in numbers.
     fn threads(processes: usize, each: u32) -> Metadata {
         let rows = (0..processes).map(|p| ProcessRow {
             name: format!("p{p}"),

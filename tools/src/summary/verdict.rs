@@ -1,7 +1,7 @@
 //! What a trace says, in a sentence: where its threads computed, and what they waited for.
 //!
-//! The head of `report` and the end of `record` show the same sentence. Shares are of the time of the one thread that
-//! does the work, where there is one; of several threads the times are said.
+//! The head of `report` and the end of `record` show the same sentence. Shares are of the time of the one
+//! thread that does the work, where there is one; of several threads the times are said.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -86,7 +86,8 @@ fn alone<'a>(
     is_alone.then_some((index, time))
 }
 
-/// Waits of threads that have nothing to do. Those of a thread that is alone say where its time went all the same.
+/// Waits of threads that have nothing to do. Those of a thread that is alone say where its time went all the
+/// same.
 fn is_idle(cause: Cause) -> bool {
     matches!(
         cause,
@@ -118,7 +119,8 @@ fn waiting(cause: Cause) -> &'static str {
     }
 }
 
-/// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for it.
+/// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
+/// it.
 pub(crate) fn is_library(function: &FunctionName) -> bool {
     const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
     match is_runtime(&function.module) {
@@ -357,8 +359,8 @@ impl<'a> View<'a> {
         format!(" ({text})")
     }
 
-    /// The innermost function that tells something, and its place, where at least half of the time was spent, callees
-    /// included. Of an interpreted program it is an interpreted one.
+    /// The innermost function that tells something, and its place, where at least half of the time was spent,
+    /// callees included. Of an interpreted program it is an interpreted one.
     fn half(&self, own: &[u64], running_ns: u64) -> Option<(u32, FunctionIndex)> {
         let tree = &self.profile().tree;
         let mut below = own.to_vec();
@@ -444,7 +446,8 @@ impl<'a> View<'a> {
             })
     }
 
-    /// Whether a function has a name that is more than the begin of every stack, or a layer of a standard library.
+    /// Whether a function has a name that is more than the begin of every stack, or a layer of a standard
+    /// library.
     fn tells(&self, function: FunctionIndex) -> bool {
         let known = self.metadata().functions.get(function.0 as usize);
         known.is_some_and(|f| !is_address(&f.name) && !is_entry(&f.name) && !is_standard(&f.name))
@@ -494,7 +497,8 @@ impl<'a> View<'a> {
         managed.or_else(named).or_else(|| functions().next())
     }
 
-    /// Who held the lock in most of the long waits for one: ` held by worker-3`. Nothing where all threads have one name.
+    /// Who held the lock in most of the long waits for one: ` held by worker-3`. Nothing where all threads
+    /// have one name.
     fn owner(&self) -> Option<String> {
         let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
         for wait in self.report.waits.sums() {

@@ -1,6 +1,6 @@
-//! A trace with everything that exports must cope with, written packet by packet: two processes,
-//! one of which execs another image, threads of equal names, recursion, inlined functions, names full of markup, blocking calls of every
-//! cause, a waker, gaps, samples without a stack, probes of a newer version.
+//! A trace with everything that exports must cope with, written packet by packet: two processes, one of which
+//! execs another image, threads of equal names, recursion, inlined functions, names full of markup, blocking
+//! calls of every cause, a waker, gaps, samples without a stack, probes of a newer version.
 
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_proto::columns::{self, Rusage, SampleRow};

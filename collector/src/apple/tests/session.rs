@@ -1,5 +1,5 @@
-//! A whole session inside a process, as on Apple's systems: ticks, threads that are suspended, drain, trace. What hooks would call
-//! the threads call themselves.
+//! A whole session inside a process, as on Apple's systems: ticks, threads that are suspended, drain, trace.
+//! What hooks would call the threads call themselves.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

@@ -1,7 +1,7 @@
-//! Mach's calls, answered by Linux, so that what asks them can run here. Threads are suspended by a signal whose handler waits. So a
-//! suspended thread that was in a system call leaves it, which it does not on Mach, and a thread that blocks the signal is not
-//! suspended. What it shows: that our side of each call is right as far as the headers say what the other side does. What not: what
-//! Mach does beyond them.
+//! Mach's calls, answered by Linux, so that what asks them can run here. Threads are suspended by a signal
+//! whose handler waits. So a suspended thread that was in a system call leaves it, which it does not on Mach,
+//! and a thread that blocks the signal is not suspended. What it shows: that our side of each call is right
+//! as far as the headers say what the other side does. What not: what Mach does beyond them.
 //!
 //! No call allocates, except `task_threads`, whose memory is mapped.
 
@@ -164,7 +164,8 @@ fn read_file<'a>(tid: u32, name: &str, room: &'a mut [u8; 512]) -> Option<&'a [u
     room.get(..read.ok()?)
 }
 
-/// CPU time of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's include/linux/posix-timers_types.h).
+/// CPU time of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's
+/// include/linux/posix-timers_types.h).
 fn cpu_ns(tid: u32) -> u64 {
     const SCHED_AND_PER_THREAD: libc::clockid_t = 2 | 4;
     platform::clock_ns((!(tid as libc::clockid_t) << 3) | SCHED_AND_PER_THREAD)

@@ -110,8 +110,8 @@ impl Lifecycle {
         }
     }
 
-    /// Reads what the kernel has counted of a thread that lives on: whether it ran, waited or was kept waiting
-    /// after its last record.
+    /// Reads what the kernel has counted of a thread that lives on: whether it ran, waited or was kept
+    /// waiting after its last record.
     fn bring_up_to_date(&self, mapping: &Mapping, thread: &mut Thread, host: &dyn Host) {
         let process = mapping.thread(thread.entry).and_then(|entry| {
             let index = entry.process.load(Ordering::Relaxed);
@@ -282,8 +282,8 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the kernel still has a thread whose end is written. Without its entry the sampler would take it for one
-    /// that no hook has registered.
+    /// Whether the kernel still has a thread whose end is written. Without its entry the sampler would take
+    /// it for one that no hook has registered.
     fn is_leaving(&self, thread: &Concluded, host: &dyn Host) -> bool {
         let process = self.processes.get(&thread.upid);
         !self.dead_world
@@ -306,8 +306,8 @@ impl Lifecycle {
         }
     }
 
-    /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is found. Where records
-    /// are kept only its modules go: the others may still tell of it.
+    /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is
+    /// found. Where records are kept only its modules go: the others may still tell of it.
     pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
         self.modules.remove_process(upid);
         self.module_counts.remove(&upid);
@@ -322,7 +322,8 @@ impl Lifecycle {
     }
 }
 
-/// The wait in which a thread was that did not end by itself. It has no stack: the memory that held it is gone.
+/// The wait in which a thread was that did not end by itself. It has no stack: the memory that held it is
+/// gone.
 fn last_wait(
     entry: &ThreadEntry,
     thread: &Thread,

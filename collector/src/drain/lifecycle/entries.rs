@@ -18,8 +18,8 @@ const MOST_PIDS: u32 = 1 << 22;
 
 /// Names of threads read from /proc in one poll: a burst of threads must not hold up draining.
 const NAMES_PER_POLL: u32 = 256;
-/// Distance between two readings, in polls, above which those of a thread are left out that has written nothing since the
-/// last one.
+/// Distance between two readings, in polls, above which those of a thread are left out that has written
+/// nothing since the last one.
 const NAMES_OF_SLEEPERS: u64 = 8;
 /// Longest distance between two, in polls.
 const NAMES_DISTANCE: u64 = 512;
@@ -387,8 +387,8 @@ impl Lifecycle {
         self.threads.insert(utid, thread);
     }
 
-    /// Looks for the names that threads have given themselves, at first sight and at growing distances. What a
-    /// thread says itself comes with its records.
+    /// Looks for the names that threads have given themselves, at first sight and at growing distances. What
+    /// a thread says itself comes with its records.
     fn read_names(&mut self, host: &dyn Host) {
         for _ in 0..NAMES_PER_POLL {
             let Some(Reverse((poll, utid))) = self.names.peek().copied() else {

@@ -176,7 +176,8 @@ impl Sums {
 pub(crate) struct Lifecycle {
     processes: HashMap<Upid, Process>,
     threads: HashMap<Utid, Thread>,
-    /// By entry, the process and the thread that were met there last. An entry is another one's only once it was freed.
+    /// By entry, the process and the thread that were met there last. An entry is another one's only once it
+    /// was freed.
     owners: (HashMap<u32, Upid>, HashMap<u32, Utid>),
     /// Entries and sub-buffers that named somebody else all the same: the program has written over them.
     pub contradictions: u64,
@@ -190,7 +191,8 @@ pub(crate) struct Lifecycle {
     off: HashSet<Upid>,
     /// Images, by upid, that exec has replaced by a program without an agent.
     replaced: HashSet<Upid>,
-    /// Images, by upid, after which a program without an agent was named: it is not one of those that were not seen.
+    /// Images, by upid, after which a program without an agent was named: it is not one of those that were
+    /// not seen.
     named: HashSet<Upid>,
     /// Pid and start of all processes so far, by upid.
     pids: BTreeMap<Upid, (Pid, u64)>,
@@ -205,8 +207,8 @@ pub(crate) struct Lifecycle {
     ended_processes: HashSet<Upid>,
     /// By thread, when the last wait began that was seen from outside, ns.
     told_waits: HashMap<Utid, u64>,
-    /// Processes whose end was written, or that were not there when a module of theirs was seen, and when that was, ns: they
-    /// are remembered a little longer.
+    /// Processes whose end was written, or that were not there when a module of theirs was seen, and when
+    /// that was, ns: they are remembered a little longer.
     remembered: VecDeque<(u64, Upid)>,
     out: Vec<u8>,
     packets: u64,
@@ -385,8 +387,8 @@ impl Lifecycle {
         self.pids.get(&upid).map(|(pid, _)| *pid)
     }
 
-    /// Whether an agent was in a program that was seen without one: the process' last image until its end has an agent, and
-    /// did not begin before that program may have.
+    /// Whether an agent was in a program that was seen without one: the process' last image until its end has
+    /// an agent, and did not begin before that program may have.
     pub(crate) fn has_met(&self, pid: Pid, since: Since, end_ns: u64) -> bool {
         // A poll from outside may come later than the agent, and the clocks differ by their conversion.
         const TOLERANCE_NS: u64 = 1_000_000;
@@ -399,8 +401,8 @@ impl Lifecycle {
             })
     }
 
-    /// The last image of a process that an agent was in, that began until `end_ns` and that came before `until_image` (0: it
-    /// lives on), and when it began.
+    /// The last image of a process that an agent was in, that began until `end_ns` and that came before
+    /// `until_image` (0: it lives on), and when it began.
     fn last_image(&self, pid: Pid, end_ns: u64, until_image: Upid) -> Option<(Upid, u64)> {
         let until_image = match until_image {
             Upid(0) => Upid(u32::MAX),

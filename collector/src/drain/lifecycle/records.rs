@@ -78,8 +78,8 @@ impl Lifecycle {
                 path,
                 build_id,
             } => {
-                // A ring's records are read in each pass. Of a process that has ended they were said when they were new, and
-                // would never be forgotten.
+                // A ring's records are read in each pass. Of a process that has ended they were said when
+                // they were new, and would never be forgotten.
                 if self.ended_processes.contains(&drained.upid) && !self.dead_world {
                     return;
                 }
@@ -101,7 +101,8 @@ impl Lifecycle {
                         ..known
                     } == module
                 });
-                // Only what the recorder sees from outside (`add_module`) may come before the process is met, or after its end.
+                // Only what the recorder sees from outside (`add_module`) may come before the process is met,
+                // or after its end.
                 let has_process = self.pids.contains_key(&drained.upid) || self.dead_world;
                 self.contradictions += u64::from(!has_process);
                 if has_process && !is_known {

@@ -1,10 +1,10 @@
-//! What a program asks the agent for by itself (`stackbeat.h`, the crate `stackbeat-api`): it looks once whether there is
-//! an agent, and keeps the answer in *slots*. One that asked before the agent came would stay unheard, and the agent's
-//! functions are none that it could find, because the dynamic linker loaded them for us alone. So whoever attaches has
-//! the agent fill the slots in, and empty them again.
+//! What a program asks the agent for by itself (`stackbeat.h`, the crate `stackbeat-api`): it looks once
+//! whether there is an agent, and keeps the answer in *slots*. One that asked before the agent came would
+//! stay unheard, and the agent's functions are none that it could find, because the dynamic linker loaded
+//! them for us alone. So whoever attaches has the agent fill the slots in, and empty them again.
 //!
-//! They lie in sections that are called as the function that they are for. Section headers are not loaded, so they are
-//! read from the modules' files, if these are still the files that were loaded.
+//! They lie in sections that are called as the function that they are for. Section headers are not loaded, so
+//! they are read from the modules' files, if these are still the files that were loaded.
 
 use std::fs::File;
 use std::ops::Range;
@@ -48,8 +48,8 @@ impl Slots {
         slots
     }
 
-    /// Has the agent fill the slots in (`connect`), or empty them, by its function at `fill`. The memory at `list` has room
-    /// for a list, below a stack that ends at `stack_end`.
+    /// Has the agent fill the slots in (`connect`), or empty them, by its function at `fill`. The memory at
+    /// `list` has room for a list, below a stack that ends at `stack_end`.
     pub(super) fn tell(
         &self,
         borrowed: &mut Borrowed,

@@ -24,8 +24,9 @@ use crate::session::options::AttachStep;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Distance between two rounds over the threads, growing.
 const ROUND: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// A thread that does not stop within this time is in a call that cannot be interrupted, or has no processor. One that
-/// was waiting comes back from its call with EINTR then, if the call is one of `tracee::GIVES_EINTR`.
+/// A thread that does not stop within this time is in a call that cannot be interrupted, or has no processor.
+/// One that was waiting comes back from its call with EINTR then, if the call is one of
+/// `tracee::GIVES_EINTR`.
 const STOP_TIME: Duration = Duration::from_secs(1);
 /// Threads tried in one round: those that wait come first, and one of them nearly always will do.
 const TRIES: usize = 16;
@@ -196,9 +197,9 @@ fn attach_step(
     })
 }
 
-/// Runs what traces. A thread of the program that has been asked to stop and does not, because it has no processor or is
-/// in a call that cannot be interrupted, would stop later, for as long as it is traced. Only the end of the thread that
-/// traces takes the request back.
+/// Runs what traces. A thread of the program that has been asked to stop and does not, because it has no
+/// processor or is in a call that cannot be interrupted, would stop later, for as long as it is traced. Only
+/// the end of the thread that traces takes the request back.
 fn on_thread_of_its_own<T: Send>(
     pid: Pid,
     tell: &mut dyn FnMut(Held),
@@ -251,7 +252,8 @@ fn use_thread(
         };
         result.and_then(|slots| written.map(|()| slots))
     });
-    // One that runs on in a call of ours needs its stack, and what that call has left of itself may point there.
+    // One that runs on in a call of ours needs its stack, and what that call has left of itself may point
+    // there.
     if !borrowed.is_stopped() {
         return result;
     }

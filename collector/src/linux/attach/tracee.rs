@@ -73,7 +73,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 pub(super) type Registers = libc::user_regs_struct;
 
-/// Registers by which a stopped thread begins a call again that the stop has ended with EINTR. `None`: those that it has do.
+/// Registers by which a stopped thread begins a call again that the stop has ended with EINTR. `None`: those
+/// that it has do.
 pub(crate) fn registers_to_begin_again(registers: &Registers) -> Option<Registers> {
     let has_ended = registers.rax as i64 == -i64::from(libc::EINTR)
         && GIVES_EINTR.contains(&(registers.orig_rax as i64));
@@ -246,7 +247,8 @@ impl Tracee {
         ptrace(PTRACE_SETSIGMASK, self.tid, 8, (&raw const mask).addr())
     }
 
-    /// Whether the stopped thread has faulted and not got its signal yet: a stop by request comes before that signal.
+    /// Whether the stopped thread has faulted and not got its signal yet: a stop by request comes before that
+    /// signal.
     pub(super) fn has_faulted(&self) -> bool {
         let status =
             std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid));
@@ -310,8 +312,8 @@ impl Tracee {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` gets a message when it
-    /// cannot be given back.
+    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` gets a
+    /// message when it cannot be given back.
     pub(super) fn borrow(
         &mut self,
         syscall: u64,
@@ -322,8 +324,8 @@ impl Tracee {
             vectors: self.vectors()?,
             mask: self.signal_mask()?,
         };
-        // Signals wait. What a fault of our own would send must not be blocked, as it is in the program's own handler of
-        // that: the kernel would reset its disposition.
+        // Signals wait. What a fault of our own would send must not be blocked, as it is in the program's own
+        // handler of that: the kernel would reset its disposition.
         self.set_signal_mask(!faults())?;
         let faults_are_ignored = faults_are_ignored(self.pid);
         Ok(Borrowed {
@@ -500,7 +502,8 @@ impl Borrowed<'_> {
         let restored = self.go_back(before);
         let (pid, tid) = (self.tracee.pid.0 as libc::pid_t, self.tracee.tid);
         for signal in self.held_back.drain(..) {
-            // SAFETY: sends what was held back, to the thread that was about to get it, or to the process that was to stop.
+            // SAFETY: sends what was held back, to the thread that was about to get it, or to the process
+            // that was to stop.
             unsafe {
                 match FAULTS.contains(&signal) {
                     true => libc::syscall(libc::SYS_tgkill, pid, tid, signal),

@@ -1,5 +1,5 @@
-//! What dumps are written for by themselves: threads that wait for too long, iterations of event loops that take
-//! too long.
+//! What dumps are written for by themselves: threads that wait for too long, iterations of event loops that
+//! take too long.
 
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Utid};

@@ -2,9 +2,9 @@
 //! notice, so that a wait is in the trace before it ends.
 //!
 //! A hook publishes in the thread's entry what it waits for, since when, and where its frame is. From there
-//! the stack is walked in another process' memory (`crate::linux::remote_unwind`); it counts only if the thread is in the
-//! same wait afterwards. One walk for each wait: a thread that goes on waiting costs the load of one word
-//! from then on, in private memory. Waits outside of any hook: `unhooked`.
+//! the stack is walked in another process' memory (`crate::linux::remote_unwind`); it counts only if the
+//! thread is in the same wait afterwards. One walk for each wait: a thread that goes on waiting costs the
+//! load of one word from then on, in private memory. Waits outside of any hook: `unhooked`.
 
 mod alarm;
 mod unhooked;
@@ -50,8 +50,8 @@ const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(400);
 /// A pass may take this part of the time.
 const SHARE: u32 = 100;
-/// Threads that wait for each other's locks have got there by beginning to wait for one: so long after one did they
-/// are looked for, ns.
+/// Threads that wait for each other's locks have got there by beginning to wait for one: so long after one
+/// did they are looked for, ns.
 const LOCKS_NS: u64 = 2_000_000_000;
 /// Work of one pass after which the rest is left for the next one.
 const WORK: Duration = Duration::from_millis(1);
@@ -96,8 +96,8 @@ impl OffCpuSampler {
     }
 }
 
-/// One look at all threads that wait in hooks at this moment, for a session that has no thread for it and is about to end: its
-/// threads' last waits have no end that would say where they waited.
+/// One look at all threads that wait in hooks at this moment, for a session that has no thread for it and is
+/// about to end: its threads' last waits have no end that would say where they waited.
 pub(crate) fn look_once(shared: &Arc<Shared>, mapping_name: &[u8]) {
     let mut off_cpu = OffCpu::new(Arc::clone(shared), mapping_name, &Dumps::default());
     let now = Now {
@@ -530,8 +530,9 @@ enum Waits {
     NotKnown,
 }
 
-/// Whether a thread waits in the call that began with this stack pointer, as far as the kernel says. A child on its parent's
-/// memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the parent's.
+/// Whether a thread waits in the call that began with this stack pointer, as far as the kernel says. A child
+/// on its parent's memory and thread-locals (a raw clone with CLONE_VM) publishes its own calls as the
+/// parent's.
 fn where_it_waits(pid: Pid, entry: &ThreadEntry, sp: u64) -> Waits {
     let own = entry.stack_low.load(Ordering::Relaxed)..entry.stack_high.load(Ordering::Relaxed);
     judge(procfs::in_call(pid, entry.tid()).ok(), sp, &own)

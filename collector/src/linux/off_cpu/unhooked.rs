@@ -2,8 +2,8 @@
 //!
 //! Nothing is published of these. A thread that was not active for a while is polled in /proc: what the
 //! scheduler counted says whether it has run since the last poll; only if it has, or at the first poll, its
-//! system call is read. Polls of a thread that goes on waiting get rarer. Between two polls that find it in the
-//! same place, with next to no CPU time used, it is taken to have waited there all the time.
+//! system call is read. Polls of a thread that goes on waiting get rarer. Between two polls that find it in
+//! the same place, with next to no CPU time used, it is taken to have waited there all the time.
 
 use std::sync::Arc;
 

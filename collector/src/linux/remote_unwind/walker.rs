@@ -191,7 +191,8 @@ impl Process {
         }
     }
 
-    /// What a runtime has told of code at an address. It is asked each time: such code goes, and other code comes to its place.
+    /// What a runtime has told of code at an address. It is asked each time: such code goes, and other code
+    /// comes to its place.
     fn generated(&self, address: u64) -> Option<Found> {
         let directory = self.generated_code.get();
         let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
@@ -200,8 +201,8 @@ impl Process {
             .flatten()
     }
 
-    /// Calls `each` with the nodes' addresses and kinds of generated code at a frame, outermost first. False: it is code of no method
-    /// that is known.
+    /// Calls `each` with the nodes' addresses and kinds of generated code at a frame, outermost first. False:
+    /// it is code of no method that is known.
     fn each_compiled(
         &self,
         address: u64,
@@ -373,8 +374,8 @@ impl Default for Walker {
 }
 
 impl Walker {
-    /// Walks a stack. `epoch` is the process' module epoch. With `methods`, where they get their numbers, frames of
-    /// runtimes are among it.
+    /// Walks a stack. `epoch` is the process' module epoch. With `methods`, where they get their numbers,
+    /// frames of runtimes are among it.
     ///
     /// # Errors
     ///
@@ -433,8 +434,8 @@ impl Walker {
         }))
     }
 
-    /// Walks a stack in a copy that was taken while its thread stood still. Frames of runtimes are not found: their own records of
-    /// them have changed since.
+    /// Walks a stack in a copy that was taken while its thread stood still. Frames of runtimes are not found:
+    /// their own records of them have changed since.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(crate) fn walk_taken(&mut self, process: &Process, taken: &ToWalk<'_>) -> Stack {
         process.update(taken.epoch);

@@ -1,8 +1,8 @@
-//! Suspends threads by ptrace, as systems without signals to threads do it by a call of their own: how sampling by suspension runs, and
-//! is tested, on Linux (`STACKBEAT_SUSPEND=1`).
+//! Suspends threads by ptrace, as systems without signals to threads do it by a call of their own: how
+//! sampling by suspension runs, and is tested, on Linux (`STACKBEAT_SUSPEND=1`).
 //!
-//! Who traces a thread has to be the one that waits for it, and a parent sees its child stop. So a small process of ours does it
-//! (`tracer`), and the two talk through a shared page.
+//! Who traces a thread has to be the one that waits for it, and a parent sees its child stop. So a small
+//! process of ours does it (`tracer`), and the two talk through a shared page.
 
 mod tracer;
 

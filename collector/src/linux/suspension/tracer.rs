@@ -1,7 +1,8 @@
-//! The process that traces. It is forked from one with threads and does not exec, so it may call the kernel and nothing else: it
-//! allocates nothing and takes no lock.
+//! The process that traces. It is forked from one with threads and does not exec, so it may call the kernel
+//! and nothing else: it allocates nothing and takes no lock.
 //!
-//! A thread is traced from one suspension to its end and not in between: its signals go their way, and when we die it goes on.
+//! A thread is traced from one suspension to its end and not in between: its signals go their way, and when
+//! we die it goes on.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -16,8 +17,8 @@ use crate::linux::attach::registers_to_begin_again;
 use crate::linux::ticking;
 use crate::session::clocks::now_ns;
 
-/// So long a thread is waited for, ns. One that is ready may have to wait for a processor; one that waits in the kernel for a page,
-/// or for the child of its vfork, stops when that is over.
+/// So long a thread is waited for, ns. One that is ready may have to wait for a processor; one that waits in
+/// the kernel for a page, or for the child of its vfork, stops when that is over.
 const LONGEST_NS: u64 = 50_000_000;
 
 /// What stands in [`Page::step`].
@@ -145,7 +146,8 @@ impl Tracer {
         while self.page.step.load(Ordering::Acquire) == step::RESUME {
             platform::wait(&self.page.step, step::RESUME, Some(LONGEST_NS));
             if self.has_ended() {
-                // Killed by somebody: then the kernel has let the thread go on. No other one is suspended from here on.
+                // Killed by somebody: then the kernel has let the thread go on. No other one is suspended
+                // from here on.
                 return;
             }
         }

@@ -80,7 +80,8 @@ pub struct Found {
     pub status: Result<SessionStatus, ControlError>,
 }
 
-/// All live sessions on this machine, also those of other users. These are asked together, which takes a second at most.
+/// All live sessions on this machine, also those of other users. These are asked together, which takes a
+/// second at most.
 pub fn list() -> Vec<Found> {
     let mut found = Round::begin(socket::sessions()).run();
     found.sort_by(|a, b| a.session.cmp(&b.session));

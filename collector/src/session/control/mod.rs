@@ -214,8 +214,8 @@ impl Session {
         Ok(())
     }
 
-    /// Writes what the session holds, its last time counted from `before_ns` (`None`: now). Takes as long as it takes to look
-    /// names up.
+    /// Writes what the session holds, its last time counted from `before_ns` (`None`: now). Takes as long as
+    /// it takes to look names up.
     ///
     /// # Errors
     ///

@@ -52,9 +52,9 @@ impl Server {
         Ok(Server { thread, wake })
     }
 
-    /// Serves on the calling thread until the session stops and [`Server::call`] says so: inside the program, where a thread that
-    /// this one would start takes memory of the program's malloc, and each thread has descriptors of its own. So dumps are written
-    /// here, and other clients wait meanwhile.
+    /// Serves on the calling thread until the session stops and [`Server::call`] says so: inside the program,
+    /// where a thread that this one would start takes memory of the program's malloc, and each thread has
+    /// descriptors of its own. So dumps are written here, and other clients wait meanwhile.
     ///
     /// # Errors
     ///
@@ -73,7 +73,8 @@ impl Server {
         Ok(())
     }
 
-    /// Has [`Server::serve_here`] look whether the session has stopped. A server that does not listen yet looks by itself.
+    /// Has [`Server::serve_here`] look whether the session has stopped. A server that does not listen yet
+    /// looks by itself.
     pub(crate) fn call(session: &str) {
         let _ = socket::connect_at_once(session);
     }

@@ -1,5 +1,5 @@
-//! The session's socket. Where others can find it is the system's own way; who is on the other side is asked of the
-//! kernel.
+//! The session's socket. Where others can find it is the system's own way; who is on the other side is asked
+//! of the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -104,10 +104,12 @@ pub(super) fn own_uid() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// The user of `adb`, through which a host reaches an app (`AID_SHELL` of Android's android_filesystem_config.h).
+/// The user of `adb`, through which a host reaches an app (`AID_SHELL` of Android's
+/// android_filesystem_config.h).
 const SHELL: libc::uid_t = 2000;
 
-/// Whether a user may steer the sessions of another one: they are the same, or it is root, or on Android the shell.
+/// Whether a user may steer the sessions of another one: they are the same, or it is root, or on Android the
+/// shell.
 pub(super) fn may_steer(user: libc::uid_t, owner: libc::uid_t) -> bool {
     user == owner || user == 0 || (cfg!(target_os = "android") && user == SHELL)
 }

@@ -217,7 +217,8 @@ impl Content {
                 ..event.clone()
             }))?;
         }
-        // What the ring forgot by then is no loss of what is written here, nor what threads lost that ended before.
+        // What the ring forgot by then is no loss of what is written here, nor what threads lost that ended
+        // before.
         let overwritten = drops::Cause::Overwritten as i32;
         let is_here = |utid: Utid| utid == Utid(0) || threads.contains_key(&utid);
         let drops = self.drops.values();

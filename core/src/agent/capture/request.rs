@@ -68,14 +68,14 @@ impl Request<'_> {
         self.interrupted.is_some() && !self.exempt
     }
 
-    /// An interruption by the clock was left to it ([`super::super::better_moment`]), neither now nor at the end of a call. Where
-    /// none was, nothing is captured.
+    /// An interruption by the clock was left to it ([`super::super::better_moment`]), neither now nor at the
+    /// end of a call. Where none was, nothing is captured.
     pub(super) fn is_at_better_moment(&self) -> bool {
         self.is_met && self.interrupted.is_none() && self.begin == Cycles(0)
     }
 
-    /// Whether it may come inside of a wait that goes on around it. The gate keeps the sampler's signals away from there, and
-    /// nothing is done about one in a crash.
+    /// Whether it may come inside of a wait that goes on around it. The gate keeps the sampler's signals away
+    /// from there, and nothing is done about one in a crash.
     pub(super) fn may_be_in_wait(&self) -> bool {
         self.interrupted.is_none() || self.is_met
     }

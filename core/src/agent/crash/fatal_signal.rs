@@ -14,8 +14,8 @@ use core::sync::atomic::Ordering;
 /// Bytes of the stack that [`with_room`] maps: a walk and the drawing up of a record take some 10 KiB.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Calls `f` on a stack of its own: a handler may stand on an alternate one that has little left. With false: there is no
-/// memory for one, and this is the caller's.
+/// Calls `f` on a stack of its own: a handler may stand on an alternate one that has little left. With false:
+/// there is no memory for one, and this is the caller's.
 pub fn with_room(mut f: impl FnMut(bool)) {
     unsafe extern "C-unwind" fn call<F: FnMut(bool)>(f: *mut core::ffi::c_void) {
         // SAFETY: the only caller passes its own, which lives and which nobody else uses.
@@ -44,7 +44,8 @@ pub unsafe fn interrupted(
     info: *const libc::siginfo_t,
     context: *mut core::ffi::c_void,
 ) -> Registers {
-    /// The processor has refused an address, which the kernel does not tell then: include/uapi/asm-generic/siginfo.h.
+    /// The processor has refused an address, which the kernel does not tell then:
+    /// include/uapi/asm-generic/siginfo.h.
     const SI_KERNEL: i32 = 0x80;
     /// That of no program.
     const LEAST_REFUSED: u64 = 1 << 47;
@@ -65,8 +66,8 @@ pub unsafe fn interrupted(
     }
 }
 
-/// A signal that will end the process has come to this thread (or will at once), which is noted and captured. The first
-/// one counts.
+/// A signal that will end the process has come to this thread (or will at once), which is noted and captured.
+/// The first one counts.
 ///
 /// `code`: that of its `siginfo_t`. `has_room`: a walk fits on the stack where this runs.
 pub fn on_crash(signal: i32, code: i32, registers: &Registers, has_room: bool) {

@@ -7,8 +7,8 @@ use crate::shm::record_format::event_kind as kinds;
 const NUMBER_BYTES: usize = 20;
 
 /// A line as Android's atrace writes it (system/core/libcutils/trace-dev.inc) and Perfetto reads it
-/// (src/trace_processor/importers/systrace/systrace_parser.h); its length. A step of a flow has no letter there and
-/// becomes an instant.
+/// (src/trace_processor/importers/systrace/systrace_parser.h); its length. A step of a flow has no letter
+/// there and becomes an instant.
 pub(super) fn format(
     kind: u8,
     pid: u32,
@@ -84,7 +84,8 @@ impl Line<'_> {
     }
 
     /// What would separate fields, lines or texts becomes a space (`sanitizeString` of Android's
-    /// `android_os_Trace.cpp`). A name that does not fit is cut between characters; none at all would be no field.
+    /// `android_os_Trace.cpp`). A name that does not fit is cut between characters; none at all would be no
+    /// field.
     fn push_name(&mut self, name: &[u8]) {
         let room = LINE_BYTES.saturating_sub(self.used + Self::AFTER_NAME);
         let mut length = name.len().min(room);

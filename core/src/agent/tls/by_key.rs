@@ -1,17 +1,19 @@
 //! The block where a key of libc's leads to it: on Android and Apple.
 //!
-//! Thread-locals of the compiler may allocate at a thread's first access, inside the `malloc` that is hooked. On Apple
-//! always (dyld, libdyld/ThreadLocalVariables: `instantiate` calls malloc). On Android before API level 29, where they
-//! are emulated (compiler-rt, lib/builtins/emutls.c), and with ELF thread-locals at the first access of a library that was
-//! loaded by `dlopen` (bionic, docs/elf-tls.md: there is no room for static ones then).
+//! Thread-locals of the compiler may allocate at a thread's first access, inside the `malloc` that is hooked.
+//! On Apple always (dyld, libdyld/ThreadLocalVariables: `instantiate` calls malloc). On Android before API
+//! level 29, where they are emulated (compiler-rt, lib/builtins/emutls.c), and with ELF thread-locals at the
+//! first access of a library that was loaded by `dlopen` (bionic, docs/elf-tls.md: there is no room for
+//! static ones then).
 //!
-//! The value of a key is a word in the thread's own descriptor: reading and writing it takes no lock and no memory (bionic,
-//! libc/bionic/pthread_key.cpp: `key_data` in `bionic_tls`; Apple's libpthread, src/pthread_tsd.c: `tsd` in `pthread_t`).
-//! Making a key takes no memory, either. What a key leads to is a place in a slab of ours, which is taken by one atomic
-//! operation.
+//! The value of a key is a word in the thread's own descriptor: reading and writing it takes no lock and no
+//! memory (bionic, libc/bionic/pthread_key.cpp: `key_data` in `bionic_tls`; Apple's libpthread,
+//! src/pthread_tsd.c: `tsd` in `pthread_t`). Making a key takes no memory, either. What a key leads to is a
+//! place in a slab of ours, which is taken by one atomic operation.
 //!
-//! When a thread ends libc calls the key's destructor, some rounds in a row if somebody sets the value again. The last
-//! round gives the place back. What comes later in this thread finds the block that stands for nobody.
+//! When a thread ends libc calls the key's destructor, some rounds in a row if somebody sets the value again.
+//! The last round gives the place back. What comes later in this thread finds the block that stands for
+//! nobody.
 
 use super::{Block, FOREIGN};
 use crate::platform::{self, Backing};
@@ -216,8 +218,8 @@ mod tests {
             .sum()
     }
 
-    /// More threads at once than a slab has places: each has its own zeroed block until its end, also while other
-    /// destructors run, and all places are given back.
+    /// More threads at once than a slab has places: each has its own zeroed block until its end, also while
+    /// other destructors run, and all places are given back.
     #[test]
     fn threads_have_places_and_give_them_back() {
         static LATE: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());

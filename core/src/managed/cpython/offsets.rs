@@ -1,4 +1,5 @@
-//! Where the fields of CPython's structures lie, by version: checked against the DWARF of builds of these versions.
+//! Where the fields of CPython's structures lie, by version: checked against the DWARF of builds of these
+//! versions.
 
 use super::super::lines::format;
 use super::super::memory::Memory;
@@ -23,8 +24,8 @@ pub(super) enum Chain {
 pub(super) enum Attributes {
     /// In a dictionary, `tp_dictoffset` behind the object (3.10).
     Dict,
-    /// In values that a pointer of their own leads to, or in a dictionary (3.11). `keys`: `PyHeapTypeObject::ht_cached_keys`,
-    /// here and below.
+    /// In values that a pointer of their own leads to, or in a dictionary (3.11). `keys`:
+    /// `PyHeapTypeObject::ht_cached_keys`, here and below.
     Apart { keys: u64 },
     /// In values or a dictionary, as the lowest bit of the pointer says (3.12).
     Tagged { keys: u64 },
@@ -42,7 +43,8 @@ pub(super) struct Offsets {
     /// `PyInterpreterState`: `next` and `threads.head`.
     pub(super) interpreter_next: u64,
     pub(super) threads: u64,
-    /// `PyThreadState`: `thread_id`, which is that of `pthread_self`, and `native_thread_id`, the kernel's (0: there is none).
+    /// `PyThreadState`: `thread_id`, which is that of `pthread_self`, and `native_thread_id`, the kernel's
+    /// (0: there is none).
     pub(super) thread_id: u64,
     pub(super) native_id: u64,
     /// `PyThreadState::cframe`; 3.13: `current_frame`.
@@ -183,11 +185,12 @@ pub(super) const V3_12: Offsets = Offsets {
     line_format: format::CPYTHON_LOCATIONS,
 };
 
-/// Which word of `_Py_DebugOffsets` says where a field lies (Include/internal/pycore_runtime.h of 3.13, pycore_debug_offsets.h of later
-/// ones).
+/// Which word of `_Py_DebugOffsets` says where a field lies (Include/internal/pycore_runtime.h of 3.13,
+/// pycore_debug_offsets.h of later ones).
 #[derive(Clone, Copy)]
 struct Published {
-    /// The first one of `thread_state`, `interpreter_frame`, `code_object`, `pyobject`, `bytes_object` and `unicode_object`: its size.
+    /// The first one of `thread_state`, `interpreter_frame`, `code_object`, `pyobject`, `bytes_object` and
+    /// `unicode_object`: its size.
     thread: u64,
     frame: u64,
     code: u64,
@@ -243,7 +246,8 @@ const PUBLISHED_3_15: Published = Published {
 };
 
 impl Offsets {
-    /// As 3.13 and later publish them at the begin of `_PyRuntime`. `None`: they are not as expected, or the version is unknown.
+    /// As 3.13 and later publish them at the begin of `_PyRuntime`. `None`: they are not as expected, or the
+    /// version is unknown.
     pub(super) fn published(
         memory: &mut impl Memory,
         runtime: u64,

@@ -1,9 +1,10 @@
-//! The name of a thread of the module `threading`. CPython before 3.14 does not tell the system of it, and later ones cut it
-//! at 15 bytes.
+//! The name of a thread of the module `threading`. CPython before 3.14 does not tell the system of it, and
+//! later ones cut it at 15 bytes.
 //!
-//! The outermost frame of such a thread is `Thread._bootstrap`, whose first local variable is the thread's object. Its
-//! attribute `_name` has the name. Where attributes lie depends on the version ([`Attributes`]); the tables were checked
-//! with the headers of 3.10 to 3.13, and with objects of running interpreters of 3.13 to 3.15.
+//! The outermost frame of such a thread is `Thread._bootstrap`, whose first local variable is the thread's
+//! object. Its attribute `_name` has the name. Where attributes lie depends on the version ([`Attributes`]);
+//! the tables were checked with the headers of 3.10 to 3.13, and with objects of running interpreters of 3.13
+//! to 3.15.
 
 use super::offsets::{Attributes, Offsets};
 use super::{Memory, Reader};
@@ -178,7 +179,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         values.checked_add(header + 8 * index)
     }
 
-    /// Where the value of a key stands if its `PyDictKeysObject` has the values, too; and which one of the keys it is.
+    /// Where the value of a key stands if its `PyDictKeysObject` has the values, too; and which one of the
+    /// keys it is.
     fn key(&mut self, keys: u64, name: &[u8]) -> Option<(u64, u64)> {
         /// `DICT_KEYS_GENERAL`: entries have hashes.
         const GENERAL: u8 = 0;

@@ -1,7 +1,8 @@
-//! The same in the memory of another process, for whoever walks stacks there: threads that wait for long are looked at from outside.
+//! The same in the memory of another process, for whoever walks stacks there: threads that wait for long are
+//! looked at from outside.
 //!
-//! The agent says in its process' entry of the mapping where all of it lies ([`directory`]). Nothing there is trusted: what is read
-//! is bounded and checked, and a piece that changes meanwhile is none.
+//! The agent says in its process' entry of the mapping where all of it lies ([`directory`]). Nothing there is
+//! trusted: what is read is bounded and checked, and a piece that changes meanwhile is none.
 
 use core::cell::RefCell;
 use core::mem::offset_of;
@@ -75,13 +76,13 @@ impl Words for RemoteWords<'_, '_> {
 pub struct Found {
     /// How to get to the caller.
     pub rule: Rule,
-    /// Whose code it is, outermost first; each of the others is inlined into the one before. Methods have the numbers of their
-    /// process.
+    /// Whose code it is, outermost first; each of the others is inlined into the one before. Methods have the
+    /// numbers of their process.
     pub frames: Vec<Frame>,
 }
 
-/// The piece of the process with this directory that has an address (of the instruction itself, not behind a call). `None`: none has,
-/// or it was changing. `read` fills a buffer from an address there, or gives false.
+/// The piece of the process with this directory that has an address (of the instruction itself, not behind a
+/// call). `None`: none has, or it was changing. `read` fills a buffer from an address there, or gives false.
 pub fn look(
     directory: u64,
     address: u64,

@@ -5,7 +5,8 @@ use crate::platform;
 
 pub use super::image_list::{begin_anew, epoch};
 
-/// There is no list. What the platform needs to know from the dynamic linker is asked now, and never in a capture.
+/// There is no list. What the platform needs to know from the dynamic linker is asked now, and never in a
+/// capture.
 pub fn init() {
     platform::prepare();
 }

@@ -1,4 +1,5 @@
-//! The dynamic linker's own answer to the question which object lies at an address: glibc's `_dl_find_object`.
+//! The dynamic linker's own answer to the question which object lies at an address: glibc's
+//! `_dl_find_object`.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -1,9 +1,10 @@
 //! Waiting and waking on a word.
 //!
-//! Public since macOS 14.4 and iOS 17.4 is `os_sync_wait_on_address` (os/os_sync_wait_on_address.h). Before there is what
-//! it is made of, `__ulock_wait` (xnu, bsd/sys/ulock.h; libpthread and libc++ use it): it exists since macOS 10.12 and
-//! iOS 10, and is no public interface, so it is used where the public one is missing only. Both are looked for by name at
-//! the start, because an import that is missing keeps a program from starting, and `dlsym` takes locks.
+//! Public since macOS 14.4 and iOS 17.4 is `os_sync_wait_on_address` (os/os_sync_wait_on_address.h). Before
+//! there is what it is made of, `__ulock_wait` (xnu, bsd/sys/ulock.h; libpthread and libc++ use it): it
+//! exists since macOS 10.12 and iOS 10, and is no public interface, so it is used where the public one is
+//! missing only. Both are looked for by name at the start, because an import that is missing keeps a program
+//! from starting, and `dlsym` takes locks.
 
 use super::{Errno, last_error};
 use core::ffi::{CStr, c_int, c_void};
@@ -86,8 +87,8 @@ pub(super) fn wake(word: &AtomicU32, count: u32) {
     }
 }
 
-/// Sleeps while the word holds `value`, at most `timeout_ns`. Returns for any reason. Without the functions it sleeps in
-/// short steps, and nobody is woken.
+/// Sleeps while the word holds `value`, at most `timeout_ns`. Returns for any reason. Without the functions
+/// it sleeps in short steps, and nobody is woken.
 pub(super) fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) {
     const STEP_NS: u64 = 1_000_000;
     if word.load(Ordering::SeqCst) != value || timeout_ns == Some(0) {

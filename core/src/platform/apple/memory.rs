@@ -140,8 +140,8 @@ pub(super) fn prepare() {
     if base.is_null() {
         return;
     }
-    // SAFETY: an image begins with its header, which is followed by its commands; both stay as long as the image, which
-    // this function is a part of.
+    // SAFETY: an image begins with its header, which is followed by its commands; both stay as long as the
+    // image, which this function is a part of.
     unsafe {
         let header = &*base.cast::<Header>();
         if header.magic != MAGIC_64 {

@@ -1,8 +1,8 @@
-//! The filter of system calls that Android puts on apps. A call that it does not know ends the app with SIGSYS, so whoever runs in one
-//! asks here before calls that came to the list later.
+//! The filter of system calls that Android puts on apps. A call that it does not know ends the app with
+//! SIGSYS, so whoever runs in one asks here before calls that came to the list later.
 //!
-//! Source: bionic's libc/SYSCALLS.TXT and libc/SECCOMP_*.TXT at the tags android-8.0.0_r1 to android-15.0.0_r1, for arm64. What else
-//! stackbeat calls in an app is on the list of Android 8.
+//! Source: bionic's libc/SYSCALLS.TXT and libc/SECCOMP_*.TXT at the tags android-8.0.0_r1 to
+//! android-15.0.0_r1, for arm64. What else stackbeat calls in an app is on the list of Android 8.
 
 use core::ffi::c_long;
 use core::sync::atomic::{AtomicU32, Ordering};

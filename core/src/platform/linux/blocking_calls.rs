@@ -82,8 +82,8 @@ pub fn control_probe(command: c_int) -> Probe {
     }
 }
 
-/// The probe that stands for a system call that can block; of futex calls, those that wait. `operation`: its second
-/// argument.
+/// The probe that stands for a system call that can block; of futex calls, those that wait. `operation`: its
+/// second argument.
 pub fn probe_of(number: c_long, operation: c_int) -> Option<Probe> {
     if number == SYS_futex {
         return Some(Probe::FutexWait);

@@ -1,9 +1,9 @@
 //! Loads that fail where they would fault.
 //!
-//! [`load`] is one instruction of a known address. A handler of SIGSEGV and SIGBUS that meets a fault there goes on
-//! behind it, and the load has failed ([`catch`]). Handlers come from elsewhere ([`Provider`]), and only when somebody is
-//! going to load ([`want`]). The program's own may stand in their place at any time, so each user of loads asks first
-//! ([`FaultGuard::begin`]).
+//! [`load`] is one instruction of a known address. A handler of SIGSEGV and SIGBUS that meets a fault there
+//! goes on behind it, and the load has failed ([`catch`]). Handlers come from elsewhere ([`Provider`]), and
+//! only when somebody is going to load ([`want`]). The program's own may stand in their place at any time, so
+//! each user of loads asks first ([`FaultGuard::begin`]).
 
 use super::{allows, alternate_stack, signal_handler};
 use crate::platform::signal_bit;
@@ -84,7 +84,8 @@ pub unsafe fn load(address: u64) -> Option<u64> {
     (loaded.is_there != 0).then_some(loaded.value)
 }
 
-/// What a handler of SIGSEGV or SIGBUS begins with. True: it was a load of ours, which goes on when the handler returns.
+/// What a handler of SIGSEGV or SIGBUS begins with. True: it was a load of ours, which goes on when the
+/// handler returns.
 ///
 /// # Safety
 /// Both are what the kernel passed to a handler with SA_SIGINFO.
@@ -147,8 +148,8 @@ pub fn want() {
 static GUARDS: AtomicU32 = AtomicU32::new(0);
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
-/// Changes what handles faults, while no thread loads. A guard takes microseconds; a thread that stands still in one (a debugger's)
-/// is not waited for longer than a tenth of a second.
+/// Changes what handles faults, while no thread loads. A guard takes microseconds; a thread that stands still
+/// in one (a debugger's) is not waited for longer than a tenth of a second.
 pub fn change_handlers<R>(change: impl FnOnce() -> R) -> R {
     const LONGEST_NS: u64 = 100_000_000;
 
@@ -170,7 +171,8 @@ pub fn after_fork() {
     CHANGES.store(0, Ordering::SeqCst);
 }
 
-/// Smaller alternate stacks may have no room for a frame of the kernel's, which is 11 KiB with AMX, and a handler.
+/// Smaller alternate stacks may have no room for a frame of the kernel's, which is 11 KiB with AMX, and a
+/// handler.
 const LEAST_ALTERNATE_BYTES: usize = 32 << 10;
 
 /// Faults of the calling thread's loads are caught.
@@ -182,13 +184,14 @@ pub struct FaultGuard {
 }
 
 impl FaultGuard {
-    /// Begins, where handlers that catch are installed and the thread lets their signals in. Costs three system calls, or five
-    /// on an alternate stack.
+    /// Begins, where handlers that catch are installed and the thread lets their signals in. Costs three
+    /// system calls, or five on an alternate stack.
     ///
-    /// `blocked`: the signals that the thread blocks now. `sp`: where the program's stack pointer stands, if that is
-    /// another stack than this one, which has to have room for a handler. A handler that asks for the alternate stack would begin
-    /// at its top although the program is in the middle of it, because the kernel looks only where the thread is now
-    /// (`sas_ss_flags`, include/linux/sched/signal.h). So there is none meanwhile, nor where it has little room.
+    /// `blocked`: the signals that the thread blocks now. `sp`: where the program's stack pointer stands, if
+    /// that is another stack than this one, which has to have room for a handler. A handler that asks for the
+    /// alternate stack would begin at its top although the program is in the middle of it, because the kernel
+    /// looks only where the thread is now (`sas_ss_flags`, include/linux/sched/signal.h). So there is none
+    /// meanwhile, nor where it has little room.
     pub fn begin(blocked: u64, sp: usize) -> Option<FaultGuard> {
         GUARDS.fetch_add(1, Ordering::SeqCst);
         let guard = (CHANGES.load(Ordering::SeqCst) == 0)
@@ -324,7 +327,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// The frame of the handler under way lies at the top of the alternate stack, where the kernel would put a second one.
+    /// The frame of the handler under way lies at the top of the alternate stack, where the kernel would put
+    /// a second one.
     #[test]
     fn a_handler_on_the_alternate_stack_lives_through_faults_on_another_one() {
         use std::sync::atomic::AtomicU32;

@@ -36,7 +36,8 @@ mod sandbox {
     }
 }
 
-/// Makes a system call, unless a filter of the program might not allow it; the kernel's own result: −4095..0 is an errno.
+/// Makes a system call, unless a filter of the program might not allow it; the kernel's own result: −4095..0
+/// is an errno.
 ///
 /// # Safety
 /// As the system call says.
@@ -309,8 +310,8 @@ pub fn thread_id() -> u32 {
     }
 }
 
-/// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs since
-/// 2.4).
+/// Where the tid stands in what a `pthread_t` points to: glibc's `struct pthread` (nptl/descr.h, 64-bit ABIs
+/// since 2.4).
 #[cfg(target_arch = "x86_64")]
 pub const TID_OFFSET: usize = 720;
 /// The same on AArch64.
@@ -320,8 +321,8 @@ pub const TID_OFFSET: usize = 208;
 /// 1: the calling thread's tid has been seen to stand where [`own_tid_in_memory`] reads it.
 static TID_IN_MEMORY: AtomicU32 = AtomicU32::new(0);
 
-/// The first thread of an image finds out whether libc keeps threads' ids where they are read when they may not be
-/// asked for. `pid`: as /proc has it, 0: not known; believed where it may not be asked for, either.
+/// The first thread of an image finds out whether libc keeps threads' ids where they are read when they may
+/// not be asked for. `pid`: as /proc has it, 0: not known; believed where it may not be asked for, either.
 pub fn look_for_ids(pid: u32) {
     PROCESS_ID.store(pid, Ordering::Relaxed);
     let own = match thread_id() {
@@ -331,7 +332,8 @@ pub fn look_for_ids(pid: u32) {
     TID_IN_MEMORY.store((own_tid_in_memory() == own).into(), Ordering::Relaxed);
 }
 
-/// What stands where glibc keeps the calling thread's id; without a system call. Elsewhere it means something else.
+/// What stands where glibc keeps the calling thread's id; without a system call. Elsewhere it means something
+/// else.
 #[cfg(target_env = "gnu")]
 pub fn own_tid_in_memory() -> u32 {
     // SAFETY: the calling thread's descriptor is longer than that.
@@ -386,10 +388,11 @@ pub fn barrier_everywhere() -> bool {
         && unsafe { syscall(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) == 0 }
 }
 
-/// Whether the calling process may write at this address, a multiple of 4; what stands there stays as it is. `None`: the kernel does
-/// not say.
+/// Whether the calling process may write at this address, a multiple of 4; what stands there stays as it is.
+/// `None`: the kernel does not say.
 pub fn is_writable(address: usize) -> Option<bool> {
-    /// Adds 0 to the second word, in one step whatever others do with it (futex(2), FUTEX_OP_ADD). Nobody waits on either.
+    /// Adds 0 to the second word, in one step whatever others do with it (futex(2), FUTEX_OP_ADD). Nobody
+    /// waits on either.
     const ADD_NOTHING: usize = 1 << 28;
     let unused = AtomicU32::new(0);
     let operation = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
@@ -503,7 +506,8 @@ pub fn thread_usage() -> Option<Usage> {
     })
 }
 
-/// Whether the eight bytes at an address can be read. Costs a system call, a tenth of what `read_memory` takes.
+/// Whether the eight bytes at an address can be read. Costs a system call, a tenth of what `read_memory`
+/// takes.
 ///
 /// `rt_sigprocmask` reads the new mask before it looks at what to do with it, which is nothing that exists
 /// (kernel/signal.c).

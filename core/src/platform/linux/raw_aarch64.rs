@@ -25,8 +25,8 @@ pub(super) unsafe fn syscall(number: i64, a: [usize; 6]) -> isize {
 /// Calls a function on another stack.
 ///
 /// # Safety
-/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it may be
-/// called with `argument`.
+/// `top` is a multiple of 16, the end of memory that nobody else uses and that is enough for the function; it
+/// may be called with `argument`.
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn call_on(
     top: *mut u8,

@@ -1,10 +1,11 @@
-//! What the seccomp filters of this process let the agent do. Every system call of the agent passes [`allows`] first:
-//! a filter may kill the program for a call that the program itself never makes.
+//! What the seccomp filters of this process let the agent do. Every system call of the agent passes
+//! [`allows`] first: a filter may kill the program for a call that the program itself never makes.
 //!
-//! Filters that the process installs are noted here before the kernel has them, with their programs; the agent then
-//! makes only calls that all of them allow. A filter holds for a thread and its children; what is noted here holds for
-//! the whole process, which is never too little. Forked children inherit this memory. An image that is started under a filter
-//! cannot ask the kernel for the program: it finds a copy in the mapping (`found`), or is left alone.
+//! Filters that the process installs are noted here before the kernel has them, with their programs; the
+//! agent then makes only calls that all of them allow. A filter holds for a thread and its children; what is
+//! noted here holds for the whole process, which is never too little. Forked children inherit this memory. An
+//! image that is started under a filter cannot ask the kernel for the program: it finds a copy in the mapping
+//! (`found`), or is left alone.
 //!
 //! # Signal safety
 //! Everything here may be called from hooks and signal handlers: nothing allocates or waits for a lock.
@@ -33,12 +34,12 @@ mod mode {
 const CAPACITY: usize = 1 << 15;
 
 static MODE: AtomicU32 = AtomicU32::new(mode::OPEN);
-/// Filters one after another: a header ([`VALID`] and the number of instructions), then the instructions. A header of
-/// 0 is one whose filter is being noted at this moment.
+/// Filters one after another: a header ([`VALID`] and the number of instructions), then the instructions. A
+/// header of 0 is one whose filter is being noted at this moment.
 static WORDS: [AtomicU64; CAPACITY] = [const { AtomicU64::new(0) }; CAPACITY];
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// The agent's calls under way, for filters that come to threads which did not ask for them: in two sets of counters that
-/// alternate, so that those from before a moment can be told from those since.
+/// The agent's calls under way, for filters that come to threads which did not ask for them: in two sets of
+/// counters that alternate, so that those from before a moment can be told from those since.
 static CALLS: [[Calls; SHARDS]; 2] = [const { [const { Calls(AtomicU32::new(0)) }; SHARDS] }; 2];
 /// Calls count in the set of this number, modulo 2.
 static CURRENT_SET: AtomicUsize = AtomicUsize::new(0);
@@ -71,8 +72,8 @@ fn instructions_of(header: u64) -> usize {
 pub(crate) struct UnderWay(&'static AtomicU32);
 
 impl UnderWay {
-    /// To be called before the filters are read: [`settle`] sees the call, or the call sees the filter. Not a guard:
-    /// a thread that is cancelled here is not to run anything of ours.
+    /// To be called before the filters are read: [`settle`] sees the call, or the call sees the filter. Not a
+    /// guard: a thread that is cancelled here is not to run anything of ours.
     #[inline(always)]
     pub(crate) fn begin() -> UnderWay {
         let calls = calls_of_thread();
@@ -178,8 +179,8 @@ fn read(address: u64, buffer: &mut [u8]) -> Result<(), NotNoted> {
         // Never the program's: the first page, and the kernel's half.
         Err(_) if address < 4096 || address > i64::MAX as u64 => Err(NotNoted::Invalid),
         Err(_) => {
-            // SAFETY: the caller of the hook says that it lies there, and the kernel is about to read it; only where
-            // the call that would look is refused is that believed.
+            // SAFETY: the caller of the hook says that it lies there, and the kernel is about to read it;
+            // only where the call that would look is refused is that believed.
             unsafe {
                 let from = core::ptr::with_exposed_provenance::<u8>(address as usize);
                 core::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len());
@@ -283,8 +284,8 @@ pub fn is_filtered() -> bool {
     MODE.load(Ordering::SeqCst) != mode::OPEN
 }
 
-/// Waits for calls that other threads have begun before what was just noted; they are about to get a filter that they
-/// have not asked for. Gives up after a moment when a thread has left one by a longjmp.
+/// Waits for calls that other threads have begun before what was just noted; they are about to get a filter
+/// that they have not asked for. Gives up after a moment when a thread has left one by a longjmp.
 pub fn settle() {
     const MOST_LOOKS: u32 = 20_000;
     // On a busy machine others get the processor between two polls.

@@ -36,7 +36,8 @@ pub fn blocked_signals() -> u64 {
     mask
 }
 
-/// The calling thread blocks these signals from now on, and no others. Unlike libc's calls it leaves none out.
+/// The calling thread blocks these signals from now on, and no others. Unlike libc's calls it leaves none
+/// out.
 pub fn block_signals(mask: u64) {
     let from = &raw const mask as usize;
     // SAFETY: the mask is the kernel's sigset_t of eight bytes, and nothing is written.
@@ -56,7 +57,8 @@ pub struct HeldSignals {
     under_way: sandbox::UnderWay,
 }
 
-/// The calling thread blocks these signals as well; `None`: a filter does not allow it, and nothing has changed.
+/// The calling thread blocks these signals as well; `None`: a filter does not allow it, and nothing has
+/// changed.
 #[inline(never)]
 pub fn hold_signals(mask: u64) -> Option<HeldSignals> {
     let mut before = 0u64;
@@ -80,8 +82,8 @@ impl HeldSignals {
         self.before
     }
 
-    /// Puts back what was there, whatever filters have come meanwhile: they hold for other threads, and without it
-    /// this one would never hear a signal again.
+    /// Puts back what was there, whatever filters have come meanwhile: they hold for other threads, and
+    /// without it this one would never hear a signal again.
     #[inline(never)]
     pub fn release(self) {
         let arguments = [
@@ -128,11 +130,12 @@ pub unsafe fn alternate_stack(new: *const libc::stack_t) -> Result<libc::stack_t
     }
 }
 
-/// Makes a timer that sends this signal to the calling thread, with a value; `None` where the kernel or a filter refuses it.
+/// Makes a timer that sends this signal to the calling thread, with a value; `None` where the kernel or a
+/// filter refuses it.
 pub fn create_timer(clock: i32, signal: u32, value: usize) -> Option<i32> {
     let mut timer = 0i32;
-    // SAFETY: a sigevent's zeroed value is valid; glibc's is the kernel's (include/uapi/asm-generic/siginfo.h), which reads it and
-    // fills in the timer's number.
+    // SAFETY: a sigevent's zeroed value is valid; glibc's is the kernel's
+    // (include/uapi/asm-generic/siginfo.h), which reads it and fills in the timer's number.
     unsafe {
         let mut event: libc::sigevent = core::mem::zeroed();
         event.sigev_value.sival_ptr = core::ptr::without_provenance_mut(value);
@@ -179,7 +182,8 @@ pub fn delete_timer(timer: i32) {
 /// A signal's frame with the registers of AVX-512.
 const WITH_AVX_512: usize = 3632;
 
-/// Bytes of stack that the kernel may need to deliver a signal to a process that has asked for all registers it can have.
+/// Bytes of stack that the kernel may need to deliver a signal to a process that has asked for all registers
+/// it can have.
 pub fn largest_signal_frame_bytes() -> usize {
     /// include/uapi/linux/auxvec.h, since Linux 5.14 on x86 (arch/x86/include/uapi/asm/auxvec.h).
     const AT_MINSIGSTKSZ: libc::c_ulong = 51;
@@ -191,8 +195,8 @@ pub fn largest_signal_frame_bytes() -> usize {
     }
 }
 
-/// Bytes of stack that the kernel may need to deliver a signal to this process as it is. The tiles of AMX take 8 KiB in the frames
-/// of those that have asked for them only (Documentation/arch/x86/xstate.rst).
+/// Bytes of stack that the kernel may need to deliver a signal to this process as it is. The tiles of AMX
+/// take 8 KiB in the frames of those that have asked for them only (Documentation/arch/x86/xstate.rst).
 pub fn signal_frame_bytes() -> usize {
     match largest_signal_frame_bytes() {
         largest if largest > WITH_AVX_512 && !has_dynamic_registers() => WITH_AVX_512,
@@ -219,8 +223,8 @@ fn has_dynamic_registers() -> bool {
     true
 }
 
-/// Takes one of these blocked signals of the calling thread off, if one pends that came from the process `sender` by tgkill.
-/// One that came from elsewhere is queued again as it was.
+/// Takes one of these blocked signals of the calling thread off, if one pends that came from the process
+/// `sender` by tgkill. One that came from elsewhere is queued again as it was.
 pub fn absorb_signal(set: u64, sender: u32) {
     // What came from elsewhere could not be put back.
     let own = [process_id() as usize, thread_id() as usize, 0, 0, 0, 0];
@@ -269,8 +273,8 @@ pub unsafe fn send_again(signal: i32, info: *const libc::siginfo_t) {
     }
 }
 
-/// Sends the calling thread's process a signal that the thread has got, once more and as it was. Whoever gets it next may be
-/// another thread.
+/// Sends the calling thread's process a signal that the thread has got, once more and as it was. Whoever gets
+/// it next may be another thread.
 ///
 /// # Safety
 /// `info` is what the kernel passed with it.

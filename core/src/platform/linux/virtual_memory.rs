@@ -36,16 +36,17 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
     Ok(core::ptr::with_exposed_provenance_mut(address))
 }
 
-/// Bytes of a page: 4096 on x86-64, up to 65536 on aarch64. libc has it from the kernel at the start and makes no system
-/// call, so signal handlers may ask.
+/// Bytes of a page: 4096 on x86-64, up to 65536 on aarch64. libc has it from the kernel at the start and
+/// makes no system call, so signal handlers may ask.
 pub fn page_bytes() -> usize {
     // SAFETY: reads a list that does not change.
     let bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
     if bytes.is_power_of_two() { bytes } else { 4096 }
 }
 
-/// Where the kernel is asked to map so many bytes: far below the libraries. Otherwise it takes what the program has unmapped a
-/// moment ago, which some look at (mincore), and what the program maps lies elsewhere than without us.
+/// Where the kernel is asked to map so many bytes: far below the libraries. Otherwise it takes what the
+/// program has unmapped a moment ago, which some look at (mincore), and what the program maps lies elsewhere
+/// than without us.
 fn place_for(length: usize) -> usize {
     const BELOW: usize = 16 << 30;
     const ROOM: usize = 8 << 30;
@@ -80,8 +81,8 @@ pub unsafe fn map_zeros_over(address: *mut u8, length: usize) -> Result<(), Errn
     .map(|_| ())
 }
 
-/// Maps `length` bytes of the file behind a shared mapping once more, from the place on that is mapped at `page`; they
-/// may reach beyond what is mapped there (mremap(2), "if the value of old_size is zero").
+/// Maps `length` bytes of the file behind a shared mapping once more, from the place on that is mapped at
+/// `page`; they may reach beyond what is mapped there (mremap(2), "if the value of old_size is zero").
 pub fn map_again(page: *mut u8, length: usize) -> Result<*mut u8, Errno> {
     /// include/uapi/linux/mman.h; libc lacks it for Android.
     const MREMAP_MAYMOVE: usize = 1;

@@ -28,7 +28,8 @@ pub struct MethodsHeader {
     pub words_used: AtomicU32,
     /// Words that may be used, as `limit`.
     pub words_limit: AtomicU32,
-    /// 1: some process has mapped the table and is going to fill it; 2: for that it has been given more storage.
+    /// 1: some process has mapped the table and is going to fill it; 2: for that it has been given more
+    /// storage.
     pub is_mapped: AtomicU32,
 }
 

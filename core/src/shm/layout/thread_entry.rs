@@ -34,7 +34,8 @@ pub mod drops {
     pub const COUNT: usize = 24;
 }
 
-/// System calls of one kind, or bytes that they moved, beside each other because a hook that counts one looks at both.
+/// System calls of one kind, or bytes that they moved, beside each other because a hook that counts one looks
+/// at both.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct CallCount {
@@ -44,7 +45,8 @@ pub struct CallCount {
     pub next: AtomicU64,
 }
 
-/// One thread. The owner writes lines 0–5 and 8–13, the collector line 6, whoever ends its waits a word of line 7.
+/// One thread. The owner writes lines 0–5 and 8–13, the collector line 6, whoever ends its waits a word of
+/// line 7.
 #[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug, Default)]
@@ -128,13 +130,14 @@ pub struct ThreadEntry {
     pub loop_iterations: AtomicU32,
     /// Collector: when it sent the last signal, in cycles; the owner's handler takes it away.
     pub sent_cycles: AtomicCycles,
-    /// Collector: CPU time that the thread had used by then, ns, as far as the scheduler had noted it; 0: not known.
+    /// Collector: CPU time that the thread had used by then, ns, as far as the scheduler had noted it; 0: not
+    /// known.
     pub sent_run_ns: AtomicU64,
-    /// Collector: the thread takes notice of one in so many ticks, because its captures are far more costly than
-    /// those of others; 0 and 1: of each.
+    /// Collector: the thread takes notice of one in so many ticks, because its captures are far more costly
+    /// than those of others; 0 and 1: of each.
     pub every: AtomicU32,
-    /// Owner: 1 while its bit in the activity bitmap is set, so that it need not look there; the collector, which
-    /// takes bits away, sets it back to 0 (`crate::shm::registry::show_activity`).
+    /// Owner: 1 while its bit in the activity bitmap is set, so that it need not look there; the collector,
+    /// which takes bits away, sets it back to 0 (`crate::shm::registry::show_activity`).
     pub has_shown: AtomicU32,
     /// Owner: cycles that captures in this thread took, signals included (`crate::agent`, `capture_cost`).
     pub spent_cycles: AtomicCycles,
@@ -174,9 +177,9 @@ pub struct ThreadEntry {
     pub cpu_before_ns: AtomicU64,
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicCycles,
-    /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was none. With
-    /// [`CLOCK_ENDED`] none is sent any more (futex word). Where threads have timers it is the owner's: the number of its
-    /// timer, plus 1; with [`CLOCK_ENDED`] it is not to have one.
+    /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was
+    /// none. With [`CLOCK_ENDED`] none is sent any more (futex word). Where threads have timers it is the
+    /// owner's: the number of its timer, plus 1; with [`CLOCK_ENDED`] it is not to have one.
     pub clock_descriptor: AtomicU32,
     /// Owner: 1 while such signals may come.
     pub wants_clock: AtomicU32,
@@ -186,8 +189,8 @@ pub struct ThreadEntry {
     pub clock_period_ns: AtomicU32,
     /// Owner: calls that have changed, or were about to change, which signals it blocks.
     pub mask_calls: AtomicU32,
-    /// Owner: bytes of the alternate signal stack that the program has given it, 0: none; and [`OUT_OF_REACH`] while that has no
-    /// room for a signal of ours.
+    /// Owner: bytes of the alternate signal stack that the program has given it, 0: none; and
+    /// [`OUT_OF_REACH`] while that has no room for a signal of ours.
     pub alternate: AtomicU32,
 }
 

@@ -16,7 +16,8 @@ pub struct WaitBucket {
     pub places: [AtomicU32; WAIT_PLACES],
     /// The last that let go of an object with this hash (a `crate::shm::waiters::Waker`).
     pub released_by: AtomicU64,
-    /// `released_by` combined with the object by exclusive or: a reader checks by it that both belong together.
+    /// `released_by` combined with the object by exclusive or: a reader checks by it that both belong
+    /// together.
     pub released: AtomicU64,
     /// Fills the cache line.
     pub padding: [AtomicU64; 2],

@@ -1,5 +1,5 @@
-//! The table of methods in the mapping. Most programs have no managed frames: a process maps the table only once it
-//! finds a runtime that has some. Its head lies among what all map.
+//! The table of methods in the mapping. Most programs have no managed frames: a process maps the table only
+//! once it finds a runtime that has some. Its head lies among what all map.
 
 use super::{Mapping, MappingError};
 use crate::platform::{self, Errno};
@@ -47,11 +47,12 @@ impl Mapping {
         self.in_methods(METHOD_WORDS_AT, METHOD_WORDS as usize)
     }
 
-    /// Agent: maps the table of methods, which `crate::shm::methods` needs; without it no method is found and none
-    /// inserted. For the place where a runtime is found.
+    /// Agent: maps the table of methods, which `crate::shm::methods` needs; without it no method is found and
+    /// none inserted. For the place where a runtime is found.
     ///
     /// # Errors
-    /// The kernel's, and `ENOMEM` where address space is limited and the table would take much of what is left.
+    /// The kernel's, and `ENOMEM` where address space is limited and the table would take much of what is
+    /// left.
     ///
     /// # Signal safety
     /// Two system calls (prlimit, mremap). A second call does nothing.
@@ -86,8 +87,8 @@ impl Mapping {
         self.extend_methods(FIRST_METHODS, FIRST_WORDS)
     }
 
-    /// Gives entries below `limit`, and words of texts below `words_limit`, their storage and lets agents use them. For
-    /// the collector.
+    /// Gives entries below `limit`, and words of texts below `words_limit`, their storage and lets agents use
+    /// them. For the collector.
     pub fn extend_methods(&self, limit: u32, words_limit: u32) -> Result<(), MappingError> {
         let header = self.methods_header();
         self.extend_by(

@@ -1,7 +1,8 @@
 //! The parts of the mapping that grow with the session: a process maps them in pieces, as they come into use.
 //!
-//! Address space is the program's: one with a limit (RLIMIT_AS) must not find it taken. A piece reaches one page into
-//! the next one, and that page is what the next one is mapped from, because no descriptor of the file stays open.
+//! Address space is the program's: one with a limit (RLIMIT_AS) must not find it taken. A piece reaches one
+//! page into the next one, and that page is what the next one is mapped from, because no descriptor of the
+//! file stays open.
 
 use crate::platform::{self, Backing, Errno};
 use crate::shm::layout::LARGEST_PAGE as PAGE;

@@ -1,6 +1,6 @@
-//! What a process of the program maps: what has a fixed size, and of thread entries and sub-buffers those that have
-//! storage. Its address space is its own, so it gets more when it starts threads, and little or nothing where the space
-//! is limited (RLIMIT_AS).
+//! What a process of the program maps: what has a fixed size, and of thread entries and sub-buffers those
+//! that have storage. Its address space is its own, so it gets more when it starts threads, and little or
+//! nothing where the space is limited (RLIMIT_AS).
 
 use super::pieces::Pieces;
 use super::{BUFFERS_IN_PIECE, FIRST_NODES, Mapping, MappingError, THREADS_IN_PIECE};
@@ -33,7 +33,8 @@ impl Share {
 }
 
 impl Mapping {
-    /// The first of the shares that are small enough for the space that is left: the usual one, which holds what has storage, and the least one.
+    /// The first of the shares that are small enough for the space that is left: the usual one, which holds
+    /// what has storage, and the least one.
     fn share(layout: &Layout, control: &Control, left: Option<u64>) -> Option<Share> {
         let c = layout.capacity;
         let usual = Share {
@@ -117,8 +118,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Agent: maps the thread entries and sub-buffers that have storage by now. For places where a thread begins, never
-    /// for hooks.
+    /// Agent: maps the thread entries and sub-buffers that have storage by now. For places where a thread
+    /// begins, never for hooks.
     pub fn follow_growth(&self) {
         let control = self.control();
         let threads = control.threads_limit.load(Ordering::Acquire);

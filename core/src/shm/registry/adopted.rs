@@ -1,6 +1,6 @@
-//! Threads that the collector finds before they pass a hook: they wait in one call since before there were hooks.
-//! It makes an entry for such a thread, so that it has its row in the trace, and the thread takes it over with its
-//! first hook (`crate::shm::adoption`).
+//! Threads that the collector finds before they pass a hook: they wait in one call since before there were
+//! hooks. It makes an entry for such a thread, so that it has its row in the trace, and the thread takes it
+//! over with its first hook (`crate::shm::adoption`).
 
 use super::{NewThread, announce, claim_thread, fill_in, make_room, show_activity, state, threads};
 use crate::cycles::Cycles;
@@ -9,8 +9,8 @@ use crate::shm::layout::ThreadEntry;
 use crate::shm::mapping::Mapping;
 use crate::sync::Ordering;
 
-/// Of so many entries one is left for threads that run, and so many at most: the collector makes storage for more before so few
-/// are left.
+/// Of so many entries one is left for threads that run, and so many at most: the collector makes storage for
+/// more before so few are left.
 const LEFT_OF: u32 = 16;
 const MOST_LEFT: u32 = 512;
 
@@ -29,9 +29,9 @@ pub fn room(mapping: &Mapping) -> u32 {
     (free as u32).saturating_sub(left)
 }
 
-/// Collector: offers an entry to a thread that seems to have none and has used this CPU time, as long as there is
-/// [`room`]. Follow with
-/// [`keep`], or with [`take_back`] where it has one now (`crate::shm::adoption::has_entry`).
+/// Collector: offers an entry to a thread that seems to have none and has used this CPU time, as long as
+/// there is [`room`]. Follow with [`keep`], or with [`take_back`] where it has one now
+/// (`crate::shm::adoption::has_entry`).
 pub fn offer(mapping: &Mapping, new: &NewThread, cpu_ns: u64) -> Option<u32> {
     let process = mapping.process(new.process)?;
     let (i, entry) = claim_thread(mapping, new)?;
@@ -85,7 +85,8 @@ fn forget(mapping: &Mapping, process: u32) {
     }
 }
 
-/// Thread: it has claimed an entry, or there was none to claim; gives the one that the collector has made for it.
+/// Thread: it has claimed an entry, or there was none to claim; gives the one that the collector has made for
+/// it.
 pub(super) fn take_over<'a>(
     mapping: &'a Mapping,
     new: &NewThread,

@@ -1,9 +1,9 @@
 //! Signals that end waits.
 //!
-//! A thread that waits for nothing but signals, or for a signalfd, stands in the table like all others. But
-//! a signal ends any wait, where its handler runs; for these the sender notes itself in the entry of the thread or the
-//! process that it sends to, and a thread whose call was interrupted looks there. The word counts if it is
-//! not older than the wait. The last sender stands there, whatever it sent: a signal that is ignored or
+//! A thread that waits for nothing but signals, or for a signalfd, stands in the table like all others. But a
+//! signal ends any wait, where its handler runs; for these the sender notes itself in the entry of the thread
+//! or the process that it sends to, and a thread whose call was interrupted looks there. The word counts if
+//! it is not older than the wait. The last sender stands there, whatever it sent: a signal that is ignored or
 //! blocked, and came after the one that ended the wait, is taken for it.
 
 use super::{Announced, EVERYWHERE, How, Me, NUMBERS, Waker, announce};
@@ -18,9 +18,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// The one thread that a signal is meant for is found among all.
 const LOOKED_THROUGH: usize = 1024;
 
-/// Waker: notes itself, before it sends a signal to the process `pid`, or to its thread `tid` if that is not 0.
-/// `ids`: what those wait for that wait for signals to that process, or for several things of which this is
-/// one. Gives what [`announce`] does; `None` when the process is not recorded.
+/// Waker: notes itself, before it sends a signal to the process `pid`, or to its thread `tid` if that is
+/// not 0. `ids`: what those wait for that wait for signals to that process, or for several things of which
+/// this is one. Gives what [`announce`] does; `None` when the process is not recorded.
 pub fn announce_signal(
     mapping: &Mapping,
     me: Me,

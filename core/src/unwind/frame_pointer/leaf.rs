@@ -1,4 +1,5 @@
-//! The innermost frame of a walk, where a thread was interrupted, and what else differs between architectures.
+//! The innermost frame of a walk, where a thread was interrupted, and what else differs between
+//! architectures.
 
 use super::link_register;
 use super::{CodeMask, LOWEST_CODE, Registers, stack_word};
@@ -149,8 +150,8 @@ impl Bytes {
         self.0[8..].starts_with(with)
     }
 
-    /// How far above the stack pointer the return address lies, if there is no record: in front of `push rbp`, in front
-    /// of `mov rbp, rsp`, at `ret`, and in an entry of a table of imports.
+    /// How far above the stack pointer the return address lies, if there is no record: in front of `push
+    /// rbp`, in front of `mov rbp, rsp`, at `ret`, and in an entry of a table of imports.
     fn return_address(&self) -> Option<u64> {
         const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
         const PUSH_RBP: u8 = 0x55;

@@ -1,12 +1,13 @@
 //! Whether the link register of an interrupted arm64 function still holds its return address.
 //!
-//! A function may be in front of its prologue, behind its epilogue, or have no frame: then its return address is in x30,
-//! and the frame pointer is its caller's. Or it has a frame, and x30 holds what the last call has left there. The code
-//! that follows says which: if the next instruction that touches x30 reads it, it is the return address. If the next one
-//! writes it, by a call or from the frame, nobody needs what is in there.
+//! A function may be in front of its prologue, behind its epilogue, or have no frame: then its return address
+//! is in x30, and the frame pointer is its caller's. Or it has a frame, and x30 holds what the last call has
+//! left there. The code that follows says which: if the next instruction that touches x30 reads it, it is the
+//! return address. If the next one writes it, by a call or from the frame, nobody needs what is in there.
 //!
-//! This is the same on each way through a function, because its epilogues cannot ask. So one way that comes to such an
-//! instruction is enough. Ways that end without one (a trap, a jump through a table) are given up for the next one.
+//! This is the same on each way through a function, because its epilogues cannot ask. So one way that comes
+//! to such an instruction is enough. Ways that end without one (a trap, a jump through a table) are given up
+//! for the next one.
 
 /// Instructions looked at, at most.
 const MOST_INSTRUCTIONS: u32 = 256;
@@ -143,8 +144,8 @@ pub(super) fn is_live(pc: u64, code: &mut impl FnMut(u64) -> Option<u32>) -> Opt
     }
 }
 
-/// Whether an indirect jump is one to an imported function: through x16 or x17, just loaded from a fixed place. Such an
-/// entry is jumped to with the return address in x30, from everywhere.
+/// Whether an indirect jump is one to an imported function: through x16 or x17, just loaded from a fixed
+/// place. Such an entry is jumped to with the return address in x30, from everywhere.
 fn is_import(at: u64, register: u32, code: &mut impl FnMut(u64) -> Option<u32>) -> bool {
     let mut loads = |back: u64| {
         // LDR Xt, [Xn, #…] with 64 bits.

@@ -1,12 +1,13 @@
 //! Who waits for one of Swift's async functions.
 //!
-//! Such a function's record is *extended*: bit 60 of its first word is set, and the word in front of it leads to the function's
-//! async context (LLVM, AArch64FrameLowering.cpp and X86FrameLowering.cpp, `hasSwiftAsyncContext`). A context begins with {context
-//! of the function that waits for this one, code at which that one goes on} (Swift, include/swift/ABI/Task.h, `AsyncContext`: `Parent`,
-//! `ResumeParent`). The outermost one has no parent (stdlib/public/Concurrency/Task.cpp). Both words may be signed.
+//! Such a function's record is *extended*: bit 60 of its first word is set, and the word in front of it leads
+//! to the function's async context (LLVM, AArch64FrameLowering.cpp and X86FrameLowering.cpp,
+//! `hasSwiftAsyncContext`). A context begins with {context of the function that waits for this one, code at
+//! which that one goes on} (Swift, include/swift/ABI/Task.h, `AsyncContext`: `Parent`, `ResumeParent`). The
+//! outermost one has no parent (stdlib/public/Concurrency/Task.cpp). Both words may be signed.
 //!
-//! Nothing is guessed: unless every context up to the outermost one is as it should be, none of them gives a frame. Programs for
-//! systems before macOS 12 and iOS 15 mark no records.
+//! Nothing is guessed: unless every context up to the outermost one is as it should be, none of them gives a
+//! frame. Programs for systems before macOS 12 and iOS 15 mark no records.
 
 use super::leaf::EXTENDED;
 use super::{Architecture, CodeMask, Frames};
@@ -19,7 +20,8 @@ pub(super) fn is_extended(fp: u64) -> bool {
     fp & EXTENDED != 0
 }
 
-/// Pushes where those go on that wait for the function whose record lies at `record`. False: there is no room for all of them.
+/// Pushes where those go on that wait for the function whose record lies at `record`. False: there is no room
+/// for all of them.
 pub(super) fn push<A: Architecture>(
     record: u64,
     mask: CodeMask,

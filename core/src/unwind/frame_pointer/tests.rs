@@ -1,4 +1,5 @@
-//! Walks at each instruction of made-up programs, which a machine of the tests executes and keeps the truth about.
+//! Walks at each instruction of made-up programs, which a machine of the tests executes and keeps the truth
+//! about.
 
 use super::*;
 use std::collections::HashMap;

@@ -9,8 +9,9 @@ use crate::unwind::{Registers, WalkEnd};
 /// Most steps taken with all registers from one frame that needs them to the next.
 const FULL_STEPS: usize = 64;
 
-/// The outermost frame that a walk has reached with all registers, and whether its pc is exact. A walk that meets the next
-/// frame that needs them goes on from here: a stack of nothing else (ART's interpreter) would be walked anew for each.
+/// The outermost frame that a walk has reached with all registers, and whether its pc is exact. A walk that
+/// meets the next frame that needs them goes on from here: a stack of nothing else (ART's interpreter) would
+/// be walked anew for each.
 pub(super) type Reached = Option<(AllRegisters, bool)>;
 
 /// The state of a walk.
@@ -30,8 +31,8 @@ impl State {
     }
 }
 
-/// Whence a walk's first pc, which could not be read, was called. `None`: code is there (of a file that was cut, for one), or
-/// it was not called from code that is known.
+/// Whence a walk's first pc, which could not be read, was called. `None`: code is there (of a file that was
+/// cut, for one), or it was not called from code that is known.
 #[cold]
 #[inline(never)]
 pub(super) fn caller_of_nothing<M: ReadStack, R: Rules>(
@@ -134,8 +135,8 @@ pub(super) fn rare_step<M: ReadStack, R: Rules>(
     }
 }
 
-/// Through a frame that no rule describes. If more registers than the walk keeps are needed, they are found by walking
-/// again with all of them, from the beginning or from where that has got to.
+/// Through a frame that no rule describes. If more registers than the walk keeps are needed, they are found
+/// by walking again with all of them, from the beginning or from where that has got to.
 fn full_step<M: ReadStack, R: Rules>(
     here: State,
     from: &Start,

@@ -126,7 +126,8 @@ fn what_the_kernel_counts_of_the_same_reads_is_the_same_finding() {
     assert_eq!(finding.also, [Metric::CallsOpen, Metric::ReadCalls]);
 }
 
-/// Runs of a thread that makes stats, exactly known, of which functions are known to make so many, in each run.
+/// Runs of a thread that makes stats, exactly known, of which functions are known to make so many, in each
+/// run.
 fn by_function(all: [u64; 6], paths: &[(&[&str], [u64; 6])]) -> (RunTable, Outcome) {
     let mut names = Names::default();
     let mut runs = Vec::new();

@@ -1,4 +1,5 @@
-//! System calls of places. Few places make any, and these few kinds: they are kept beside the places' other amounts.
+//! System calls of places. Few places make any, and these few kinds: they are kept beside the places' other
+//! amounts.
 
 use std::collections::HashMap;
 
@@ -17,8 +18,8 @@ impl Builder {
         *sum = sum.saturating_add(count);
     }
 
-    /// The highest share of a kind's system calls that each place has, callees included, as a multiple of the least
-    /// that is kept.
+    /// The highest share of a kind's system calls that each place has, callees included, as a multiple of the
+    /// least that is kept.
     pub(super) fn weights_of_calls(&self) -> Vec<f64> {
         let mut sums = Values::<METRICS>::default();
         let mut inclusive: HashMap<(u32, Metric), u64> = HashMap::new();

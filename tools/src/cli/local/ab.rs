@@ -10,10 +10,10 @@ use crate::units::parse_duration_ns;
 
 /// Run two commands in turns and say whether the second is slower.
 ///
-/// Each run is recorded. Each pair of runs is made in random order, one after the other or, where runs vary, at the
-/// same time. Looks at the result are planned in advance and share the error rate, so it stops early when the answer is
-/// clear either way. A regression is confirmed by fresh pairs of runs that took no part in finding it. What the commands
-/// print is not shown.
+/// Each run is recorded. Each pair of runs is made in random order, one after the other or, where runs vary,
+/// at the same time. Looks at the result are planned in advance and share the error rate, so it stops early
+/// when the answer is clear either way. A regression is confirmed by fresh pairs of runs that took no part in
+/// finding it. What the commands print is not shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +27,8 @@ Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says 
 pub(crate) struct AbArgs {
     /// The command to compare with.
     ///
-    /// A shell runs it where it has pipes, redirections, variables or patterns; otherwise quotes work as in one.
+    /// A shell runs it where it has pipes, redirections, variables or patterns; otherwise quotes work as in
+    /// one.
     #[arg(short, long, value_name = "COMMAND")]
     pub baseline: String,
     /// The command that may be slower.
@@ -44,15 +45,17 @@ pub(crate) struct AbArgs {
     pub warmup: usize,
     /// Run both of a pair at the same time on one processor.
     ///
-    /// It takes turns every few milliseconds: what slows one slows the other. For programs whose threads do not compute at the same time, and whose runs do not write the same file or
-    /// open the same port; wall times have the other's turns in them. Without this, --in-turns and --cpus a few runs decide:
-    /// where they show noise, the threads do not compute at the same time, and a first pair does not fail.
+    /// It takes turns every few milliseconds: what slows one slows the other. For programs whose threads do
+    /// not compute at the same time, and whose runs do not write the same file or open the same port; wall
+    /// times have the other's turns in them. Without this, --in-turns and --cpus a few runs decide: where
+    /// they show noise, the threads do not compute at the same time, and a first pair does not fail.
     #[arg(long)]
     pub together: bool,
     /// Run both of a pair one after the other.
     #[arg(long, conflicts_with = "together")]
     pub in_turns: bool,
-    /// Pin both to these processors, as 1 or 0-3,6. With --together: those that they share, by default the last one.
+    /// Pin both to these processors, as 1 or 0-3,6. With --together: those that they share, by default the
+    /// last one.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
     /// Folder for the traces: `baseline` and `candidate` in it, which `stackbeat gate` reads again.

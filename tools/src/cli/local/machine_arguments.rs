@@ -26,9 +26,9 @@ pub(crate) struct DoctorArgs {
 
 /// List the probes, or count which hooked functions a program calls.
 ///
-/// The list has the functions that each probe hooks. With --count, runs a program and counts each call exactly, by
-/// function and by the threads' roles: so one sees which groups of probes are worth their cost (`record --probes`).
-/// Nothing else is recorded, and each counted call takes some 50 ns longer.
+/// The list has the functions that each probe hooks. With --count, runs a program and counts each call
+/// exactly, by function and by the threads' roles: so one sees which groups of probes are worth their cost
+/// (`record --probes`). Nothing else is recorded, and each counted call takes some 50 ns longer.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -139,7 +139,8 @@ pub(crate) struct AttachArgs {
     /// The process: its number, or the name of its program where only one process has it.
     #[arg(value_name = "PID|NAME", value_parser = parse_process)]
     pub process: ProcessArg,
-    /// Ends with this process, which started it, and looks up no names: `stackbeat top` reads the session meanwhile.
+    /// Ends with this process, which started it, and looks up no names: `stackbeat top` reads the session
+    /// meanwhile.
     #[arg(long, hide = true, value_name = "PID")]
     pub live: Option<u32>,
     /// More than one is refused, with what to do instead.

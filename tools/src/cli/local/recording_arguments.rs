@@ -32,8 +32,8 @@ pub(crate) struct OutputArgs {
 pub(crate) struct CaptureArgs {
     /// Time between two captures of a thread: 1ms, 50us.
     ///
-    /// The shortest is 50us. Without it 1ms, and once a process has computed for a second the kernel's tick (some 4ms),
-    /// which costs less.
+    /// The shortest is 50us. Without it 1ms, and once a process has computed for a second the kernel's tick
+    /// (some 4ms), which costs less.
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub interval: Option<u64>,
     /// The same for main threads, when it should differ.
@@ -41,8 +41,8 @@ pub(crate) struct CaptureArgs {
     pub main_interval: Option<u64>,
     /// Most that it may cost of the program's CPU time: 1%.
     ///
-    /// Intervals are stretched for it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to 1ms,
-    /// for 5%.
+    /// Intervals are stretched for it, up to 100ms; 0 keeps them. Without it only those below 1ms are, up to
+    /// 1ms, for 5%.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub budget: Option<f64>,
     /// Groups of calls to hook: lock,wait.
@@ -128,8 +128,8 @@ pub(crate) struct DumpArgs {
     /// Write one when a thread waits longer, for one of the causes of --dump-on-block-in.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns, hide_short_help = true)]
     pub dump_on_block: Option<u64>,
-    /// Causes of waits that --dump-on-block means, separated by commas: lock, wait, io, net, poll, sleep, join,
-    /// process, ipc, unknown.
+    /// Causes of waits that --dump-on-block means, separated by commas: lock, wait, io, net, poll, sleep,
+    /// join, process, ipc, unknown.
     #[arg(
         long,
         value_name = "CAUSES",
@@ -139,8 +139,8 @@ pub(crate) struct DumpArgs {
         hide_short_help = true
     )]
     pub dump_on_block_in: Vec<Cause>,
-    /// Write one when the program, or a process that it has started, dies of SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE,
-    /// SIGTRAP or SIGSYS.
+    /// Write one when the program, or a process that it has started, dies of SIGSEGV, SIGABRT, SIGBUS,
+    /// SIGILL, SIGFPE, SIGTRAP or SIGSYS.
     #[arg(long, hide_short_help = true)]
     pub dump_on_crash: bool,
     /// Least time between two dumps that nobody asked for.
@@ -172,8 +172,8 @@ pub(crate) struct SwitchArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Trace")]
 pub(crate) struct TraceArgs {
-    /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's trace_marker, as they
-    /// happen; `auto`, the path of one, or a named pipe; `off` for none.
+    /// Write scopes, marks, counters and flows of the program (docs/marks.md) also to the kernel's
+    /// trace_marker, as they happen; `auto`, the path of one, or a named pipe; `off` for none.
     #[arg(
         long,
         value_name = "PATH",
@@ -298,10 +298,10 @@ pub(crate) enum ClockArg {
     Auto,
     /// The recorder wakes up after each interval, and interrupts the threads that run.
     Tick,
-    /// The kernel interrupts a thread after each interval of its CPU time (perf_event_open): nothing wakes up beside the
-    /// program. Time in the kernel is seen in hooked calls only.
+    /// The kernel interrupts a thread after each interval of its CPU time (perf_event_open): nothing wakes up
+    /// beside the program. Time in the kernel is seen in hooked calls only.
     Kernel,
-    /// The kernel interrupts a thread at its next tick (some 4 ms; `doctor` says how long) after an interval of its CPU time, in
-    /// the kernel or not. Costs least; waits are recorded as with the others.
+    /// The kernel interrupts a thread at its next tick (some 4 ms; `doctor` says how long) after an interval
+    /// of its CPU time, in the kernel or not. Costs least; waits are recorded as with the others.
     Timer,
 }

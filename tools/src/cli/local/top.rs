@@ -8,8 +8,9 @@ use crate::units::parse_duration_ns;
 
 /// Show what a running process does now: its threads, functions and waits.
 ///
-/// A process that nobody records is attached to, and detached from at the end: nothing stays behind, and no trace is
-/// written. One that is recorded goes on as before: its session is asked for its last seconds. Names are those of `report`.
+/// A process that nobody records is attached to, and detached from at the end: nothing stays behind, and no
+/// trace is written. One that is recorded goes on as before: its session is asked for its last seconds. Names
+/// are those of `report`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -100,7 +100,8 @@ pub(super) fn connect(app: &DeviceAppArgs) -> Result<Adb> {
     Ok(adb)
 }
 
-/// Starts the app anew and records it. Gives the trace, where the session stood at its end, and the device's own trace.
+/// Starts the app anew and records it. Gives the trace, where the session stood at its end, and the device's
+/// own trace.
 pub(super) fn record<'a>(
     adb: &'a Adb,
     app: &DeviceAppArgs,
@@ -262,8 +263,8 @@ impl SystemTrace<'_> {
         }
     }
 
-    /// Both in one file. Perfetto traces can be put one after the other: each says which clock its times are of, and how it
-    /// relates to the others.
+    /// Both in one file. Perfetto traces can be put one after the other: each says which clock its times are
+    /// of, and how it relates to the others.
     fn merge_into(self, trace: &Path, merged: &Path) -> Result<()> {
         let mut all = self.0.run(["exec-out", &format!("cat {SYSTEM_TRACE}")])?;
         let format = export::Format::Perfetto;

@@ -1,5 +1,5 @@
-//! `stackbeat apple record` and `stackbeat apple doctor`: has an app record itself in a simulator or on a device, by Xcode's
-//! tools.
+//! `stackbeat apple record` and `stackbeat apple doctor`: has an app record itself in a simulator or on a
+//! device, by Xcode's tools.
 //!
 //! - `xcrun`: the program that runs these tools, and what it says when something is missing
 //! - `simulator`, `device`: the two places, as one contract

@@ -48,8 +48,8 @@ struct Named {
     command: String,
 }
 
-/// The process, if its name, its executable or the first word of its command is this. Kernel threads and processes that have
-/// ended have no command.
+/// The process, if its name, its executable or the first word of its command is this. Kernel threads and
+/// processes that have ended have no command.
 fn named(pid: u32, name: &str) -> Option<Named> {
     let at = |file: &str| format!("/proc/{pid}/{file}");
     let command = fs::read(at("cmdline")).ok()?;

@@ -70,7 +70,8 @@ pub(crate) fn run(args: &AbArgs) -> Result<u8> {
     Ok(super::exit_code(gate.outcome.verdict))
 }
 
-/// Wall time of runs that share a processor has no budget: the answer would be "cannot tell", after all of them.
+/// Wall time of runs that share a processor has no budget: the answer would be "cannot tell", after all of
+/// them.
 fn require_possible_budgets(rules: &Rules) -> Result<()> {
     let is_wall = |budget: &Budget| budget.metric == Metric::Wall;
     if rules.pairing == Pairing::Together && rules.budgets.iter().any(is_wall) {
@@ -92,7 +93,8 @@ fn plan(most: usize, of_test: f64, alpha: f64, pairing: Pairing) -> Vec<Look> {
     let spent = |runs: usize| alpha * (runs as f64 / most as f64).powi(2);
     let first = (1..=most).find(|runs| reaches(*runs, spent(*runs)));
     let mut looks = sequential::looks(first.unwrap_or(most), most, alpha);
-    // What remains close to the end may be too little for any answer: such a look takes the place of the one before it.
+    // What remains close to the end may be too little for any answer: such a look takes the place of the one
+    // before it.
     while let Some(at) = (1..looks.len())
         .rev()
         .find(|at| !reaches(looks[*at].runs, looks[*at].alpha))
@@ -274,8 +276,8 @@ impl Measurement<'_> {
         }
     }
 
-    /// Makes fresh runs until they confirm the first finding: at most as many as it was found with, and with those before
-    /// twice `most`. What is shown stays what was found; what is not confirmed is taken back.
+    /// Makes fresh runs until they confirm the first finding: at most as many as it was found with, and with
+    /// those before twice `most`. What is shown stays what was found; what is not confirmed is taken back.
     fn confirmed(&mut self, mut gate: Gate) -> Result<Gate> {
         let Some(finding) = confirm::first_of(&gate.outcome.findings).cloned() else {
             return Ok(gate);
@@ -317,7 +319,8 @@ impl Measurement<'_> {
         )
     }
 
-    /// Drops findings beside one that is confirmed which the same fresh runs do not show. Counts that do not vary stay.
+    /// Drops findings beside one that is confirmed which the same fresh runs do not show. Counts that do not
+    /// vary stay.
     fn keep_confirmed(&self, gate: &mut Gate, first: &Finding, is_fresh: impl Fn(&Run) -> bool) {
         let findings = mem::take(&mut gate.outcome.findings);
         let (kept, dropped): (Vec<Finding>, Vec<Finding>) =
@@ -414,8 +417,8 @@ impl Measurement<'_> {
         certain
     }
 
-    /// Takes a finding back that fresh runs did not show. Counts that were found beside it, and that are apart in the fresh
-    /// runs as well, stay.
+    /// Takes a finding back that fresh runs did not show. Counts that were found beside it, and that are
+    /// apart in the fresh runs as well, stay.
     fn retract(&self, gate: &mut Gate, is_fresh: impl Fn(&Run) -> bool) {
         let Some(confirmation) = gate.outcome.confirmation.take() else {
             return;

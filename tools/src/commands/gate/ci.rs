@@ -208,7 +208,8 @@ pub(super) fn junit(report: &CiReport) -> String {
     )
 }
 
-/// SARIF 2.1.0 (OASIS): a result for each failure and notice, at the file and line of its function where known.
+/// SARIF 2.1.0 (OASIS): a result for each failure and notice, at the file and line of its function where
+/// known.
 pub(super) fn sarif(report: &CiReport) -> Value {
     let results: Vec<Value> = report
         .reported()
@@ -250,8 +251,8 @@ pub(super) fn sarif(report: &CiReport) -> Value {
     })
 }
 
-/// A path as a reference of RFC 3986: all but its unreserved characters and slashes encoded; an absolute one as a
-/// `file:` URI.
+/// A path as a reference of RFC 3986: all but its unreserved characters and slashes encoded; an absolute one
+/// as a `file:` URI.
 fn uri(path: &str) -> String {
     let mut uri = String::from(if path.starts_with('/') { "file://" } else { "" });
     for byte in path.bytes() {
@@ -267,7 +268,8 @@ fn uri(path: &str) -> String {
     uri
 }
 
-/// GitHub's workflow commands: an annotation for each failure and notice, and without a failure one line that says how it went.
+/// GitHub's workflow commands: an annotation for each failure and notice, and without a failure one line that
+/// says how it went.
 /// <https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands>
 pub(super) fn github(report: &CiReport) -> String {
     let data = |text: &str| {

@@ -196,7 +196,8 @@ fn table<'a>(
     out.push_str("</tbody></table>");
 }
 
-/// Chance that an amount of equal programs gets a colour; where no number of runs could show it, the sides have to be apart.
+/// Chance that an amount of equal programs gets a colour; where no number of runs could show it, the sides
+/// have to be apart.
 const CHANCE: f64 = 0.01;
 
 /// Whether the runs of both sides differ by more than chance would have it.

@@ -34,7 +34,8 @@ impl Inputs {
 ///
 /// # Errors
 ///
-/// Nothing is found for one of the inputs, or nothing but files that are no traces. A file that is named is not looked into.
+/// Nothing is found for one of the inputs, or nothing but files that are no traces. A file that is named is
+/// not looked into.
 pub(super) fn traces(flag: &str, inputs: &[String]) -> Result<Inputs> {
     let mut found = Inputs::default();
     for input in inputs {

@@ -113,7 +113,8 @@ fn compare(baseline: &[String], candidate: &[String], mut rules: Rules) -> Resul
     })
 }
 
-/// Takes from the traces whether pairs shared a processor, where nothing else was said; a warning where that is true of some.
+/// Takes from the traces whether pairs shared a processor, where nothing else was said; a warning where that
+/// is true of some.
 fn take_pairing(table: &RunTable, rules: &mut Rules) -> Option<String> {
     let shared = table.runs.iter().filter(|r| r.about.shares_processor);
     let shared = shared.count();
@@ -210,8 +211,8 @@ fn pairs_apart(table: &RunTable) -> Vec<(&Run, &Run)> {
     baseline.iter().zip(candidate).filter(is_apart).collect()
 }
 
-/// Scopes that a policy requires are in every run of the candidate: one that is not measured any more would pass
-/// every budget.
+/// Scopes that a policy requires are in every run of the candidate: one that is not measured any more would
+/// pass every budget.
 fn require_scopes(run: &Run, required: &[String]) -> Result<()> {
     if run.side == Side::Baseline {
         return Ok(());
@@ -299,8 +300,8 @@ fn write(
     files: &[PathBuf],
     render: &dyn Fn(GateFormat) -> Result<String>,
 ) -> Result<()> {
-    // First, so that it is not lost with a file that cannot be written. Where nobody reads it any more, the files and the
-    // exit code still count.
+    // First, so that it is not lost with a file that cannot be written. Where nobody reads it any more, the
+    // files and the exit code still count.
     let text = render(format)?;
     let printed = match format {
         GateFormat::Html => terminal::print_page(&text),

@@ -209,7 +209,8 @@ impl Reader {
     }
 }
 
-/// Reads a trace for `Reader::run`, which knows what is damaged, too: threads of one process and role are summed up together from the beginning.
+/// Reads a trace for `Reader::run`, which knows what is damaged, too: threads of one process and role are
+/// summed up together from the beginning.
 pub(crate) fn load_by_role(path: &Path) -> Result<Report> {
     let trace = Trace::open(path)?;
     let mut first = HashMap::new();
@@ -356,8 +357,8 @@ fn is_system(function: &FunctionName) -> bool {
     SYSTEM.iter().any(|s| file.starts_with(s)) || file.starts_with("linux-vdso")
 }
 
-/// Whether what ends a call is sent by somebody, here or elsewhere: a read may wait for a disk. Whom the trace would know of those
-/// that were recorded depends on the descriptor, which it says nothing of.
+/// Whether what ends a call is sent by somebody, here or elsewhere: a read may wait for a disk. Whom the
+/// trace would know of those that were recorded depends on the descriptor, which it says nothing of.
 fn is_ended_by_others(probe: ProbeId) -> bool {
     let of_descriptors = [
         Probe::Accept,

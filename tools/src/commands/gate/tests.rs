@@ -76,7 +76,8 @@ fn a_regression_is_written_as_documented() {
     assert_eq!(page.matches("</script>").count(), 1);
 }
 
-/// The differential flame graph in a browser: it colours what changed, and shares its hands with the report's.
+/// The differential flame graph in a browser: it colours what changed, and shares its hands with the
+/// report's.
 #[test]
 fn the_differential_flame_graph_zooms_and_searches() {
     let Some(program) = browser::program_or_skip() else {

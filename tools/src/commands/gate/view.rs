@@ -323,8 +323,8 @@ impl Gate {
         over_budget(&self.outcome.budgets)
     }
 
-    /// Budgets that nothing was spent of because nothing has their names, those that cannot be judged, and what else is
-    /// to be warned of.
+    /// Budgets that nothing was spent of because nothing has their names, those that cannot be judged, and
+    /// what else is to be warned of.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = idle_budgets(&self.outcome.budgets);
         warnings.extend(uncounted_budgets(&self.outcome.budgets));
@@ -549,7 +549,8 @@ pub(super) fn change(relative: f64) -> String {
     }
 }
 
-/// A change as a share of a level; one that is no small part of it as an amount: of what is small, a large share is little.
+/// A change as a share of a level; one that is no small part of it as an amount: of what is small, a large
+/// share is little.
 pub(super) fn size(metric: Metric, share: f64, level: f64) -> String {
     const SMALL: f64 = 0.1;
     match share <= SMALL {
@@ -566,8 +567,8 @@ fn seen(row: &Row) -> Option<String> {
     is_known.then(|| size(row.metric, c.smallest_seen, c.baseline_median))
 }
 
-/// The candidate's amount beside the baseline's median and the change. The change is that of the typical run and not of the
-/// medians, which noise may have moved the other way.
+/// The candidate's amount beside the baseline's median and the change. The change is that of the typical run
+/// and not of the medians, which noise may have moved the other way.
 pub(super) fn candidate(row: &Row) -> String {
     let c = &row.comparison;
     let value = match c.p {

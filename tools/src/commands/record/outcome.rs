@@ -21,8 +21,8 @@ use crate::terminal;
 use crate::units::{self, plural};
 use crate::unrecorded::{self, UnrecordedRow};
 
-/// A trace larger than this is not read again only to say what was found: it takes 50 ms of CPU time for each MiB, and the
-/// user waits for the prompt.
+/// A trace larger than this is not read again only to say what was found: it takes 50 ms of CPU time for each
+/// MiB, and the user waits for the prompt.
 const QUICK_BYTES: u64 = 2 << 20;
 /// As many bytes are in one of a compressed trace.
 const COMPRESSION: u64 = 4;
@@ -51,7 +51,8 @@ const SIGSYS: i32 = 31;
 const REFUSED_CALL: &str = "a seccomp filter refused a system call (SIGSYS). If that happens only when it is recorded, the program \
      installs its filter past libc and the call was the recording's own: record it with its sandbox switched off";
 
-/// The summary for people: what was found, what it cost, and what to type next. Between these, what went wrong.
+/// The summary for people: what was found, what it cost, and what to type next. Between these, what went
+/// wrong.
 fn text(options: &Options, outcome: &Outcome) -> String {
     let layout = Layout::new(
         terminal::stderr_width(),
@@ -142,7 +143,8 @@ fn text(options: &Options, outcome: &Outcome) -> String {
     out
 }
 
-/// The trace's report; `None` where it says nothing, cannot be read (again: it may have gone into a pipe) or is large.
+/// The trace's report; `None` where it says nothing, cannot be read (again: it may have gone into a pipe) or
+/// is large.
 fn again(options: &Options, outcome: &Outcome) -> Option<Report> {
     let factor = if options.compress { COMPRESSION } else { 1 };
     let is_quick = outcome.status.bytes.saturating_mul(factor) <= QUICK_BYTES;

@@ -19,8 +19,8 @@ pub(super) enum Key {
     Redraw,
 }
 
-/// Sequences of keys that have no character of their own, in the two forms that terminals send (xterm's control sequences,
-/// "PC-Style Function Keys").
+/// Sequences of keys that have no character of their own, in the two forms that terminals send (xterm's
+/// control sequences, "PC-Style Function Keys").
 const SEQUENCES: [(&[u8], Key); 10] = [
     (b"\x1b[A", Key::Up),
     (b"\x1bOA", Key::Up),

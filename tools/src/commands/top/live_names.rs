@@ -1,5 +1,5 @@
-//! Names for dumps that were written without: each address is looked up once, however many dumps it is in. The session's
-//! recorder has nothing to do for it.
+//! Names for dumps that were written without: each address is looked up once, however many dumps it is in.
+//! The session's recorder has nothing to do for it.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,7 +12,8 @@ use stackbeat_symbolize::{Options, Query, Symbolizer, Wanted};
 use crate::commands::trace_content::Content;
 use crate::user_folders::symbol_cache;
 
-/// Names are forgotten, and looked up again, when there are more: a program that makes code all the time has no end of them.
+/// Names are forgotten, and looked up again, when there are more: a program that makes code all the time has
+/// no end of them.
 const MOST_ADDRESSES: usize = 1 << 18;
 
 /// What is known so far.

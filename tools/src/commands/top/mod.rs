@@ -1,7 +1,7 @@
 //! `stackbeat top`: what a running process does now.
 //!
-//! A session says what it holds of the last seconds by a dump, which goes through the same sums and tables as a trace does
-//! in `report`. So the view has nothing of its own but the terminal.
+//! A session says what it holds of the last seconds by a dump, which goes through the same sums and tables as
+//! a trace does in `report`. So the view has nothing of its own but the terminal.
 //!
 //! Dumps are read on a thread of their own: keys are answered meanwhile.
 

@@ -1,5 +1,5 @@
-//! The terminal while a live view has it: keys come at once and are not shown, and the screen is one of its own. Whatever
-//! ends the view, the terminal is as before.
+//! The terminal while a live view has it: keys come at once and are not shown, and the screen is one of its
+//! own. Whatever ends the view, the terminal is as before.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -116,7 +116,8 @@ impl RawTerminal {
         }
     }
 
-    /// Stops this process, as Ctrl-Z does elsewhere, with the terminal as it was; comes back when the shell continues it.
+    /// Stops this process, as Ctrl-Z does elsewhere, with the terminal as it was; comes back when the shell
+    /// continues it.
     pub(super) fn suspend(&self) -> io::Result<()> {
         self.give_back()?;
         kill_process(getpid(), Signal::STOP)?;

@@ -1,4 +1,5 @@
-//! What a live view shows, as lines that fit the terminal: the tables of `report`, as many rows as there is room for.
+//! What a live view shows, as lines that fit the terminal: the tables of `report`, as many rows as there is
+//! room for.
 
 use stackbeat_model::ThreadIndex;
 

@@ -128,7 +128,8 @@ impl Held {
 }
 
 impl Source {
-    /// What the session holds of the last time; `None`: of all of it. `None` as an answer: the session has ended.
+    /// What the session holds of the last time; `None`: of all of it. `None` as an answer: the session has
+    /// ended.
     ///
     /// # Errors
     ///

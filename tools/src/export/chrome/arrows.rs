@@ -1,11 +1,11 @@
 //! Arrows between slices, as flow events: those of the program, wake-ups and starts of threads.
 //!
-//! A reader ties a flow event to the innermost slice around its time, and complains where there is none. A thread's slices
-//! leave no hole between the first and the last one, so each end is moved into that stretch. An arrow of a thread without
-//! slices is left out.
+//! A reader ties a flow event to the innermost slice around its time, and complains where there is none. A
+//! thread's slices leave no hole between the first and the last one, so each end is moved into that stretch.
+//! An arrow of a thread without slices is left out.
 //!
-//! Perfetto draws an arrow from the slice that began first to the other one. A wait has begun before the call that ends it.
-//! So where an arrow leads to, a slice of one nanosecond begins, unless a thread begins there.
+//! Perfetto draws an arrow from the slice that began first to the other one. A wait has begun before the call
+//! that ends it. So where an arrow leads to, a slice of one nanosecond begins, unless a thread begins there.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

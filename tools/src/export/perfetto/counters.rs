@@ -1,4 +1,5 @@
-//! Counter tracks, of threads below the thread's, of processes below one that holds all counters of the process.
+//! Counter tracks, of threads below the thread's, of processes below one that holds all counters of the
+//! process.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -1,6 +1,6 @@
 //! What the program says about itself: scopes on a track of their own below its thread (they need not nest
-//! with the calls that samples show), asynchronous work on tracks of its process, flows between moments, and counters, also those that the
-//! collector read.
+//! with the calls that samples show), asynchronous work on tracks of its process, flows between moments, and
+//! counters, also those that the collector read.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

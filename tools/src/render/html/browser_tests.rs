@@ -368,8 +368,8 @@ fn a_large_trace_stays_small_and_quick_and_says_what_was_cut() {
     assert_eq!(b.complaints, Vec::<String>::new());
 }
 
-/// Counters are charts above the threads: they say what was counted, zoom with the threads, and all of them are
-/// shown after a click.
+/// Counters are charts above the threads: they say what was counted, zoom with the threads, and all of them
+/// are shown after a click.
 #[test]
 fn counters_are_charts_that_zoom_with_the_threads() {
     let mut report = testing::report();
@@ -493,8 +493,8 @@ fn a_blocking_call_says_who_ended_it() {
     assert_eq!(b.complaints, Vec::<String>::new());
 }
 
-/// What runs comes first: idle loops and workers without work are hidden until somebody wants to see them, and
-/// threads stand in the order of their running time with a runtime's helpers below.
+/// What runs comes first: idle loops and workers without work are hidden until somebody wants to see them,
+/// and threads stand in the order of their running time with a runtime's helpers below.
 #[test]
 fn the_page_starts_with_what_runs() {
     let mut report = testing::report();

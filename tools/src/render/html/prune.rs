@@ -45,8 +45,8 @@ pub(super) fn prune(profile: &Profile, budget: usize) -> Pruned {
     }
 }
 
-/// For each new place the one that stands in this list for it; itself, where sums of several are. Callers of what is kept
-/// are kept.
+/// For each new place the one that stands in this list for it; itself, where sums of several are. Callers of
+/// what is kept are kept.
 fn of_kept(places: &[u32], tree: &Tree, keep: &[bool], moved: &[u32]) -> Vec<u32> {
     let mut of_new: Vec<u32> = (0..).take(tree.places().len()).collect();
     for (old, place) in places.iter().enumerate().filter(|(old, _)| keep[*old]) {

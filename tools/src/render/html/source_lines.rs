@@ -1,7 +1,8 @@
 //! Source lines for a page: those around the line of a function, of the functions that matter most.
 //!
-//! Names of files come from the trace, which may be somebody else's. So only absolute paths of regular files that
-//! are named as source files are read, and none that changed since the recording: its lines would be wrong.
+//! Names of files come from the trace, which may be somebody else's. So only absolute paths of regular files
+//! that are named as source files are read, and none that changed since the recording: its lines would be
+//! wrong.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -37,7 +38,8 @@ pub(super) struct SourceLines {
     text: Vec<String>,
 }
 
-/// Lines of functions by their number. `order` has those that matter most first; `recorded` is when the recording began.
+/// Lines of functions by their number. `order` has those that matter most first; `recorded` is when the
+/// recording began.
 pub(super) fn read(
     functions: &[&FunctionName],
     order: impl Iterator<Item = usize>,

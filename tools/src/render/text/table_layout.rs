@@ -11,8 +11,8 @@ pub(crate) struct Layout {
     pub style: Style,
     /// Lines per table.
     pub top: usize,
-    /// Each function and each wait stands for itself; otherwise what only serves others counts for them, and idle waits are
-    /// one line.
+    /// Each function and each wait stands for itself; otherwise what only serves others counts for them, and
+    /// idle waits are one line.
     pub is_exact: bool,
     /// Lines of a table that are scrolled past.
     pub skipped: usize,
@@ -53,7 +53,8 @@ pub(crate) fn more(out: &mut String, layout: &Layout, total: usize) {
     }
 }
 
-/// Adds sentences, broken between words where they are wider than the layout. Lines after the first are indented.
+/// Adds sentences, broken between words where they are wider than the layout. Lines after the first are
+/// indented.
 pub(crate) fn sentences(
     out: &mut String,
     layout: &Layout,

@@ -1,5 +1,5 @@
-//! Apple's systems have no abstract sockets: a file in the user's folder for temporary files, which is the app's own on iOS. The
-//! path in an address has 104 bytes (<sys/un.h>), so names are short.
+//! Apple's systems have no abstract sockets: a file in the user's folder for temporary files, which is the
+//! app's own on iOS. The path in an address has 104 bytes (<sys/un.h>), so names are short.
 
 use std::fs;
 use std::io;

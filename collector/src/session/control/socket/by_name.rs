@@ -1,5 +1,5 @@
-//! Linux and Android: an abstract Unix socket (unix(7)), which leaves no file behind however the collector ends. Everybody can see
-//! its name.
+//! Linux and Android: an abstract Unix socket (unix(7)), which leaves no file behind however the collector
+//! ends. Everybody can see its name.
 
 use std::fs;
 use std::io;

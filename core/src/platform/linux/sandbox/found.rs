@@ -1,5 +1,5 @@
-//! Filters that were there before this image: what the process' own status says of them, and copies of their programs that
-//! whoever installed them has left in memory that all processes of the recording share.
+//! Filters that were there before this image: what the process' own status says of them, and copies of their
+//! programs that whoever installed them has left in memory that all processes of the recording share.
 
 use super::{CAPACITY, MODE, USED, VALID, WORDS, instructions_of, mode};
 use crate::platform;
@@ -120,8 +120,9 @@ impl Image {
         self.status
     }
 
-    /// Takes over the filters that are known, and says whether these are all. `copies`: what others have left; `place_of`: where
-    /// the newest image of the process with this pid has left it, if it has. `baseline`: filters that the recorder itself is under.
+    /// Takes over the filters that are known, and says whether these are all. `copies`: what others have
+    /// left; `place_of`: where the newest image of the process with this pid has left it, if it has.
+    /// `baseline`: filters that the recorder itself is under.
     pub fn look_into(
         &self,
         copies: &[AtomicU64],
@@ -199,8 +200,9 @@ fn copy(words: &[AtomicU64], at: usize) -> u32 {
     known
 }
 
-/// The process has installed a filter: leaves a copy of all its filters for the images that it will start, and gives its place. 0:
-/// there is no room; then they find that there is a filter of which they know nothing.
+/// The process has installed a filter: leaves a copy of all its filters for the images that it will start,
+/// and gives its place. 0: there is no room; then they find that there is a filter of which they know
+/// nothing.
 pub fn leave_copy(words: &[AtomicU64]) -> usize {
     let used = USED.load(Ordering::Acquire).min(CAPACITY);
     // Only what is in force.

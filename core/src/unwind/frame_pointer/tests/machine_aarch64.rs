@@ -1,5 +1,6 @@
-//! A machine that executes the few instructions of arm64 that a frame is made of, over functions of all shapes that
-//! compilers make. It knows nothing of what the walker knows: instructions are a type, and only encoded for the walker.
+//! A machine that executes the few instructions of arm64 that a frame is made of, over functions of all
+//! shapes that compilers make. It knows nothing of what the walker knows: instructions are a type, and only
+//! encoded for the walker.
 
 use super::{CodeMask, Random, STACK_HIGH, STACK_LOW, STACK_WORDS, State};
 use crate::unwind::Registers;
@@ -98,7 +99,8 @@ impl Writer<'_> {
 
     fn filler(&mut self, most: u64) {
         for _ in 0..self.random.below(most + 1) {
-            // NOP; STP X19, X20, [SP, #16]; MOV X0, X1; LDR X19, [SP, #8]; ADD X28, SP, #16; SVC #0; STR X29, [X0].
+            // NOP; STP X19, X20, [SP, #16]; MOV X0, X1; LDR X19, [SP, #8]; ADD X28, SP, #16; SVC #0; STR X29,
+            // [X0].
             const OTHERS: [u32; 6] = [
                 0xa901_53f3,
                 0xaa01_03e0,

@@ -7,7 +7,8 @@ const HEAP: u64 = 0x60_0000_1000;
 /// A signature, in the bits above 39.
 const SIGNED: u64 = 0x0025_0000_0000_0000;
 
-/// Memory by address: a stack of three records, of which the second is an async function's, and three contexts.
+/// Memory by address: a stack of three records, of which the second is an async function's, and three
+/// contexts.
 ///
 /// ```text
 /// leaf (0x1000) -> 0x2000 is async -> executor 0x3000 -> 0x4000

@@ -1,4 +1,5 @@
-//! Where the runs of `ab` take place: both of a pair one after the other, or at the same time on one processor.
+//! Where the runs of `ab` take place: both of a pair one after the other, or at the same time on one
+//! processor.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ use crate::summary::timeline::Timeline;
 
 /// Runs of the baseline that show how much runs differ.
 const PROBES: usize = 3;
-/// Share of the CPU time that more than one processor spent at the same time, above which threads compute at the same time.
+/// Share of the CPU time that more than one processor spent at the same time, above which threads compute at
+/// the same time.
 const AT_ONCE: f64 = 0.05;
 /// How exactly that is looked at, ns.
 const STEP_NS: u64 = 5_000_000;

@@ -34,7 +34,8 @@ pub(super) struct Program {
     ignore_failure: bool,
 }
 
-/// Whether a command has what only a shell understands: pipes, redirections, several commands, variables, patterns.
+/// Whether a command has what only a shell understands: pipes, redirections, several commands, variables,
+/// patterns.
 fn needs_shell(command: &str) -> bool {
     let assigns = |word: &str| {
         let name = word.split_once('=').map(|(name, _)| name);
@@ -138,7 +139,8 @@ impl Program {
         self.folder.join(format!("{number:03}.beat"))
     }
 
-    /// Begins to record one run. What the program prints is not shown: the verdict is what this command prints.
+    /// Begins to record one run. What the program prints is not shown: the verdict is what this command
+    /// prints.
     fn start(&self, trace: PathBuf) -> Result<Recording<'_>> {
         let mut arguments: Vec<OsString> = ["record", "--quiet", "--force", "--interval"]
             .map(OsString::from)

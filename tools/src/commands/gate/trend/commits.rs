@@ -170,8 +170,8 @@ fn by_start(sources: &[Source], names: &[Vec<String>]) -> Measured {
     }
 }
 
-/// What may be a source's commit, the likeliest first: what it was recorded with, the folders that it lies in from
-/// the inside out, its own name; of names also the hashes in them.
+/// What may be a source's commit, the likeliest first: what it was recorded with, the folders that it lies in
+/// from the inside out, its own name; of names also the hashes in them.
 fn names(folder: &Path, source: &Source) -> Vec<String> {
     if !source.recorded.is_empty() {
         return vec![source.recorded.clone()];

@@ -1,5 +1,5 @@
-//! What a git repository says about commits. Asks the program `git`; names go in through its standard input, so
-//! none can be taken for a flag.
+//! What a git repository says about commits. Asks the program `git`; names go in through its standard input,
+//! so none can be taken for a flag.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! A trend as one page: what changed, and a small chart of every metric. Charts are SVG made here; the page has
-//! no script.
+//! A trend as one page: what changed, and a small chart of every metric. Charts are SVG made here; the page
+//! has no script.
 
 use std::fmt::Write;
 use std::ops::Range;

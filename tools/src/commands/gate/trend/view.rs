@@ -49,7 +49,8 @@ pub(super) struct Series {
 }
 
 impl Trend {
-    /// The worst of the series. One that ended before the newest commit and was too short for an answer says nothing.
+    /// The worst of the series. One that ended before the newest commit and was too short for an answer says
+    /// nothing.
     pub(super) fn verdict(&self) -> Verdict {
         let of = |verdict| {
             let mut all = self.series.iter().filter(|s| self.counts(s));
@@ -248,7 +249,8 @@ impl Trend {
 }
 
 impl Series {
-    /// That of its commits, unless the newest spends more than a budget allows, or nobody knows whether it does.
+    /// That of its commits, unless the newest spends more than a budget allows, or nobody knows whether it
+    /// does.
     pub(super) fn verdict(&self) -> Verdict {
         if self.budgets.iter().any(BudgetRow::is_exceeded) {
             return Verdict::Regression;
