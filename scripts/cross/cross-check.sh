@@ -47,7 +47,11 @@ ON_THREADS="-p stackbeat-core -p stackbeat-api"
 # An app's hooks on Apple's systems, and the library with them.
 ON_APPLE="-p stackbeat-hooks-apple -p stackbeat-apple $(printf -- '--target %s ' $APPLE)"
 
-step() { local begin=$SECONDS; "$@"; echo "cross: $((SECONDS - begin)) s: ${*:1:6} …"; }
+# With the time that it took, and its CPU time.
+step() {
+  local TIMEFORMAT="cross: %0R s, CPU %0U + %0S s: ${*:1:6} …"
+  time "$@"
+}
 
 install_packages() {
   local packages="cargo-web rustc-web rust-web-clippy rust-web-src libstd-rust-web-dev"

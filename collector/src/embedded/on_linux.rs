@@ -296,6 +296,10 @@ impl Host for Inside {
         self.system.sleep_until(ns);
     }
 
+    fn system_tick_ns(&self) -> u64 {
+        self.system.system_tick_ns()
+    }
+
     fn peers(&self) -> Option<Box<dyn Peers>> {
         self.system.peers()
     }

@@ -96,6 +96,12 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// Sleeps until this moment of the monotonic clock, ns.
     fn sleep_until(&self, ns: u64);
 
+    /// Distance between two ticks of the system's own, ns, at which it gives processors to other threads.
+    /// Endless: it has none, or that is not known.
+    fn system_tick_ns(&self) -> u64 {
+        u64::MAX
+    }
+
     /// What answers agents' questions about sockets. `None`: nobody does here.
     fn peers(&self) -> Option<Box<dyn Peers>>;
 }

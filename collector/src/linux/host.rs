@@ -9,7 +9,7 @@ use stackbeat_core::shm::mapping::Mapping;
 use super::limits::OfGroup;
 use super::procfs;
 use super::resources;
-use super::thread_clock::Event;
+use super::thread_clock::{self, Event};
 use super::thread_state::{self, KeptFiles, Task};
 use super::ticking;
 use super::unix_peers::UnixPeers;
@@ -158,6 +158,10 @@ impl Host for Linux {
 
     fn sleep_until(&self, ns: u64) {
         ticking::sleep_until(ns);
+    }
+
+    fn system_tick_ns(&self) -> u64 {
+        thread_clock::tick_ns()
     }
 
     fn peers(&self) -> Option<Box<dyn Peers>> {

@@ -214,7 +214,7 @@ pub(crate) fn probe_timers() -> Result<u64, WhyNot> {
 }
 
 /// Distance between two ticks of the kernel, ns: no CPU timer goes off more often.
-fn tick_ns() -> u64 {
+pub(crate) fn tick_ns() -> u64 {
     let mut resolution = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -76,6 +76,7 @@ pub(crate) fn run(
 ) {
     let host = Arc::clone(&sampler.host);
     host.begin_ticking();
+    let system_tick_ns = host.system_tick_ns();
     let control = shared.mapping.control();
     let mut ticker = Ticker::default();
     if shared.mapping.layout().capacity.call_rows > 0 {
@@ -170,12 +171,7 @@ pub(crate) fn run(
                         break;
                     }
                 }
-                // Jitter of an eighth of a step keeps captures from beating with the program's own
-                // periods; the grid itself does not move.
-                let jitter_ns = jitter.of(step_ns / 8);
-                schedule.next_ns = schedule.next_ns - schedule.next_ns % (step_ns / 8).max(1)
-                    + step_ns
-                    + jitter_ns;
+                schedule.next_ns = next_tick_ns(schedule.next_ns, step_ns, jitter, system_tick_ns);
                 if schedule.next_ns <= now {
                     count(&shared.figures.ticks_late, 1);
                     schedule.next_ns = now + step_ns / 2;
@@ -338,6 +334,19 @@ impl Upkeep {
         }
         self.jit_maps.step(shared, sampler.processes(), now_ns);
     }
+}
+
+/// When to tick after a tick that was due at `due_ns`. Steps lie on a grid that does not move.
+///
+/// A jitter of an eighth of a step keeps captures from beating with the program's own periods. Threads that
+/// wait for processors get them at ticks of the system, so steps as long as these fall anywhere: at one
+/// distance from them, each tick would meet the same moment of such a thread's work.
+fn next_tick_ns(due_ns: u64, step_ns: u64, jitter: Fraction, system_tick_ns: u64) -> u64 {
+    let room_ns = match step_ns < system_tick_ns {
+        true => step_ns / 8,
+        false => step_ns,
+    };
+    due_ns - due_ns % room_ns.max(1) + step_ns + jitter.of(room_ns)
 }
 
 /// Classes without threads are no reason to wake up: their ticks advance along with the others'.
@@ -515,5 +524,50 @@ impl Fraction {
     /// This part of something, rounded down.
     fn of(self, whole: u64) -> u64 {
         ((u128::from(self.0) * u128::from(whole)) >> 32) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often ticks fall into each quarter of a period, of 4,000.
+    fn quarters(step_ns: u64, period_ns: u64) -> [u32; 4] {
+        let mut random = Random(7);
+        let mut at_ns = 1_234_567_890;
+        let mut quarters = [0; 4];
+        for _ in 0..4_000 {
+            let before_ns = at_ns;
+            at_ns = next_tick_ns(at_ns, step_ns, random.fraction(), 4_000_000);
+            assert!(at_ns > before_ns && at_ns < before_ns + 2 * step_ns);
+            quarters[(at_ns % period_ns * 4 / period_ns) as usize] += 1;
+        }
+        let passed_ns = at_ns - 1_234_567_890;
+        assert!(
+            passed_ns.abs_diff(4_000 * step_ns) <= step_ns,
+            "{passed_ns}"
+        );
+        quarters
+    }
+
+    #[test]
+    fn steps_as_long_as_the_systems_ticks_have_no_phase_in_them() {
+        for step_ns in [4_000_000, 8_000_000] {
+            for part in quarters(step_ns, 4_000_000) {
+                assert!(part.abs_diff(1_000) < 150, "{part}");
+            }
+        }
+    }
+
+    #[test]
+    fn shorter_steps_are_nearly_equal() {
+        let mut random = Random(7);
+        let mut at_ns = 0;
+        for _ in 0..1_000 {
+            let before_ns = at_ns;
+            at_ns = next_tick_ns(at_ns, 1_000_000, random.fraction(), 4_000_000);
+            let step_ns = at_ns - before_ns;
+            assert!((875_000..1_125_000).contains(&step_ns), "{step_ns}");
+        }
     }
 }
