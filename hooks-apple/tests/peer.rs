@@ -16,7 +16,7 @@ use std::ptr::null_mut;
 use stackbeat_apple::macho::Image;
 use stackbeat_apple::rebind::Rebinder;
 
-use crate::linkers::{LINKERS, Linker, OWN, folder, image, lld, run, zig};
+use crate::linkers::{LINKERS, OWN, folder, image, lld, run, zig};
 use crate::posix::function;
 use crate::rebinding::{NAMES, hooks, no_functions, replacements};
 use crate::truth::truth;
@@ -240,7 +240,9 @@ fn the_crate_finds_some_of_the_calls_and_takes_some_for_others() {
         let calls = ours.iter().filter(|(slot, _)| is_call(&image, *slot));
         match linker {
             // One section of pointers.
-            Linker::LldChains => assert!(wrong.is_empty() && calls.eq(&right), "{theirs:x?}"),
+            crate::linkers::Linker::LldChains => {
+                assert!(wrong.is_empty() && calls.eq(&right), "{theirs:x?}")
+            }
             // It reads the names of each section from the begin of the table.
             _ => assert!(!wrong.is_empty() && calls.count() >= 4, "{theirs:x?}"),
         }

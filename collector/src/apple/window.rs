@@ -109,8 +109,7 @@ pub(super) fn resume(thread: Port) {
 /// its stack pointer and its stack's end.
 pub(super) unsafe fn read_stopped(from: u64, into: &mut [u64]) -> usize {
     let from = core::ptr::with_exposed_provenance::<u64>(from as usize);
-    // SAFETY: by contract they are mapped, and nobody writes to them. They are no words of `into`: that is
-    // not on a stack.
+    // SAFETY: by contract they are mapped, and nobody writes to them. `into` is not on that thread's stack.
     unsafe { into.as_mut_ptr().copy_from_nonoverlapping(from, into.len()) };
     into.len()
 }
