@@ -1,5 +1,5 @@
-//! What the project's papers name is there: links and paths in every document, and paths in the comments of
-//! the code.
+//! The form of the project's papers: what they name is there (links and paths in every document, and paths in
+//! the comments of the code), and their lines end at the last column.
 
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -107,4 +107,15 @@ fn paths_that_papers_name_exist() {
     // The user's own.
     missing.retain(|line| line != "docs/configuration.md: stackbeat/stackbeat.toml");
     assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn text_ends_at_its_last_column() {
+    let output = Command::new("python3")
+        .args(["scripts/wrap.py", "--check"])
+        .current_dir(workspace())
+        .output()
+        .expect("python3 runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{output:?}");
 }

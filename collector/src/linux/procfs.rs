@@ -121,8 +121,7 @@ pub(super) fn ancestors(pid: Pid) -> Vec<Pid> {
 /// Whether a process is one that its user lets look into it: one of another user takes root's rights. A
 /// process that is not dumpable belongs to root here (proc(5), /proc/pid).
 pub(super) fn may_be_inspected(pid: Pid) -> bool {
-    // SAFETY: always succeeds.
-    let user = unsafe { libc::geteuid() };
+    let user = platform::effective_user();
     user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
 }
 

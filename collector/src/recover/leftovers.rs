@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use stackbeat_core::platform;
 use stackbeat_core::shm::layout::buffer_state;
 use stackbeat_core::shm::mapping::{Mapping, MappingError};
 use stackbeat_core::shm::registry;
@@ -136,8 +137,7 @@ enum Judgement {
 /// A file of this user's whose recorder is gone, with the lock that the recorder held.
 fn abandoned(path: &Path, youngest: Duration) -> Option<(File, fs::Metadata)> {
     let metadata = fs::symlink_metadata(path).ok()?;
-    // SAFETY: always succeeds.
-    let user = unsafe { libc::geteuid() };
+    let user = platform::effective_user();
     let age = |time: SystemTime| time.elapsed().unwrap_or_default();
     if !metadata.is_file() || metadata.uid() != user || age(metadata.modified().ok()?) < youngest {
         return None;

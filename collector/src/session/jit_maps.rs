@@ -43,8 +43,7 @@ pub(crate) fn remove(
     folders: &BTreeSet<PathBuf>,
     not_before: SystemTime,
 ) {
-    // SAFETY: asks for a number.
-    let own = unsafe { libc::geteuid() };
+    let own = platform::effective_user();
     let is_its = |file: &Path| {
         fs::symlink_metadata(file).is_ok_and(|meta| {
             meta.is_file() && meta.uid() == own && meta.modified().is_ok_and(|at| at >= not_before)

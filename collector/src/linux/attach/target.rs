@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use stackbeat_core::ids::Pid;
+use stackbeat_core::platform;
 
 use crate::linux::find_program;
 use crate::linux::procfs;
@@ -67,8 +68,7 @@ impl Target {
                 name: Status::read(status.tracer).map_or_else(|| "?".into(), |s| s.name),
             });
         }
-        // SAFETY: takes nothing and cannot fail.
-        let own_user = unsafe { libc::geteuid() };
+        let own_user = platform::effective_user();
         if own_user != 0 && own_user != status.user {
             return Err(AttachError::OtherUser {
                 pid,
@@ -119,8 +119,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 /// Why the kernel would not let us trace, when it said no.
 pub(super) fn forbidden(pid: Pid) -> AttachError {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    // SAFETY: takes nothing and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = platform::effective_user() == 0;
     let reason = match scope.trim() {
         "1" | "2" if !is_root => {
             "kernel.yama.ptrace_scope lets only root attach to running programs; run as root, or \

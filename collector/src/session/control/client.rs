@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use stackbeat_core::platform;
+
 use super::socket;
 use crate::session::protocol::{Reply, Request, SessionStatus, encode_request};
 
@@ -150,7 +152,7 @@ impl Round {
             Ok(owner) => owner,
             Err(error) => return self.give_up(session, error),
         };
-        let own = socket::own_uid();
+        let own = platform::effective_user();
         if !socket::may_steer(own, owner) {
             let refused = ControlError::NotAllowed {
                 target: session.clone(),
@@ -309,7 +311,7 @@ pub fn ask(session: &str, request: &Request) -> Result<Reply, ControlError> {
     let stream = socket::connect(session, timeout).map_err(unreachable)?;
     // Anybody may listen under such a name: what a session is told is not for others.
     let owner = socket::peer_uid(&stream).map_err(unreachable)?;
-    if !socket::may_steer(socket::own_uid(), owner) {
+    if !socket::may_steer(platform::effective_user(), owner) {
         return Err(ControlError::NotAllowed {
             target: session.to_owned(),
             owner,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use stackbeat_core::platform;
+
 use super::Session;
 use super::socket;
 use crate::session::protocol::{MAX_REQUEST, Reply, Request, decode_request, line};
@@ -167,7 +169,7 @@ impl Serving {
                 return;
             };
             let is_allowed = socket::peer_uid(&stream)
-                .is_ok_and(|uid| socket::may_steer(uid, socket::own_uid()));
+                .is_ok_and(|uid| socket::may_steer(uid, platform::effective_user()));
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }

@@ -98,12 +98,6 @@ fn address(path: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     Ok((to, length as libc::socklen_t))
 }
 
-/// The user of this process.
-pub(super) fn own_uid() -> libc::uid_t {
-    // SAFETY: always succeeds.
-    unsafe { libc::geteuid() }
-}
-
 /// The user of `adb`, through which a host reaches an app (`AID_SHELL` of Android's
 /// android_filesystem_config.h).
 const SHELL: libc::uid_t = 2000;
