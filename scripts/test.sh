@@ -9,12 +9,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
-log=$(mktemp) again=$(mktemp) prepared=$(mktemp) crossed=$(mktemp)
+log=$(mktemp) again=$(mktemp) prepared=$(mktemp) crossed=$(mktemp) installed=$(mktemp)
 crossing=
 finish() {
   # With its children.
   [[ -z $crossing ]] || kill -- -"$crossing" 2>/dev/null || true
-  rm -f "$log" "$again" "$prepared" "$crossed"
+  rm -f "$log" "$again" "$prepared" "$crossed" "$installed"
 }
 trap finish EXIT
 # More failures than this are no accident.
@@ -100,6 +100,7 @@ run_tests() {
 prepare() {
   local failed=0
   scripts/install-test-packages.sh || failed=1
+  echo yes >"$installed"
   [[ $mode == unit ]] && return $failed
   scripts/install-pythons.sh target/pythons || failed=1
   scripts/install-art.sh target/art || failed=1
@@ -116,18 +117,24 @@ await() {
   return $status
 }
 
+# Compilers for the other platforms take what everything else leaves of the processors. Packages are installed by one at
+# a time.
+cross() {
+  until [[ -s $installed ]]; do sleep 1; done
+  exec chrt --idle 0 scripts/cross/cross-check.sh build arm64
+}
+
 # It mostly waits for the network, and the build needs nothing of it.
 prepare >"$prepared" 2>&1 &
 preparing=$!
-run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
-run "programs that tests need" await "$preparing" "$prepared"
 if [[ $mode == all ]]; then
-  # Compilers for the other platforms take what the tests leave of the processors.
   set -m
-  chrt --idle 0 scripts/cross/cross-check.sh build arm64 >"$crossed" 2>&1 &
+  cross >"$crossed" 2>&1 &
   crossing=$!
   set +m
 fi
+run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
+run "programs that tests need" await "$preparing" "$prepared"
 [[ $mode == unit ]] || run "build: what ART loads" cargo build --locked -p stackbeat-art-rig -p stackbeat-android-app
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
