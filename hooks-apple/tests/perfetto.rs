@@ -70,14 +70,14 @@ pub(crate) fn check(trace: &Path) {
     ] {
         assert_eq!(number(arrow), count, "{arrow}");
     }
-    for (turn, count) in [
+    for (iteration, count) in [
         ("run loop kCFRunLoopDefaultMode", 10),
         ("run loop UITrackingRunLoopMode", 2),
         ("run loop example.own", 3),
         // The sleeps between them.
         ("run loop [poll]", 9),
     ] {
-        assert_eq!(number(turn), count, "{turn}");
+        assert_eq!(number(iteration), count, "{iteration}");
     }
     let took = Duration::from_nanos(number("longest dlopen Kitchen"));
     assert!(took >= darwin::INITIALIZERS, "{took:?}");

@@ -834,8 +834,8 @@ fn check_turns(seen: &Seen) {
 }
 
 #[test]
-fn calls_become_waits_flows_and_turns_in_a_trace() {
-    if !is_alone("system::calls_become_waits_flows_and_turns_in_a_trace") {
+fn calls_become_waits_flows_and_iterations_in_a_trace() {
+    if !is_alone("system::calls_become_waits_flows_and_iterations_in_a_trace") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

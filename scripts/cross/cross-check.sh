@@ -183,7 +183,7 @@ run_apple() {
   local test="cargo test -q --locked -p stackbeat-hooks-apple --test main --target $ARM64_LINUX --"
   $test code_of_an_image every_slot a_slot_that
   $test --exact posix::calls_of_an_image_are_recorded
-  $test --exact system::calls_become_waits_flows_and_turns_in_a_trace
+  $test --exact system::calls_become_waits_flows_and_iterations_in_a_trace
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" $SIGNED" $test hooks_in_signed_slots
 }
 [[ $MODE = check || $MODE = link ]] || step build_tests
