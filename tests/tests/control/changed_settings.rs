@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_is_changed_while_it_runs_stands_in_the_trace() {
-    let mut recording = Recording::start(&["--budget", "0"]);
+    let mut recording = Recording::start(&["--budget", "0", "--interval", "1ms"]);
     let pid = recording.pid();
     recording.wait_for_threads(5);
     recording.wait_for_samples(50);
