@@ -36,8 +36,10 @@ fn assert_both_are_there(trace: &Path, ms: u64) {
     }
     let [(_, first), (_, second)] = functions;
     assert!(first + second > ms, "{functions:?} ms");
+    // Half of each in truth. Where the processors are busy a change of the code falls between two samples
+    // further apart.
     assert!(
-        first.abs_diff(second) < (first + second) / 6,
+        first.abs_diff(second) < (first + second) / 3,
         "{functions:?} ms"
     );
 }
