@@ -52,6 +52,8 @@ struct Last {
     /// A tick found it waiting: it speaks for time off the CPU only.
     waits: bool,
     is_of_life: bool,
+    /// It waited for a processor there, in the middle of a burst.
+    is_in_burst: bool,
     /// The running time that it stands for so far.
     weight_ns: u64,
 }
@@ -85,7 +87,6 @@ struct Step {
     own_waits: u64,
     /// The thread gave the CPU up only when others were given it, and how often it was taken away.
     preempted: bool,
-    involuntary: u64,
     /// A thread that was there before waited when it was met first.
     came_waiting: bool,
     /// The first wait since A that was seen from outside.
@@ -97,6 +98,11 @@ impl Step {
     /// is.
     fn waited_at_b(&self) -> bool {
         self.preempted && self.probe == ProbeId::from(Probe::Running)
+    }
+
+    /// It waited for a processor in the middle of what it did: nothing ends there.
+    fn is_in_burst(&self) -> bool {
+        !self.speaks && !self.blocks && self.waited_at_b()
     }
 
     /// Nothing between A and B can be told apart.
@@ -238,18 +244,25 @@ impl Segmenter {
             (self.held).fill(call_ns, |gap| blocked(gap, probe, row.arg, stack));
         }
         let mut has_iterated = row.flags & flags::LOOP_ITERATION != 0 || iteration_ns.is_some();
-        // A burst that no tick met is that of a stack which one has met there.
-        let busy_ns = match preempted && step.involuntary > 0 {
-            true => begin - from,
-            false => delta.cpu_ns.min(begin - from),
+        // A burst that no tick met is that of a stack which one has met there; the rest of one that was met
+        // is that of the stack where it was.
+        let busy_ns = delta.cpu_ns.min(begin - from);
+        let unmet = match self.last {
+            Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => Some(last),
+            _ => None,
         };
-        let found = match self.last {
-            Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => {
+        let goes_on = unmet.and_then(|last| match last.is_in_burst {
+            true => self.burst.more(busy_ns),
+            false => None,
+        });
+        let elsewhere = match (unmet, goes_on) {
+            (Some(last), None) => {
                 let anybodys = (last.is_of_life, is_of_life(probe));
                 bursts.spend((last.stack, stack), anybodys, busy_ns)
             }
             _ => None,
         };
+        let found = goes_on.or(elsewhere);
         let (a_waits, a_speaks) = match self.last {
             Some(last) => (last.waits, Some(last.speaks || found.is_some())),
             None => (false, None),
@@ -339,7 +352,10 @@ impl Segmenter {
             };
             let stack = found.map_or(last.stack, |found| found.stack);
             self.push_known(stack, evidence, (from, a_end), a_metrics, out);
-            self.burst.run(a_metrics.cpu_ns + a_metrics.runnable_ns);
+            // What is paid to others is not of those that ticks meet in it later.
+            if elsewhere.is_none() {
+                self.burst.run(a_metrics.cpu_ns);
+            }
         }
         self.hand_out_sampled(b_begin, a_end, out);
         if b_begin > a_end {
@@ -353,9 +369,10 @@ impl Segmenter {
         }
         self.iteration |= has_iterated;
         if is_torn {
+            self.burst = Burst::default();
             self.burst_from = None;
         }
-        self.burst.run(delta.cpu_ns + delta.runnable_ns);
+        self.burst.run(delta.cpu_ns);
         self.meet_burst(&step, stack, bursts);
         let mut weight_ns = 0;
         if blocks {
@@ -382,6 +399,7 @@ impl Segmenter {
             speaks: b_speaks,
             waits: b_waits,
             is_of_life: is_of_life(probe),
+            is_in_burst: step.is_in_burst(),
             weight_ns,
         });
     }
@@ -399,7 +417,6 @@ impl Segmenter {
 
         let mut delta = self.delta(row);
         let voluntary = delta.voluntary_switches;
-        let involuntary = delta.involuntary_switches;
         if self.last.is_none() {
             // A thread that is older than its first image here, by exec or attach, comes with CPU
             // time that belongs to before.
@@ -446,7 +463,6 @@ impl Segmenter {
             voluntary,
             own_waits,
             preempted,
-            involuntary,
             came_waiting,
             wait,
         }
@@ -479,12 +495,21 @@ impl Segmenter {
         (to, begin)
     }
 
-    /// A burst ends at a sample that does not speak, and another one begins; one that speaks lies in it.
+    /// A burst ends at a sample that does not speak, and another one begins; one that speaks lies in it, and
+    /// so does a wait for a processor.
     fn meet_burst(&mut self, step: &Step, stack: StackIndex, bursts: &mut Bursts) {
         if step.speaks {
             self.burst.met(stack);
             // Where no tick met it, its time is in the burst.
             self.burst.run(step.inside.cpu_ns);
+            return;
+        }
+        if step.is_in_burst() {
+            // It may be of any length, and ticks meet it only while it has a processor.
+            self.burst_waits = true;
+            if let Some(last) = self.last.filter(|last| last.speaks) {
+                self.burst.goes_on_from(last.weight_ns);
+            }
             return;
         }
         if let Some(from) = self.burst_from {

@@ -29,6 +29,8 @@ pub(crate) struct Burst {
     times: u64,
     /// Running time so far, ns.
     ns: u64,
+    /// The running time that the latest of its samples stands for so far, ns.
+    weight_ns: u64,
 }
 
 impl Burst {
@@ -39,6 +41,26 @@ impl Burst {
         }
         self.stacks.push_back(stack);
         self.times += 1;
+        self.weight_ns = 0;
+    }
+
+    /// It waits for a processor. The sample before, of its latest stack, stands for so much running time.
+    pub(crate) fn goes_on_from(&mut self, weight_ns: u64) {
+        self.weight_ns = weight_ns;
+    }
+
+    /// So much more of it after a wait for a processor: what the latest tick found goes on. `None`: none has
+    /// met it.
+    pub(crate) fn more(&mut self, ns: u64) -> Option<Found> {
+        let stack = *self.stacks.back()?;
+        let evidence = Evidence::of_more(&mut self.weight_ns, ns);
+        Some(Found {
+            stack,
+            evidence: Evidence {
+                samples: 0,
+                ..evidence
+            },
+        })
     }
 
     pub(crate) fn run(&mut self, ns: u64) {

@@ -93,6 +93,39 @@ fn shares_are_true_beside_rivals_for_the_processor() {
     assert!(stretch > 1.2, "ticks {stretch} times as far apart");
 }
 
+/// Each sample of a tick stands for as much CPU time as any other, also where bursts of computing are about
+/// as long as the interval and others have the processor in the middle of them.
+#[test]
+fn shares_beside_rivals_are_those_of_the_samples() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    let program = compile(folder, "shares.c", include_str!("shares.c"), &["-O1", "-g"]);
+    let program = program.to_str().expect("UTF-8");
+    let mut of = [0.0; 4];
+    for _ in 0..2 {
+        let program =
+            Program::new([program, "beside"]).options(&["--clock", "tick", "--interval", "4ms"]);
+        let report = report(&program.record(folder).trace);
+        let figures = ["cpu_ns", "running_samples"];
+        let all = figures
+            .iter()
+            .flat_map(|figure| ["short_part", "long_part"].map(|name| (name, *figure)));
+        for (sum, (name, figure)) in of.iter_mut().zip(all) {
+            let function = array(&report, "functions").find(|f| f["name"] == name);
+            *sum += number(&function.expect("is there")["total"], figure) as f64;
+        }
+    }
+    let [short, long, short_samples, long_samples] = of;
+    let (by_time, by_count) = (
+        short / (short + long),
+        short_samples / (short_samples + long_samples),
+    );
+    assert!(
+        (by_time - by_count).abs() < 0.04,
+        "{by_time} and {by_count}: {of:?}"
+    );
+}
+
 #[test]
 fn no_call_is_interrupted_that_no_hook_sees() {
     with_each_clock(no_call_is_interrupted_that_no_hook_sees_by);
