@@ -5,6 +5,7 @@ mod bindings;
 mod bionic;
 #[cfg(target_arch = "x86_64")]
 mod dobby;
+mod framework;
 mod library;
 #[cfg(target_arch = "x86_64")]
 mod shadowhook;

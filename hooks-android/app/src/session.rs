@@ -8,8 +8,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stackbeat_android::backend::slots::Slots;
-use stackbeat_android::backend::{self, HookBackend, Placed};
-use stackbeat_android::{art, bionic};
+use stackbeat_android::backend::{self, Placed};
+use stackbeat_android::{art, bionic, framework};
 use stackbeat_collector::embedded::{self, Wanted};
 use stackbeat_collector::session::protocol::{DumpRequest, Request};
 use stackbeat_core::{agent, platform};
@@ -95,12 +95,17 @@ pub(crate) unsafe fn begin(
     // SAFETY: the agent takes part in the session; slots are changed by this library alone.
     let placed = unsafe { bionic::place(&SLOTS) };
     let mut lines = placed.hooks().lines();
+    let mut hooks = placed.report.placed;
+    // SAFETY: as above.
+    let placed = unsafe { framework::place(&SLOTS) };
+    lines.extend(placed.hooks.lines());
+    hooks.extend(placed.placed);
     // SAFETY: by contract; the table is this library's own.
     lines.extend(unsafe { begin_java(table, env, Some(start_java_thread)) });
     lines.iter().for_each(|line| agent::say(line.as_bytes()));
     *running = Some(Running {
         trace: trace.clone(),
-        hooks: placed.report.placed,
+        hooks,
         lines,
         is_tried: false,
     });
@@ -187,12 +192,12 @@ fn in_own_thread(run: Box<dyn FnOnce() -> Vec<String> + Send>) -> Vec<String> {
 /// The calling thread runs native code.
 pub(crate) unsafe fn end() -> Option<PathBuf> {
     let Running { trace, hooks, .. } = running().take()?;
-    let backends: [&dyn HookBackend; 1] = [&*SLOTS];
     // SAFETY: by contract; what is hooked stays loaded.
     let errors = unsafe {
         art::end();
-        backend::remove_all(&backends, hooks)
+        backend::remove_all(&framework::backends(&SLOTS), hooks)
     };
+    framework::end();
     errors.iter().for_each(|error| log::say(&error.to_string()));
     agent::detach();
     embedded::end();

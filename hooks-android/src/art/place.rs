@@ -4,45 +4,9 @@ use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
 use std::sync::{Mutex, PoisonError};
 
-use crate::backend::{HookBackend, Placed, Request};
+use crate::backend::inline::backends;
+use crate::backend::{Placed, Request};
 use crate::doctor::State;
-
-/// The backends in the order in which they are tried: ShadowHook where the app carries it and it is made for
-/// the processor, then Dobby.
-fn backends() -> Vec<&'static dyn HookBackend> {
-    // Where there is none.
-    #[allow(unused_mut)]
-    let mut all: Vec<&'static dyn HookBackend> = Vec::new();
-    #[cfg(all(
-        target_os = "android",
-        any(target_arch = "arm", target_arch = "aarch64")
-    ))]
-    {
-        use crate::backend::shadowhook::{LIBRARY, ShadowHook};
-        use std::sync::LazyLock;
-        // SAFETY: an app has no other library of this name.
-        static SHADOWHOOK: LazyLock<Option<ShadowHook>> =
-            LazyLock::new(|| unsafe { ShadowHook::load(LIBRARY) }.ok());
-        all.extend(
-            SHADOWHOOK
-                .as_ref()
-                .map(|backend| backend as &dyn HookBackend),
-        );
-    }
-    #[cfg(all(
-        feature = "dobby",
-        any(
-            target_os = "android",
-            all(target_os = "linux", target_arch = "x86_64")
-        )
-    ))]
-    {
-        use crate::backend::dobby::Dobby;
-        static DOBBY: std::sync::LazyLock<Dobby> = std::sync::LazyLock::new(Dobby::new);
-        all.push(&*DOBBY);
-    }
-    all
-}
 
 /// Loads what backends need. Placing loads nothing any more.
 pub(crate) fn load_backends() {

@@ -24,6 +24,7 @@ mod code_change;
     )
 ))]
 pub mod dobby;
+pub mod inline;
 #[cfg(all(feature = "dobby", target_arch = "x86_64"))]
 mod moved;
 mod own_code;

@@ -5,9 +5,9 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use libc::stat as Stat;
 use libc::*;
-use stackbeat_core::function_table;
 use stackbeat_core::posix::function_table::Function;
 use stackbeat_core::posix::{ByAddress as Here, Descriptor, Object, Objects};
+use stackbeat_core::{function_of_table, function_table};
 
 use super::{by_hand, libraries, threads};
 
@@ -42,7 +42,7 @@ macro_rules! lists {
         /// All functions.
         pub fn functions() -> impl Iterator<Item = &'static Function> {
             let by_hand = [by_hand::LISTED, by_hand::BY_HAND, libraries::FUNCTIONS, threads::FUNCTIONS];
-            [$($list::FUNCTIONS),*, polls::FUNCTIONS].into_iter().chain(by_hand).flatten()
+            [$($list::FUNCTIONS),*, polls::FUNCTIONS, loops::FUNCTIONS].into_iter().chain(by_hand).flatten()
         }
     };
 }
@@ -58,9 +58,26 @@ mod polls {
         wait fn __ppoll_chk(files: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int = Poll(count) [];
         wait fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int = Select(count) [];
         wait fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = Select(count) [];
-        wait fn epoll_wait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int) -> c_int = EpollWait(poll) [];
-        wait fn epoll_pwait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int = EpollWait(poll) [];
     }
+}
+
+/// The same, by which `Looper` waits.
+mod loops {
+    use super::*;
+    use crate::framework::looper;
+
+    function_of_table! { @ epoll_wait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int) -> c_int {
+        let count = function_of_table!(wait EpollWait, poll, None, call(poll, events, room, timeout_ms));
+        looper::has_polled();
+        count
+    } }
+    function_of_table! { @ epoll_pwait(poll: c_int, events: *mut epoll_event, room: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int {
+        let count = function_of_table!(wait EpollWait, poll, None, call(poll, events, room, timeout_ms, mask));
+        looper::has_polled();
+        count
+    } }
+
+    pub(super) const FUNCTIONS: &[Function] = stackbeat_core::by_hand! { epoll_wait epoll_pwait };
 }
 
 lists! {

@@ -1,6 +1,9 @@
 //! `stackbeat android`, with a script in the place of adb and of the device. The app is a program on this
 //! machine with a session inside, reached as on a device: by the name of its socket, through a port.
 
+#[cfg(target_arch = "x86_64")]
+mod framework;
+
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};

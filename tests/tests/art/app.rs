@@ -18,7 +18,7 @@ use stackbeat_tests::{built, json_of, scratch, target_folder, workspace};
 use super::{dex, folder, is_java, versions};
 
 /// The library that an app carries, built by cargo, which builds no such library for tests by itself.
-pub(super) fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         built(

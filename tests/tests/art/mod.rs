@@ -2,7 +2,7 @@
 //! did, and what the trace says.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-mod app;
+pub(crate) mod app;
 mod kotlin;
 
 use std::collections::BTreeMap;
