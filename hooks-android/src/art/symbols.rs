@@ -92,12 +92,26 @@ impl Symbols {
     /// # Errors
     /// When the file cannot be read or is no 64-bit ELF file.
     pub fn of_file(path: &Path, names: &[&str]) -> Result<Symbols> {
+        Symbols::read(path, names, |_| false)
+    }
+
+    /// As [`Symbols::of_file`], where one of the names is enough: the packed table, which takes time, is left
+    /// alone then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn any_of_file(path: &Path, names: &[&str]) -> Result<Symbols> {
+        Symbols::read(path, names, |found| !found.places.is_empty())
+    }
+
+    fn read(path: &Path, names: &[&str], is_enough: fn(&Symbols) -> bool) -> Result<Symbols> {
         let bytes = std::fs::read(path)?;
         let mut symbols = Symbols::default();
         let invalid = |error: object::Error| Error::new(ErrorKind::InvalidData, error.to_string());
         let elf = ElfFile64::<object::Endianness>::parse(&*bytes).map_err(invalid)?;
         symbols.add(&elf, names);
-        if let Some(packed) = elf.section_by_name(".gnu_debugdata") {
+        let packed = elf.section_by_name(".gnu_debugdata");
+        if let Some(packed) = packed.filter(|_| !is_enough(&symbols)) {
             let packed = packed.data().map_err(invalid)?;
             let mut unpacked = Vec::new();
             lzma_rust2::XzReader::new_mem_limit(packed, false, MOST_KB)

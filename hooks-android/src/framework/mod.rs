@@ -59,7 +59,7 @@ fn find(function: Function) -> Result<(Request, &'static Row), String> {
     let library = Library::loaded(name).ok_or_else(|| format!("{name} is not loaded"))?;
     let rows = || ROWS.iter().filter(|row| row.function == function);
     let names: Vec<&str> = rows().map(|row| row.symbol).collect();
-    let symbols = Symbols::of_file(&library.path, &names)
+    let symbols = Symbols::any_of_file(&library.path, &names)
         .map_err(|error| format!("{}: {error}", library.path.display()))?;
     let found = rows().find_map(|row| symbols.get(row.symbol).map(|place| (row, place)));
     let (row, (address, size)) = found.ok_or_else(|| format!("this {name} does not have it"))?;

@@ -1,5 +1,5 @@
-//! Hooks of Android's framework: stand-ins for its libraries, compiled from declarations as AOSP has them, and
-//! a program that uses them as Android does. What they did by their own clock is what the trace says.
+//! Hooks of Android's framework: stand-ins for its libraries, compiled from declarations as AOSP has them,
+//! and a program that uses them as Android does. What they did by their own clock is what the trace says.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
