@@ -1,7 +1,8 @@
 //! The functions of Android's framework that are hooked: one row for each signature, with the versions that
 //! have it.
 //!
-//! The names are those of 64-bit libraries. Sources are paths in AOSP. No image of a device was looked at:
+//! The names are those of 64-bit libraries. Sources are paths in AOSP; they were read in public copies of
+//! several versions, not at tags. No image of a device was looked at:
 //! that devices have these names in these libraries, stack traces in public reports of crashes say
 //! (docs/platforms/android.md).
 
