@@ -139,8 +139,8 @@ pub(super) struct Segmenter {
     /// The samples since the last one that does not speak, and the stack of that one.
     burst: Burst,
     burst_from: Option<StackIndex>,
-    /// That one is a wait that a tick met.
-    burst_waits: bool,
+    /// That one is a wait that a tick met, or others had the processor since.
+    burst_is_by_chance: bool,
     /// How often the thread gave the CPU up in the stretch at hand.
     sleeps: u64,
     /// Running time that no sample speaks for. It follows one rule, so it counts as one sample.
@@ -176,7 +176,7 @@ impl Segmenter {
             is_complete: false,
             burst: Burst::default(),
             burst_from: None,
-            burst_waits: false,
+            burst_is_by_chance: false,
             sleeps: 0,
             guessed_ns: 0,
         }
@@ -251,10 +251,10 @@ impl Segmenter {
             Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => Some(last),
             _ => None,
         };
-        let goes_on = unmet.and_then(|last| match last.is_in_burst {
-            true => self.burst.more(busy_ns),
-            false => None,
-        });
+        let goes_on = match unmet {
+            Some(last) if last.is_in_burst && preempted => self.burst.more(busy_ns),
+            _ => None,
+        };
         let elsewhere = match (unmet, goes_on) {
             (Some(last), None) => {
                 let anybodys = (last.is_of_life, is_of_life(probe));
@@ -506,17 +506,17 @@ impl Segmenter {
         }
         if step.is_in_burst() {
             // It may be of any length, and ticks meet it only while it has a processor.
-            self.burst_waits = true;
+            self.burst_is_by_chance = true;
             if let Some(last) = self.last.filter(|last| last.speaks) {
                 self.burst.goes_on_from(last.weight_ns);
             }
             return;
         }
         if let Some(from) = self.burst_from {
-            let by_chance = step.waits || self.burst_waits;
+            let by_chance = step.waits || self.burst_is_by_chance;
             bursts.keep((from, stack), &self.burst, self.interval_ns, by_chance);
         }
-        self.burst_waits = step.waits;
+        self.burst_is_by_chance = step.waits;
         self.burst = Burst::default();
         self.burst_from = Some(stack);
     }

@@ -4,7 +4,8 @@
 //! it finds in those stands for the others as well: of bursts of a length L, ticks at an interval I meet the
 //! share L / I, so that to each one that was met belong (I − L) / L others of it, of I − L together. This
 //! time is *owed* to the stacks in it, and paid with bursts between the same two stacks that no tick met.
-//! Bursts of an interval and more are met always.
+//! Bursts of an interval and more are met always. Lengths are CPU time: others may have the processor in the
+//! middle of a burst.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -137,8 +138,8 @@ pub(crate) struct Bursts {
 
 impl Bursts {
     /// A burst between these two stacks is over; at its end ticks came at this interval. `by_chance`: at one
-    /// of its ends is a wait that a tick met. There may be others in it that none has met, and it may be of
-    /// any length.
+    /// of its ends is a wait that a tick met, so there may be others in it that none has met, or others had
+    /// the processor in it. It may be of any length.
     pub(crate) fn keep(
         &mut self,
         (from, to): (StackIndex, StackIndex),

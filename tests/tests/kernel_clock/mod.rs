@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use stackbeat_tests::tool_json::{array, assert_adds_up, figure, number};
 use stackbeat_tests::{
-    Program, compile, has_kernel_clock, info, json_of, report, scratch, verbatim,
+    Program, Recorded, compile, has_kernel_clock, info, json_of, report, scratch, verbatim,
 };
 
 /// Calls a test with each of these clocks that can be had here.
@@ -68,6 +68,13 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
     assert!(shell, "{report:#}");
 }
 
+/// Records a program that computes in bursts beside others on its processor.
+fn beside_rivals(folder: &Path, options: &[&str]) -> Recorded {
+    let program = compile(folder, "shares.c", include_str!("shares.c"), &["-O1", "-g"]);
+    let program = Program::new([program.to_str().expect("UTF-8"), "beside"]);
+    program.options(options).record(folder)
+}
+
 /// Timers go off with the kernel's tick, with which a thread that has waited for a processor begins to run,
 /// too. So the default leaves such a process on ticks of its own, which get as far apart as timers go off
 /// when it has computed for a second.
@@ -75,10 +82,7 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
 fn shares_are_true_beside_rivals_for_the_processor() {
     let scratch = scratch();
     let folder = scratch.path();
-    let program = compile(folder, "shares.c", include_str!("shares.c"), &["-O1", "-g"]);
-    let program = program.to_str().expect("UTF-8");
-    let program = Program::new([program, "beside"]).options(&["--clock", "auto"]);
-    let recorded = program.record(folder);
+    let recorded = beside_rivals(folder, &["--clock", "auto"]);
     let report = report(&recorded.trace);
     let parts = ["short_part", "long_part"].map(|name| {
         let function = array(&report, "functions").find(|f| f["name"] == name);
@@ -99,13 +103,10 @@ fn shares_are_true_beside_rivals_for_the_processor() {
 fn shares_beside_rivals_are_those_of_the_samples() {
     let scratch = scratch();
     let folder = scratch.path();
-    let program = compile(folder, "shares.c", include_str!("shares.c"), &["-O1", "-g"]);
-    let program = program.to_str().expect("UTF-8");
     let mut of = [0.0; 4];
     for _ in 0..2 {
-        let program =
-            Program::new([program, "beside"]).options(&["--clock", "tick", "--interval", "4ms"]);
-        let report = report(&program.record(folder).trace);
+        let recorded = beside_rivals(folder, &["--clock", "tick", "--interval", "4ms"]);
+        let report = report(&recorded.trace);
         let figures = ["cpu_ns", "running_samples"];
         let all = figures
             .iter()
