@@ -137,12 +137,12 @@ def prepare_pigz(size):
     random.seed(3)
     words = ["".join(random.choices("abcdefghij", k=random.randrange(2, 9))) for _ in range(3000)]
     with open("data", "w") as file:
-        for _ in range(int(64 / size)):
+        for _ in range(int(32 / size)):
             file.write(" ".join(random.choices(words, k=170_000)))
 
 
 def prepare_xz(size):
-    prepare_pigz(size * 32)
+    prepare_pigz(size * 16)
 
 
 def prepare_java(size):
@@ -195,7 +195,7 @@ def load_redis(size, folder):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-    n = str(int(300_000 / size))
+    n = str(int(100_000 / size))
     subprocess.run(["redis-benchmark", "-s", path, "-q", "-n", n, "-c", "20", "-t", "set,get,lpush"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["redis-cli", "-s", path, "shutdown", "nosave"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
