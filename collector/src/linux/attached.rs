@@ -1,10 +1,12 @@
 //! Recording a program that runs already: the agent is brought in at the beginning and sent away at the
 //! end, or when the program ends by itself.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpid, kill_process};
 use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::entry_state;
 use stackbeat_core::shm::mapping::Mapping;
@@ -188,28 +190,21 @@ fn cpu_ns(pid: Pid) -> u64 {
 
 /// Waits for a signal that asks us to end.
 fn is_asked_to_detach(signals: &OwnedFd, timeout: Duration) -> bool {
-    let mut polled = libc::pollfd {
-        fd: signals.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let timeout_ms = timeout.as_micros().div_ceil(1000) as libc::c_int;
-    // SAFETY: one valid element.
-    if unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } <= 0 {
+    let mut polled = [PollFd::new(signals, PollFlags::IN)];
+    if poll(&mut polled, Timespec::try_from(timeout).ok().as_ref()) != Ok(1) {
         return false;
     }
-    // SAFETY: plain data for which all zeros is valid.
-    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
-    let bytes = size_of_val(&info);
-    // SAFETY: reads at most its size into `info`.
-    let got = unsafe { libc::read(signals.as_raw_fd(), (&raw mut info).cast(), bytes) };
-    match info.ssi_signo as libc::c_int {
-        _ if usize::try_from(got) != Ok(bytes) => false,
+    // A `signalfd_siginfo`, which begins with the signal's number.
+    let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+    if rustix::io::read(signals, &mut info) != Ok(info.len()) {
+        return false;
+    }
+    let signal = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+    match signal.cast_signed() {
         libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => true,
-        signal @ (libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => {
-            let _ = signal;
-            // SAFETY: stops this process, as the terminal wants; the program is not its job.
-            unsafe { libc::raise(libc::SIGSTOP) };
+        libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => {
+            // Stops this process, as the terminal wants; the program is not its job.
+            let _ = kill_process(getpid(), Signal::STOP);
             false
         }
         _ => false,

@@ -93,6 +93,7 @@ pub(super) fn attach(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process;
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
 
@@ -117,8 +118,8 @@ mod tests {
         assert!(of(grandchild).is_empty());
         assert!(!of(Pid(1)).contains(&Pid(std::process::id())));
         let _ = shell.stdin.take().map(|mut i| i.write_all(b"x\n"));
-        // SAFETY: signals a process that this test started.
-        unsafe { libc::kill(grandchild.0 as libc::pid_t, libc::SIGKILL) };
+        let grandchild = process::Pid::from_raw(grandchild.0.cast_signed()).expect("a pid");
+        process::kill_process(grandchild, process::Signal::KILL).expect("this test's");
         shell.wait().expect("ends");
     }
 }

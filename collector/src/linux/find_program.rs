@@ -1,11 +1,14 @@
 //! Finds the program as `execvp` would and says beforehand what its recording will not see: static,
 //! privileged and foreign executables.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat, getxattr_query};
+use rustix::process::{getgid, getuid};
 
 use crate::session::error::{RecordError, Warning};
 use crate::session::options::Options;
@@ -127,13 +130,7 @@ fn executable(path: &Path) -> Result<(), RecordError> {
     if metadata.is_dir() {
         return Err(RecordError::Directory { path: path_buf() });
     }
-    let c_path = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| RecordError::NoSuchFile { path: path_buf() })?;
-    /// <fcntl.h>; `libc` lacks it for Android.
-    const AT_EACCESS: libc::c_int = 0x200;
-    // SAFETY: the path is a NUL-terminated string.
-    let allowed =
-        unsafe { libc::faccessat(libc::AT_FDCWD, c_path.as_ptr(), libc::X_OK, AT_EACCESS) } == 0;
+    let allowed = accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
     // Root passes access(X_OK) only when some execute bit is set; faccessat says the same.
     if allowed && metadata.is_file() {
         Ok(())
@@ -212,8 +209,7 @@ pub(crate) fn privileged(path: &Path) -> bool {
     let Ok(metadata) = fs::metadata(path) else {
         return false;
     };
-    // SAFETY: these calls take nothing and cannot fail.
-    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     let mode = metadata.mode();
     if mode & libc::S_ISUID != 0 && metadata.uid() != uid {
         return true;
@@ -227,18 +223,7 @@ pub(crate) fn privileged(path: &Path) -> bool {
 }
 
 fn has_capabilities(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-        return false;
-    };
-    // SAFETY: both strings are NUL-terminated; a size of 0 asks for the length only.
-    unsafe {
-        libc::getxattr(
-            path.as_ptr(),
-            c"security.capability".as_ptr(),
-            std::ptr::null_mut(),
-            0,
-        ) > 0
-    }
+    getxattr_query(path, c"security.capability").is_ok_and(|bytes| bytes > 0)
 }
 
 /// Reads the ELF header and the program headers (gabi). Files that are no ELF are left to the kernel.

@@ -3,11 +3,15 @@
 use std::fs;
 use std::io;
 use std::ops::RangeBounds;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{self, PidfdFlags};
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 use stackbeat_symbolize::paths;
@@ -24,22 +28,15 @@ impl Watch {
         if !platform::apps_may_call(libc::SYS_pidfd_open) {
             return None;
         }
-        // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0 as libc::pid_t, 0) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: the descriptor is new and nobody else's.
-        Some(Watch(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let pid = process::Pid::from_raw(pid.0.cast_signed())?;
+        let watch = process::pidfd_open(pid, PidfdFlags::empty());
+        watch.ok().map(Watch)
     }
 
     /// Whether all its threads have ended.
     pub(super) fn has_ended(&self) -> bool {
-        let mut polled = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid element; a timeout of 0 does not wait.
-        unsafe { libc::poll(&raw mut polled, 1, 0) == 1 }
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())) == Ok(1)
     }
 }
 
@@ -142,9 +139,8 @@ fn has_started_before(pid: Pid, other: Pid) -> bool {
 /// When a process started.
 pub(super) fn started_at(pid: Pid) -> Option<SystemTime> {
     let ticks = start_ticks(pid)?;
-    // SAFETY: asks for a number.
-    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
-    let start_ns = ticks.checked_mul(1_000_000_000)?.checked_div(per_second)?;
+    let ticks_ns = ticks.checked_mul(1_000_000_000)?;
+    let start_ns = ticks_ns.checked_div(clock_ticks_per_second())?;
     let age_ns = platform::clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(start_ns);
     SystemTime::now().checked_sub(Duration::from_nanos(age_ns))
 }
@@ -179,9 +175,8 @@ pub(super) fn last_pid() -> Option<Pid> {
 
 /// Whether a process with this pid exists.
 pub(super) fn exists(pid: Pid) -> bool {
-    // SAFETY: signal 0 only asks.
-    let asked = unsafe { libc::kill(pid.0 as libc::pid_t, 0) };
-    asked == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    let pid = process::Pid::from_raw(pid.0.cast_signed());
+    pid.is_some_and(|pid| process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Whether a pid is that of a process, not of one of its further threads, which are numbered with them.
@@ -428,9 +423,7 @@ pub(super) fn user_ns(pid: Pid, tid: Tid) -> io::Result<u64> {
         .map(|(_, rest)| rest.split_ascii_whitespace());
     let ticks = fields.and_then(|mut fields| fields.nth(11)?.parse::<u64>().ok());
     let ticks = ticks.ok_or(io::ErrorKind::InvalidData)?;
-    // SAFETY: asks for a constant of the system.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-    Ok(ticks.saturating_mul(1_000_000_000 / per_second))
+    Ok(ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1)))
 }
 
 /// How many seccomp filters a process has (`Status::SOME`: not known how many); 0 when it is gone.

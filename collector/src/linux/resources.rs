@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use stackbeat_core::ids::{Pid, Tid};
+use stackbeat_core::platform;
 use stackbeat_symbolize::paths;
 
 use crate::host::{Resources, Use};
@@ -23,8 +24,7 @@ impl OfProcess {
         Some(OfProcess {
             pid,
             stat: File::open(format!("/proc/{pid}/stat")).ok()?,
-            // SAFETY: asks for a constant of the system.
-            page_bytes: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64,
+            page_bytes: platform::page_bytes() as u64,
         })
     }
 }

@@ -3,7 +3,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -178,16 +177,11 @@ fn judge(path: &Path) -> Result<(File, fs::File), Unfit> {
 }
 
 fn is_in_tracefs(file: &fs::File) -> bool {
-    // SAFETY: plain data for which all zeros is valid.
-    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, the pointer is to a valid object.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut status) };
     #[allow(
         clippy::unnecessary_cast,
         reason = "the types differ between architectures"
     )]
-    let kind = status.f_type as i64;
-    result == 0 && FILE_SYSTEMS.contains(&kind)
+    rustix::fs::fstatfs(file).is_ok_and(|status| FILE_SYSTEMS.contains(&(status.f_type as i64)))
 }
 
 /// Whether the kernel takes nothing at the moment.

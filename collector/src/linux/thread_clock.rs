@@ -17,6 +17,8 @@ use perf_event_open_sys::bindings::{
     PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_getres};
 use stackbeat_core::ids::Tid;
 use stackbeat_core::shm::layout::SamplingClock;
 
@@ -215,12 +217,8 @@ pub(crate) fn probe_timers() -> Result<u64, WhyNot> {
 
 /// Distance between two ticks of the kernel, ns: no CPU timer goes off more often.
 pub(crate) fn tick_ns() -> u64 {
-    let mut resolution = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills in a local structure. The coarse clock advances with the tick (clock_getres(2)).
-    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut resolution) };
+    // The coarse clock advances with the tick (clock_getres(2)).
+    let resolution = clock_getres(ClockId::MonotonicCoarse);
     u64::try_from(resolution.tv_nsec).unwrap_or(0)
 }
 
@@ -257,15 +255,8 @@ fn advice(error: &io::Error) -> String {
 /// Each event is a descriptor: raises this process' limit of them as far as it may. The program has been
 /// started before.
 fn make_room() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: reads and writes a local structure.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-    }
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where this is refused fewer threads have events, and that is said.
+    let _ = setrlimit(Resource::Nofile, limit);
 }

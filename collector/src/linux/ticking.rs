@@ -1,5 +1,9 @@
 //! What the kernel is asked for the ticker's thread: to be woken on time.
 
+use std::num::NonZeroU64;
+
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute, set_current_timer_slack};
+
 /// How long the ticker asks to run at a time, ns: the least that the kernel grants (kernel/sched/syscalls.c,
 /// `__setparam_fair`).
 const SLICE_NS: u64 = 100_000;
@@ -22,8 +26,7 @@ struct SchedAttr {
 /// The calling thread is the ticker's.
 pub(super) fn begin() {
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
-    // SAFETY: sets a number of the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
     ask_for_short_slices();
 }
 
@@ -48,17 +51,10 @@ fn ask_for_short_slices() {
 
 /// Sleeps until this moment of the monotonic clock, ns.
 pub(super) fn sleep_until(ns: u64) {
-    let time = libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    let time = Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as _,
     };
-    // SAFETY: the pointer is to a valid object, no remainder is wanted.
-    unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &raw const time,
-            std::ptr::null_mut(),
-        )
-    };
+    // Interrupted it wakes early.
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &time);
 }

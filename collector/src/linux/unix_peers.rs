@@ -4,8 +4,11 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::watches;
 use stackbeat_core::sync::Ordering;
@@ -79,14 +82,9 @@ impl UnixPeers {
 }
 
 fn open() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: touches no memory.
-    let socket = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) };
-    if socket < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor of our own.
-    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (family, protocol) = (AddressFamily::NETLINK, netlink::SOCK_DIAG);
+    Ok(socket_with(family, SocketType::RAW, flags, Some(protocol))?)
 }
 
 /// The inode of a socket's other end: 0 when there is none yet, [`NONE`] when there is no such socket.
@@ -96,33 +94,10 @@ fn peer_of(socket: &OwnedFd, inode: u64) -> io::Result<u64> {
         return Ok(NONE);
     };
     let question = question(inode);
-    // SAFETY: the message is that long.
-    let sent = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            question.as_ptr().cast(),
-            question.len(),
-            0,
-        )
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    send(socket, &question, SendFlags::empty())?;
     let mut reply = [0u8; 1024];
-    // SAFETY: the kernel writes no more than the buffer holds.
-    let received = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            reply.as_mut_ptr().cast(),
-            reply.len(),
-            0,
-        )
-    };
-    let reply = usize::try_from(received)
-        .ok()
-        .and_then(|bytes| reply.get(..bytes));
-    let reply = reply.ok_or_else(io::Error::last_os_error)?;
-    Ok(peer_in(reply, inode).unwrap_or(0))
+    let (bytes, _) = recv(socket, &mut reply, RecvFlags::empty())?;
+    Ok(peer_in(&reply[..bytes], inode).unwrap_or(0))
 }
 
 /// A `nlmsghdr` with a `unix_diag_req`.
@@ -186,6 +161,7 @@ fn peer_in(reply: &[u8], inode: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 

@@ -5,12 +5,12 @@
 //! seen from other pid namespaces, too.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{FlockOperation, flock};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::buffer_state;
 use stackbeat_core::shm::mapping::{Mapping, MappingError};
@@ -147,9 +147,8 @@ fn abandoned(path: &Path, youngest: Duration) -> Option<(File, fs::Metadata)> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
         .ok()?;
-    // SAFETY: touches no memory.
-    let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-    (locked == 0).then_some((file, metadata))
+    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    locked.is_ok().then_some((file, metadata))
 }
 
 fn judge(path: &Path, bytes: u64) -> Judgement {

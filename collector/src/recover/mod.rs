@@ -8,13 +8,13 @@ mod partial;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use rustix::fs::SeekFrom;
 use stackbeat_core::clock::{Converter, Snapshot};
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::layout::{ClockSource, MAGIC, drops, entry_state};
@@ -591,16 +591,12 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
         .open(to)?;
     let length = source.metadata()?.len();
     target.set_len(length)?;
-    let seek = |offset: u64, whence| {
-        // SAFETY: moves the position of a descriptor that we own.
-        let found = unsafe { libc::lseek(source.as_raw_fd(), offset as libc::off_t, whence) };
-        u64::try_from(found).ok()
-    };
+    let seek = |to| rustix::fs::seek(&source, to).ok();
     let mut buffer = vec![0u8; 1 << 20];
     let mut end = 0;
     // Without data beyond `end` (ENXIO) everything is copied.
-    while let Some(mut at) = seek(end, libc::SEEK_DATA) {
-        end = seek(at, libc::SEEK_HOLE).unwrap_or(length);
+    while let Some(mut at) = seek(SeekFrom::Data(end)) {
+        end = seek(SeekFrom::Hole(at)).unwrap_or(length);
         while at < end {
             let want = buffer.len().min((end - at) as usize);
             let got = source.read_at(&mut buffer[..want], at)?;

@@ -82,6 +82,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
+    use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
     use stackbeat_core::platform;
 
     use crate::linux::host::Linux;
@@ -92,12 +93,10 @@ mod tests {
     /// beside `rivals` that compute there.
     fn watched(rivals: usize, burst: Duration, pause: Option<Duration>) -> Vec<bool> {
         std::thread::spawn(move || {
-            // SAFETY: plain calls with a local set; all threads started below inherit it.
-            unsafe {
-                let mut set: libc::cpu_set_t = std::mem::zeroed();
-                libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
-                libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
-            }
+            // All threads started below inherit it.
+            let mut own = CpuSet::new();
+            own.set(sched_getcpu());
+            sched_setaffinity(None, &own).expect("this thread's");
             let ends = Instant::now() + Duration::from_millis(600);
             for _ in 0..rivals {
                 std::thread::spawn(move || while Instant::now() < ends {});

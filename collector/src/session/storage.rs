@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::{Capacity, ClockSource, Layout, Mode};
@@ -135,13 +136,7 @@ pub(crate) fn default_folders() -> Vec<PathBuf> {
 
 /// The limit on the size of files that this process writes, bytes.
 fn most_file_bytes() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: the pointer is to a valid object, which stays as it is if this fails.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
-    limit.rlim_cur
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 fn create_at(path: &Path, capacity: Capacity, buffers: u32) -> io::Result<Mapping> {

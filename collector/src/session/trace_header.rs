@@ -20,15 +20,8 @@ pub(crate) fn header(
     start: &Snapshot,
     chosen: &Chosen,
 ) -> SessionHeader {
-    // SAFETY: plain data for which all zeros is valid.
-    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a valid object; on failure the names stay empty.
-    unsafe { libc::uname(&raw mut names) };
-    let text = |field: &[libc::c_char]| {
-        // SAFETY: uname ends each field with a NUL, and zeros did before.
-        let text = unsafe { CStr::from_ptr(field.as_ptr()) };
-        text.to_string_lossy().into_owned()
-    };
+    let names = rustix::system::uname();
+    let text = |field: &CStr| field.to_string_lossy().into_owned();
     SessionHeader {
         format_version: FORMAT_VERSION,
         session_id: session_id.to_vec(),
@@ -37,14 +30,14 @@ pub(crate) fn header(
         working_directory: std::env::current_dir()
             .map(|d| d.to_string_lossy().into_owned())
             .unwrap_or_default(),
-        hostname: text(&names.nodename),
+        hostname: text(names.nodename()),
         os: [
-            text(&names.sysname),
-            text(&names.release),
-            text(&names.version),
+            text(names.sysname()),
+            text(names.release()),
+            text(names.version()),
         ]
         .join(" "),
-        machine: text(&names.machine),
+        machine: text(names.machine()),
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         cpu_model: cpu_model(),
         config: Some(Config {
@@ -80,8 +73,7 @@ pub(crate) fn header(
             by_suspension: chosen.by_suspension,
         }),
         start: Some(clock_packet(start)),
-        // SAFETY: asks for a constant of the system.
-        page_size: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u32,
+        page_size: platform::page_bytes() as u32,
         summary: None,
     }
 }

@@ -1,12 +1,14 @@
 //! Serves clients: one thread, a few connections at a time, each with one request and little time.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::setpriority_process;
 use stackbeat_core::platform;
 
 use super::Session;
@@ -104,6 +106,14 @@ enum Progress {
     Said,
 }
 
+/// What there is to do.
+struct Ready {
+    is_over: bool,
+    is_new: bool,
+    /// Of each client, whether it has said something or is gone.
+    clients: Vec<bool>,
+}
+
 struct Serving {
     session: Arc<Session>,
     listener: UnixListener,
@@ -117,15 +127,14 @@ impl Serving {
     fn run(mut self) {
         while self.waked.is_some() || !self.session.shared.stopping() {
             let ready = self.wait();
-            if ready.first().copied().unwrap_or(true) {
+            if ready.is_over {
                 break;
             }
-            if ready.get(1).copied().unwrap_or(false) {
+            let clients = std::mem::take(&mut self.clients);
+            if ready.is_new {
                 self.accept();
             }
-            let clients = std::mem::take(&mut self.clients);
-            for (i, client) in clients.into_iter().enumerate() {
-                let is_ready = ready.get(i + 2).copied().unwrap_or(false);
+            for (client, is_ready) in clients.into_iter().zip(ready.clients) {
                 self.serve(client, is_ready);
             }
             thread::sleep(PACE);
@@ -137,30 +146,30 @@ impl Serving {
         socket::forget(&self.session.name);
     }
 
-    /// Waits for something to do: which of the wake-up, the listener and the clients are ready.
-    fn wait(&self) -> Vec<bool> {
-        let polled = |fd: RawFd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
+    /// Waits for something to do.
+    fn wait(&self) -> Ready {
+        let polled = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let streams = self.clients.iter().map(|client| client.stream.as_fd());
+        let mut all: Vec<PollFd<'_>> = streams.map(polled).collect();
+        let mut add = |fd| {
+            all.push(polled(fd));
+            all.len() - 1
         };
-        // poll leaves out negative descriptors.
-        let listener = if self.clients.len() < MAX_CLIENTS {
-            self.listener.as_raw_fd()
-        } else {
-            -1
-        };
-        let waked = self.waked.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut all = vec![polled(waked), polled(listener)];
-        all.extend(self.clients.iter().map(|c| polled(c.stream.as_raw_fd())));
+        let waked = self.waked.as_ref().map(|waked| add(waked.as_fd()));
+        let has_room = self.clients.len() < MAX_CLIENTS;
+        let listener = has_room.then(|| add(self.listener.as_fd()));
         let now = Instant::now();
         let nearest = self.clients.iter().map(|c| c.until).min();
-        let timeout_ms = nearest.map_or(-1, |until| {
-            until.saturating_duration_since(now).as_millis() as libc::c_int + 1
-        });
-        // SAFETY: the array has as many elements as it says.
-        unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, timeout_ms) };
-        all.iter().map(|p| p.revents != 0).collect()
+        let timeout = nearest.map(|until| until.saturating_duration_since(now));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // Interrupted: nothing is ready.
+        let _ = poll(&mut all, timeout.as_ref());
+        let is_ready = |at: usize| !all[at].revents().is_empty();
+        Ready {
+            is_over: waked.is_some_and(is_ready),
+            is_new: listener.is_some_and(is_ready),
+            clients: (0..self.clients.len()).map(is_ready).collect(),
+        }
     }
 
     fn accept(&mut self) {
@@ -237,8 +246,8 @@ impl Serving {
 
 /// Looking names up is not to take the processor from the program.
 fn be_nice() {
-    // SAFETY: changes a number of the calling thread (on Linux `PRIO_PROCESS` with 0 means it).
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+    // On Linux this process means the calling thread. It may always be nicer.
+    let _ = setpriority_process(None, 10);
 }
 
 impl Client {

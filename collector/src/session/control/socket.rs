@@ -2,9 +2,11 @@
 //! of the kernel.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketType, socket_with};
 
 #[cfg_attr(
     any(target_os = "linux", target_os = "android"),
@@ -49,53 +51,21 @@ pub(super) fn connect_at_once(session: &str) -> io::Result<UnixStream> {
 
 /// Waits until one of these can be read, and not for long.
 pub(super) fn wait_for<'a>(streams: impl Iterator<Item = &'a UnixStream>, longest: Duration) {
-    let mut polled: Vec<libc::pollfd> = streams
-        .map(|stream| libc::pollfd {
-            fd: stream.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    let ms = longest.as_millis() as libc::c_int;
-    // SAFETY: the array has as many elements as it says.
-    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
+    let polled = |stream| PollFd::new(stream, PollFlags::IN);
+    let mut polled: Vec<PollFd<'_>> = streams.map(polled).collect();
+    // Interrupted it has waited less long.
+    let _ = poll(&mut polled, Timespec::try_from(longest).ok().as_ref());
 }
 
 fn new() -> io::Result<UnixStream> {
-    // SAFETY: asks for a new descriptor.
-    let fd = unsafe { libc::socket(libc::AF_UNIX, place::KIND, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    place::prepare(&fd)?;
-    Ok(UnixStream::from(fd))
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, place::FLAGS, None)?;
+    place::prepare(&socket)?;
+    Ok(UnixStream::from(socket))
 }
 
 fn connected(stream: UnixStream, session: &str) -> io::Result<UnixStream> {
-    let (to, length) = address(&place::path(session))?;
-    // SAFETY: the address is valid for `length` bytes.
-    let done = unsafe { libc::connect(stream.as_raw_fd(), (&raw const to).cast(), length) };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    rustix::net::connect(&stream, &place::address(session)?)?;
     Ok(stream)
-}
-
-/// What connect(2) takes for a path.
-fn address(path: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    // SAFETY: plain data for which all zeros is valid.
-    let mut to: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    to.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    if path.len() > to.sun_path.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, from) in to.sun_path.iter_mut().zip(path) {
-        *to = *from as libc::c_char;
-    }
-    let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + path.len();
-    Ok((to, length as libc::socklen_t))
 }
 
 /// The user of `adb`, through which a host reaches an app (`AID_SHELL` of Android's
@@ -110,6 +80,10 @@ pub(super) fn may_steer(user: libc::uid_t, owner: libc::uid_t) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::BorrowedFd;
+
+    use rustix::net::sockopt::socket_peercred;
+
     use super::*;
 
     /// What Apple's systems say of the other side.
@@ -122,14 +96,10 @@ mod tests {
     ) -> libc::c_int {
         // SAFETY: the caller's descriptor and numbers.
         unsafe {
-            let mut peer: libc::ucred = std::mem::zeroed();
-            let mut length = size_of_val(&peer) as libc::socklen_t;
-            let to = (&raw mut peer).cast();
-            let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-            let done = libc::getsockopt(socket, level, option, to, &raw mut length);
-            (*user, *group) = (peer.uid, peer.gid);
-            done
+            let peer = socket_peercred(BorrowedFd::borrow_raw(socket)).expect("a Unix socket");
+            (*user, *group) = (peer.uid.as_raw(), peer.gid.as_raw());
         }
+        0
     }
 
     #[test]
@@ -142,13 +112,9 @@ mod tests {
         let session = format!("test-{}", std::process::id());
         let is_listed = || by_file::sessions().contains(&session);
         let connect = || {
-            let (to, length) = address(&by_file::path(&session))?;
             let stream = new()?;
-            // SAFETY: the address is valid for `length` bytes.
-            match unsafe { libc::connect(stream.as_raw_fd(), (&raw const to).cast(), length) } {
-                0 => Ok(stream),
-                _ => Err(io::Error::last_os_error()),
-            }
+            rustix::net::connect(&stream, &by_file::address(&session)?)?;
+            Ok::<_, io::Error>(stream)
         };
         assert!(!is_listed());
         assert_eq!(

@@ -4,18 +4,17 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{SocketAddrUnix, SocketFlags};
 
 /// What the names of our sockets begin with.
 const PREFIX: &str = "sb1-";
 
 /// What socket(2) is asked for.
-pub(super) const KIND: libc::c_int = libc::SOCK_STREAM;
-
-/// sys/socket.h, `SO_NOSIGPIPE`.
-const NO_SIGPIPE: libc::c_int = 0x1022;
+pub(super) const FLAGS: SocketFlags = SocketFlags::empty();
 
 unsafe extern "C" {
     /// unistd.h.
@@ -28,24 +27,11 @@ unsafe extern "C" {
 
 /// Closed on exec, and no signal when the other side is gone (setsockopt(2), `SO_NOSIGPIPE`).
 pub(super) fn prepare(socket: &OwnedFd) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    // SAFETY: the number lives during the call.
-    let results = unsafe {
-        [
-            libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC),
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                NO_SIGPIPE,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            ),
-        ]
-    };
-    match results {
-        [0, 0] => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    fcntl_setfd(socket, FdFlags::CLOEXEC)?;
+    // For a test Linux lists sessions in the same way, and has no such option.
+    #[cfg(target_vendor = "apple")]
+    rustix::net::sockopt::set_socket_nosigpipe(socket, true)?;
+    Ok(())
 }
 
 /// Takes the place of a file that an ended session of this name has left.
@@ -74,9 +60,9 @@ fn file(session: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{PREFIX}{session}"))
 }
 
-/// The path in a session's address.
-pub(super) fn path(session: &str) -> Vec<u8> {
-    file(session).as_os_str().as_bytes().to_vec()
+/// A session's address.
+pub(super) fn address(session: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new(file(session))?)
 }
 
 /// Sessions of this user. Files of those that were killed are among them: nobody answers there.

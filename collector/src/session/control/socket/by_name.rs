@@ -5,16 +5,19 @@ use std::fs;
 use std::io;
 #[cfg(target_os = "android")]
 use std::os::android::net::SocketAddrExt;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketAddrUnix, SocketFlags};
 
 /// What the names of our sockets begin with.
 const PREFIX: &str = "stackbeat/1/";
 
 /// What socket(2) is asked for.
-pub(super) const KIND: libc::c_int = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC;
 
 /// A new socket is as it should be.
 pub(super) fn prepare(_: &OwnedFd) -> io::Result<()> {
@@ -30,9 +33,11 @@ pub(super) fn listen(session: &str) -> io::Result<UnixListener> {
 /// Its name ends with the socket.
 pub(in crate::session::control) fn forget(_: &str) {}
 
-/// The path in a session's address.
-pub(super) fn path(session: &str) -> Vec<u8> {
-    format!("\0{PREFIX}{session}").into_bytes()
+/// A session's address.
+pub(super) fn address(session: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(
+        format!("{PREFIX}{session}").as_bytes(),
+    )?)
 }
 
 /// Sessions that live on this machine (in this network namespace), everybody's.
@@ -57,23 +62,7 @@ fn sessions_in(table: &str) -> Vec<String> {
 
 /// The effective user on the other side, when it connected or began to listen.
 pub(in crate::session::control) fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
-    // SAFETY: plain data for which all zeros is valid.
-    let mut peer: libc::ucred = unsafe { std::mem::zeroed() };
-    let mut length = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: writes at most `length` bytes into `peer`.
-    let done = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(peer.uid)
+    Ok(socket_peercred(stream)?.uid.as_raw())
 }
 
 #[cfg(test)]
