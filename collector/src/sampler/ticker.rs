@@ -18,7 +18,7 @@ use stackbeat_core::{clock, platform};
 
 use super::kernel_clock::KernelClock;
 use super::{HOOK_TRIAL, Sampler};
-use crate::host::Peers;
+use crate::host::{Host, Peers};
 use crate::session::budget::Keeper;
 use crate::session::clocks::now_ns;
 use crate::session::jit_maps::JitMaps;
@@ -69,90 +69,176 @@ struct Schedule {
 /// `cpu_before`: CPU time that this process had used when the session began.
 pub(crate) fn run(
     shared: &Shared,
-    mut sampler: Sampler,
+    sampler: Sampler,
     budget: Option<Budget>,
     has_counters: bool,
     cpu_before: Duration,
 ) {
-    let host = Arc::clone(&sampler.host);
-    host.begin_ticking();
-    let system_tick_ns = host.system_tick_ns();
-    let control = shared.mapping.control();
-    let mut ticker = Ticker::default();
+    sampler.host.begin_ticking();
     if shared.mapping.layout().capacity.call_rows > 0 {
         return keep_counting(shared);
     }
-    let mut random = Random(clock::cycles().0 | 1);
-    let mut upkeep = Upkeep::new(host.peers());
-    let mut schedules = begin(shared, now_ns());
-    ticker.advance_all(control);
-    let asked = asked_ns(&schedules);
-    let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
-    keeper.begin(shared, sampler.cpu_by_process(), asked);
-    let mut kernel = control.has_kernel_clock().then(KernelClock::default);
-    let mut last_activity_ns = now_ns();
-    let mut due = Vec::new();
-    let mut program_clock = ProgramClock::default();
+    let mut ticking = Ticking::begin(shared, sampler, budget, has_counters, cpu_before);
     while !shared.stopping() {
         if !is_on(shared) {
-            if let Some(clock) = &mut kernel {
-                clock.end_all(shared);
-            }
-            rest(shared, &mut ticker);
-            sampler.make_all_due(true, now_ns());
-            ticker.advance_all(control);
-            schedules = begin(shared, now_ns());
-            last_activity_ns = now_ns();
-            keeper.start_over(shared, sampler.cpu_by_process());
-            continue;
+            ticking.rest();
+        } else if ticking.kernel.is_some() && !ticking.sampler.has_ticks() {
+            ticking.leave_it_to_the_kernel();
+        } else {
+            ticking.tick();
         }
-        if let Some(clock) = &mut kernel
-            && !sampler.has_ticks()
-        {
-            let calls = control.clock_calls.load(Ordering::SeqCst);
-            upkeep.step(shared, &sampler, now_ns());
-            let now = now_ns();
-            count(&shared.figures.ticks, 1);
-            let next_ns = sampler.find_threads(shared, now);
-            poll_kernel_clock(shared, &mut sampler, &mut ticker, clock, &mut keeper);
-            if sampler.awaits_timers() {
-                ticker.advance_ticks(control);
-            }
-            if !sampler.has_ticks() {
-                let next_ns = next_ns.min(
-                    upkeep
-                        .peers
-                        .as_ref()
-                        .map_or(u64::MAX, |peers| peers.next_ns()),
-                );
-                let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
-                // Inside the program the drain calls when there was something, and agents when entries get
-                // scarce.
-                let is_called = shared.place == Place::Inside && !sampler.awaits_timers();
-                let wait_ns = (!is_called).then_some(wait_ns);
-                platform::wait(&control.clock_calls, calls, wait_ns);
-            }
-            // Somebody may be on ticks from here on.
-            schedules = begin(shared, now_ns());
-            last_activity_ns = now_ns();
-            continue;
+    }
+    ticking.finish();
+}
+
+/// The ticker's thread at work.
+struct Ticking<'a> {
+    shared: &'a Shared,
+    host: Arc<dyn Host>,
+    /// Distance between two ticks of the system, ns.
+    system_tick_ns: u64,
+    ticker: Ticker,
+    sampler: Sampler,
+    keeper: Keeper,
+    /// `None`: the session has no such clock.
+    kernel: Option<KernelClock>,
+    upkeep: Upkeep,
+    random: Random,
+    schedules: [Schedule; CLASSES],
+    /// Words that advance in this tick: class and phase.
+    due: Vec<(usize, usize)>,
+    program_clock: ProgramClock,
+    last_activity_ns: u64,
+}
+
+impl<'a> Ticking<'a> {
+    fn begin(
+        shared: &'a Shared,
+        sampler: Sampler,
+        budget: Option<Budget>,
+        has_counters: bool,
+        cpu_before: Duration,
+    ) -> Ticking<'a> {
+        let host = Arc::clone(&sampler.host);
+        let control = shared.mapping.control();
+        let mut ticker = Ticker::default();
+        let schedules = begin(shared, now_ns());
+        ticker.advance_all(control);
+        let asked = asked_ns(&schedules);
+        let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
+        keeper.begin(shared, sampler.cpu_by_process(), asked);
+        Ticking {
+            shared,
+            system_tick_ns: host.system_tick_ns(),
+            ticker,
+            keeper,
+            kernel: control.has_kernel_clock().then(KernelClock::default),
+            upkeep: Upkeep::new(host.peers()),
+            random: Random(clock::cycles().0 | 1),
+            schedules,
+            due: Vec::new(),
+            program_clock: ProgramClock::default(),
+            last_activity_ns: now_ns(),
+            host,
+            sampler,
         }
-        host.sleep_until(next_wake(&schedules, &sampler).min(now_ns() + LONGEST_SLEEP_NS));
+    }
+
+    /// While the session is switched off.
+    fn rest(&mut self) {
+        if let Some(clock) = &mut self.kernel {
+            clock.end_all(self.shared);
+        }
+        rest(self.shared, &mut self.ticker);
+        self.sampler.make_all_due(true, now_ns());
+        self.ticker.advance_all(self.shared.mapping.control());
+        self.begin_anew();
+        self.keeper
+            .start_over(self.shared, self.sampler.cpu_by_process());
+    }
+
+    /// The first tick is a whole interval away.
+    fn begin_anew(&mut self) {
         let now = now_ns();
-        count(&shared.figures.ticks, 1);
-        let ticks = shared.figures.ticks.load(Ordering::Relaxed);
+        self.schedules = begin(self.shared, now);
+        self.last_activity_ns = now;
+    }
+
+    /// Nobody needs ticks: waits until there is something to do beside the kernel's clock.
+    fn leave_it_to_the_kernel(&mut self) {
+        let control = self.shared.mapping.control();
+        let calls = control.clock_calls.load(Ordering::SeqCst);
+        self.upkeep.step(self.shared, &self.sampler, now_ns());
+        let now = now_ns();
+        count(&self.shared.figures.ticks, 1);
+        let next_ns = self.sampler.find_threads(self.shared, now);
+        self.poll_kernel_clock();
+        if self.sampler.awaits_timers() {
+            self.ticker.advance_ticks(control);
+        }
+        if !self.sampler.has_ticks() {
+            let peers = self.upkeep.peers.as_ref();
+            let next_ns = next_ns.min(peers.map_or(u64::MAX, |peers| peers.next_ns()));
+            let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
+            // Inside the program the drain calls when there was something, and agents when entries get
+            // scarce.
+            let is_called = self.shared.place == Place::Inside && !self.sampler.awaits_timers();
+            let wait_ns = (!is_called).then_some(wait_ns);
+            platform::wait(&control.clock_calls, calls, wait_ns);
+        }
+        // Somebody may be on ticks from here on.
+        self.begin_anew();
+    }
+
+    /// Gives newcomers to the kernel's clock while nobody advances the words.
+    fn poll_kernel_clock(&mut self) {
+        if let Some(clock) = &mut self.kernel {
+            let (sampler, ticker) = (&mut self.sampler, &mut self.ticker);
+            poll_kernel_clock(self.shared, sampler, ticker, clock, &mut self.keeper);
+        }
+    }
+
+    /// Sleeps until words are due, and sees that their threads are captured.
+    fn tick(&mut self) {
+        let next_ns = next_wake(&self.schedules, &self.sampler);
+        self.host
+            .sleep_until(next_ns.min(now_ns() + LONGEST_SLEEP_NS));
+        let now = now_ns();
+        count(&self.shared.figures.ticks, 1);
+        let hook_time_ns = self.find_due(now);
+        self.sampler.refresh(self.shared, now);
+        self.upkeep.step(self.shared, &self.sampler, now);
+        if let Some(clock) = &mut self.kernel {
+            let periods_ns = asked_ns(&self.schedules).map(|asked| self.keeper.interval_ns(asked));
+            self.sampler.poll_busy(self.shared, clock.active(), now);
+            self.sampler.poll_untimed(self.shared, now);
+            let (sampler, ticker) = (&mut self.sampler, &mut self.ticker);
+            clock.follow(self.shared, sampler, ticker, periods_ns);
+        }
+        let active = self.sample(hook_time_ns, now);
+        if active > 0 {
+            self.last_activity_ns = now;
+        }
+        let kept_ns = self.account(active);
+        if now - self.last_activity_ns > (QUIET_INTERVALS * kept_ns).max(QUIET_NS) {
+            self.park();
+        }
+    }
+
+    /// Notes which words are due. Gives how long threads may take to pass a hook, ns.
+    fn find_due(&mut self, now: u64) -> u64 {
         let mut hook_time_ns = HOOK_TIME_NS;
         // One for all classes: those of one interval share their wake-ups.
-        let jitter = random.fraction();
-        for (class, schedule) in schedules.iter_mut().enumerate() {
-            if schedule.set_interval(interval_ns(shared, class), now) {
-                keeper.asked(class, schedule.interval_ns);
+        let jitter = self.random.fraction();
+        for (class, schedule) in self.schedules.iter_mut().enumerate() {
+            if schedule.set_interval(interval_ns(self.shared, class), now) {
+                self.keeper.asked(class, schedule.interval_ns);
             }
-            let interval_ns = keeper.tick_interval_ns(schedule.interval_ns);
+            let interval_ns = self.keeper.tick_interval_ns(schedule.interval_ns);
             while schedule.next_ns <= now {
-                let phases = sampler.phases(class);
+                let phases = self.sampler.phases(class);
                 let steps = u64::from(phases.count_ones()).max(1);
-                let spread = sampler.active_threads(class) >= SPREAD_THREADS
+                let spread = self.sampler.active_threads(class) >= SPREAD_THREADS
                     && interval_ns / steps >= MIN_STEP_NS;
                 let step_ns = if spread {
                     interval_ns / steps
@@ -165,103 +251,105 @@ pub(crate) fn run(
                     schedule.phase += 1;
                     let used = phases & 1 << phase != 0;
                     if used || !spread {
-                        due.push((class, phase));
+                        self.due.push((class, phase));
                     }
                     if used && spread {
                         break;
                     }
                 }
-                schedule.next_ns = next_tick_ns(schedule.next_ns, step_ns, jitter, system_tick_ns);
+                let due_ns = schedule.next_ns;
+                schedule.next_ns = next_tick_ns(due_ns, step_ns, jitter, self.system_tick_ns);
                 if schedule.next_ns <= now {
-                    count(&shared.figures.ticks_late, 1);
+                    count(&self.shared.figures.ticks_late, 1);
                     schedule.next_ns = now + step_ns / 2;
                 }
             }
         }
-        sampler.refresh(shared, now);
-        upkeep.step(shared, &sampler, now);
-        if let Some(clock) = &mut kernel {
-            let periods_ns = asked_ns(&schedules).map(|asked| keeper.interval_ns(asked));
-            sampler.poll_busy(shared, clock.active(), now);
-            sampler.poll_untimed(shared, now);
-            clock.follow(shared, &mut sampler, &mut ticker, periods_ns);
-        }
+        hook_time_ns
+    }
+
+    /// Advances the words that are due, and interrupts threads that pass no hook in time. Gives how many threads
+    /// were active.
+    fn sample(&mut self, hook_time_ns: u64, now: u64) -> usize {
+        let (shared, sampler) = (self.shared, &mut self.sampler);
+        let ticks = shared.figures.ticks.load(Ordering::Relaxed);
         let mut active = usize::from(sampler.poll_all(shared, now));
         let is_trial = ticks.is_multiple_of(HOOK_TRIAL);
         // Those that are going to be interrupted know it before their hooks see the tick.
-        for word in &due {
+        for word in &self.due {
             sampler.poll_running(shared, *word, is_trial, now);
         }
         sampler.announce(shared);
-        for (class, phase) in &due {
-            ticker.advance(control, *class, *phase);
+        for (class, phase) in &self.due {
+            self.ticker
+                .advance(shared.mapping.control(), *class, *phase);
         }
         let tick_ns = now_ns();
         sampler.send(shared);
-        let waits = due
-            .iter()
-            .any(|(class, phase)| sampler.expects_hooks(*class, *phase, is_trial));
+        let mut words = self.due.iter();
+        let waits = words.any(|(class, phase)| sampler.expects_hooks(*class, *phase, is_trial));
         if waits {
             wait_for_hooks(tick_ns, hook_time_ns, || {
-                let mut words = due.iter();
+                let mut words = self.due.iter();
                 words.all(|(class, phase)| {
                     sampler.hooks_came(&shared.mapping, *class, *phase, is_trial)
                 })
             });
         }
-        for word in due.drain(..) {
+        for word in self.due.drain(..) {
             active += sampler.step(shared, word, waits, now);
         }
-        if active > 0 {
-            last_activity_ns = now;
-        }
-        let shortest = schedules.iter().map(|s| s.interval_ns).min().unwrap_or(1);
-        keeper.want_at_least(sampler.least_interval_ns());
-        keeper.woke(
-            shared,
-            sampler.cpu_by_process(),
-            active,
-            asked_ns(&schedules),
-        );
+        active
+    }
+
+    /// Tells the budget what a tick has cost. Gives the longest interval that is kept now, ns.
+    fn account(&mut self, active: usize) -> u64 {
+        let (shared, keeper) = (self.shared, &mut self.keeper);
+        keeper.want_at_least(self.sampler.least_interval_ns());
+        let asked = asked_ns(&self.schedules);
+        keeper.woke(shared, self.sampler.cpu_by_process(), active, asked);
+        let shortest = asked.into_iter().min().unwrap_or(1);
         let kept_ns = keeper.tick_interval_ns(shortest);
         count(&shared.figures.intervals_kept_ns, kept_ns);
         count(&shared.figures.intervals_asked_ns, shortest);
-        let longest = schedules.iter().map(|s| s.interval_ns).max().unwrap_or(0);
-        let longest_ns = keeper.tick_interval_ns(longest);
-        if now - last_activity_ns > (QUIET_INTERVALS * longest_ns).max(QUIET_NS) {
-            park(
-                shared,
-                &mut ticker,
-                &mut sampler,
-                &mut program_clock,
-                |ticker, sampler| {
-                    if let Some(clock) = &mut kernel {
-                        // Their threads go on.
-                        upkeep.step(shared, sampler, now_ns());
-                        poll_kernel_clock(shared, sampler, ticker, clock, &mut keeper);
-                    }
-                },
-            );
-            ticker.resume(control);
-            last_activity_ns = now_ns();
-            // The pause ended because somebody woke up: the first tick is as likely at one moment after that
-            // as at any other.
-            schedules = begin(shared, last_activity_ns);
-            let part = random.below(PARTS);
-            for schedule in &mut schedules {
-                schedule.next_ns += schedule.interval_ns * part / PARTS;
-            }
+        keeper.tick_interval_ns(asked.into_iter().max().unwrap_or(0))
+    }
+
+    /// Nobody was active for a while: waits until somebody is.
+    fn park(&mut self) {
+        let shared = self.shared;
+        park(
+            shared,
+            &mut self.ticker,
+            &mut self.sampler,
+            &mut self.program_clock,
+            |ticker, sampler| {
+                if let Some(clock) = &mut self.kernel {
+                    // Their threads go on.
+                    self.upkeep.step(shared, sampler, now_ns());
+                    poll_kernel_clock(shared, sampler, ticker, clock, &mut self.keeper);
+                }
+            },
+        );
+        self.ticker.resume(shared.mapping.control());
+        self.begin_anew();
+        // The pause ended because somebody woke up: the first tick is as likely at one moment after that as at
+        // any other.
+        let part = self.random.below(PARTS);
+        for schedule in &mut self.schedules {
+            schedule.next_ns += schedule.interval_ns * part / PARTS;
         }
     }
-    if let Some(clock) = &mut kernel {
-        clock.end_all(shared);
+
+    fn finish(mut self) {
+        if let Some(clock) = &mut self.kernel {
+            clock.end_all(self.shared);
+        }
+        self.upkeep.jit_maps.poll(self.shared, now_ns());
+        self.keeper.finish(self.shared);
+        let cpu_ns = &self.shared.figures.ticker_cpu_ns;
+        cpu_ns.store(platform::thread_cpu_ns(), Ordering::Relaxed);
     }
-    upkeep.jit_maps.poll(shared, now_ns());
-    keeper.finish(shared);
-    shared
-        .figures
-        .ticker_cpu_ns
-        .store(platform::thread_cpu_ns(), Ordering::Relaxed);
 }
 
 /// A session that counts calls, before its program starts: the words hold a value that sends every hook to
