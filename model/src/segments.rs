@@ -18,8 +18,8 @@ use stackbeat_core::probe::{Category, Cause, Probe};
 use stackbeat_core::shm::record_format::flags;
 
 use self::between::{Between, gap_bound_ns};
-use self::bursts::Burst;
 pub(super) use self::bursts::Bursts;
+use self::bursts::{Burst, Found};
 use self::held::Held;
 use self::metrics::{difference, share, split_off_call, take_share};
 use super::inferred_waits::{self, Wait};
@@ -109,6 +109,31 @@ impl Step {
     fn is_torn(&self) -> bool {
         self.lost || self.off.is_some()
     }
+}
+
+/// How the time between two samples is cut.
+#[derive(Debug)]
+struct Cut {
+    /// A's end and B's begin, without time off the CPU that belongs to their waits.
+    from: u64,
+    begin: u64,
+    /// Where A's part ends, and B's begins; between them is a gap.
+    a_end: u64,
+    b_begin: u64,
+    /// Whose A's part is, where no tick met A.
+    found: Option<Found>,
+    /// Ticks met that one in other bursts only.
+    is_of_another_burst: bool,
+    /// Nothing tells whose work the gap was.
+    is_nobodys: bool,
+}
+
+/// What a thread used between two samples: in A's part, in the gap, in B's part.
+#[derive(Debug)]
+struct Shares {
+    a: Metrics,
+    gap: Metrics,
+    b: Metrics,
 }
 
 /// Cuts one thread's time. Segments go to the closure that each call gets, in order of time.
@@ -227,181 +252,219 @@ impl Segmenter {
         out: &mut impl FnMut(&Segment),
     ) {
         let step = self.step(row, trace);
-        let Step {
-            begin: call_begin,
-            end,
-            probe,
-            off,
-            blocks,
-            is_inside,
-            preempted,
-            ..
-        } = step;
-        let (b_waits, b_speaks, is_torn) = (step.waits, step.speaks, step.is_torn());
-        let (mut from, mut begin, mut delta) = (step.from, step.begin, step.delta);
-        let call_ns = end.saturating_sub(row.duration_ns);
-        if blocks && call_ns < from {
-            (self.held).fill(call_ns, |gap| blocked(gap, probe, row.arg, stack));
+        let call_ns = step.end.saturating_sub(row.duration_ns);
+        if step.blocks && call_ns < step.from {
+            (self.held).fill(call_ns, |gap| blocked(gap, step.probe, row.arg, stack));
         }
         let mut has_iterated = row.flags & flags::LOOP_ITERATION != 0 || iteration_ns.is_some();
-        // A burst that no tick met is that of a stack which one has met there; the rest of one that was met
-        // is that of the stack where it was.
-        let busy_ns = delta.cpu_ns.min(begin - from);
-        let unmet = match self.last {
-            Some(last) if !last.speaks && !b_speaks && !is_torn && begin > from => Some(last),
-            _ => None,
-        };
-        let goes_on = match unmet {
-            Some(last) if last.is_in_burst && preempted => self.burst.more(busy_ns),
-            _ => None,
-        };
-        let elsewhere = match (unmet, goes_on) {
-            (Some(last), None) => {
-                let anybodys = (last.is_of_life, is_of_life(probe));
-                bursts.spend((last.stack, stack), anybodys, busy_ns)
-            }
-            _ => None,
-        };
-        let found = goes_on.or(elsewhere);
-        let (a_waits, a_speaks) = match self.last {
-            Some(last) => (last.waits, Some(last.speaks || found.is_some())),
-            None => (false, None),
-        };
-        let is_known = b_speaks || a_speaks == Some(true);
-        if is_known && !preempted && !is_torn && iteration_ns.is_none() {
-            (from, begin) = self.idle_beside_waits(&step, a_waits, out);
-        }
-        // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before.
-        let is_unknown = step.lost || trace.config.hooks_only;
-        // No tick met it between its begin or end and another sample that does not speak.
-        let is_unseen = a_speaks == Some(false)
-            && !b_speaks
-            && (is_of_life(probe) || self.last.is_some_and(|last| last.is_of_life));
-        let (a_end, b_begin) = Between {
-            from,
-            to: begin,
-            interval_ns: self.interval_ns,
-            cpu_ns: delta.cpu_ns,
-            lost: is_unknown,
-            preempted,
-            waited_at_b: step.waited_at_b(),
-            // Where nothing is known of the time on it, waits speak for all.
-            a_speaks: a_speaks.map(|speaks| speaks || !is_known && a_waits),
-            b_speaks: b_speaks || !is_known && b_waits,
-            is_unseen,
-            b_is_inside: is_inside,
-            off,
-            wait_ns: (step.wait.map(|wait| wait.begin_ns)).filter(|at| *at < begin),
-        }
-        .bounds();
-        let (a_end, b_begin) = match iteration_ns {
-            // The iteration's begin tells better than the middle where the change lies.
-            Some(iteration) if a_end == b_begin && found.is_none() => {
-                let iteration = iteration.clamp(from, begin);
-                (iteration, iteration)
-            }
-            _ => (a_end, b_begin),
-        };
-        let exact_running = !blocks && row.duration_ns != 0;
-
-        // What happened between the samples, shared out over A's part and B's.
-        let (a_wall, b_wall) = (a_end - from, begin - b_begin);
-        let mut in_gap = Metrics::default();
-        if off.is_some() {
-            in_gap = take_share(&mut delta, b_begin - a_end, begin - from);
-        } else if (is_unknown || is_unseen) && b_begin > a_end {
-            // Nothing tells whose work it was.
-            in_gap.cpu_ns = share(delta.cpu_ns, b_begin - a_end, begin - from);
-            delta.cpu_ns -= in_gap.cpu_ns;
-        }
-        self.sampled_events.keep(&mut delta);
-        let b_allocates = probe.category() == Some(Category::Alloc);
-        let mut a_metrics = Metrics::default();
-        if self.last.is_some() && a_wall + b_wall != 0 {
-            let part = |amount: u64| share(amount, a_wall, a_wall + b_wall);
-            // A thread that was kept waiting for the CPU did not run in all of its time.
-            a_metrics.cpu_ns = match step.waited_at_b() {
-                true => delta.cpu_ns.min(a_wall),
-                false => part(delta.cpu_ns),
-            };
-            // A sample taken by an allocation is itself evidence of who allocates.
-            if !b_allocates {
-                a_metrics.allocations = part(delta.allocations);
-                a_metrics.allocated_bytes = part(delta.allocated_bytes);
-                a_metrics.frees = part(delta.frees);
-            }
-            delta = difference(&delta, &a_metrics);
-        }
-        let b_to = if blocks { begin } else { end };
-        let never_waited =
-            !step.lost && !is_inside && step.voluntary <= step.own_waits && !step.came_waiting;
-        if never_waited && a_end == b_begin && off.is_none() {
-            // Off the CPU without having given it up: others had it, or the host, or an interrupt.
-            a_metrics.runnable_ns = a_wall.saturating_sub(a_metrics.cpu_ns);
-            delta.runnable_ns = (b_to - b_begin).saturating_sub(delta.cpu_ns);
-        }
-        if found.is_some() {
+        let hooks_only = trace.config.hooks_only;
+        let cut = self.cut(&step, stack, iteration_ns, hooks_only, bursts, out);
+        let shares = self.share_out(&step, &cut);
+        if cut.found.is_some() {
             self.iteration |= std::mem::take(&mut has_iterated);
         }
-        if let Some(last) = self.last
-            && (a_wall != 0 || a_metrics != Metrics::default())
-        {
-            let evidence = match &found {
-                Some(found) => found.evidence,
-                None => self.evidence_of_last(running_of(&a_metrics)),
-            };
-            let stack = found.map_or(last.stack, |found| found.stack);
-            self.push_known(stack, evidence, (from, a_end), a_metrics, out);
-            // What is paid to others is not of those that ticks meet in it later.
-            if elsewhere.is_none() {
-                self.burst.run(a_metrics.cpu_ns);
-            }
-        }
-        self.hand_out_sampled(b_begin, a_end, out);
-        if b_begin > a_end {
+        self.end_last(&cut, shares.a, out);
+        self.hand_out_sampled(cut.b_begin, cut.a_end, out);
+        if cut.b_begin > cut.a_end {
             let common = match self.last {
                 Some(last) => trace.stacks.common(last.stack, stack),
                 None => StackIndex::NONE,
             };
             // B's own wait is none of those between.
-            self.sleeps = step.voluntary.saturating_sub(u64::from(blocks));
-            self.gap(common, (a_end, b_begin), in_gap, &trace.waits, out);
+            self.sleeps = step.voluntary.saturating_sub(u64::from(step.blocks));
+            let between = (cut.a_end, cut.b_begin);
+            self.gap(common, between, shares.gap, &trace.waits, out);
         }
         self.iteration |= has_iterated;
-        if is_torn {
+        if step.is_torn() {
             self.burst = Burst::default();
             self.burst_from = None;
         }
-        self.burst.run(delta.cpu_ns);
+        self.burst.run(shares.b.cpu_ns);
         self.meet_burst(&step, stack, bursts);
-        let mut weight_ns = 0;
-        if blocks {
-            if call_begin > b_begin || delta != Metrics::default() {
-                let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
-                self.push_known(stack, evidence, (b_begin, call_begin), delta, out);
-            }
-            self.hand_out_sampled(u64::MAX, call_begin, out);
-            self.push_call(row, &step, stack, out);
-        } else {
-            delta.samples += 1;
-            let to = if exact_running { end } else { begin };
-            let evidence = self.evidence_of(&mut weight_ns, b_speaks, running_of(&delta));
-            self.push_known(stack, evidence, (b_begin, to), delta, out);
-            self.hand_out_sampled(u64::MAX, to, out);
-        }
-        if probe.category() == Some(Category::Poll) {
+        let weight_ns = self.begin_next(row, &step, &cut, shares.b, stack, out);
+        if step.probe.category() == Some(Category::Poll) {
             self.iteration = true;
         }
         self.last = Some(Last {
-            end_ns: end,
+            end_ns: step.end,
             stack,
             record: row.record,
-            speaks: b_speaks,
-            waits: b_waits,
-            is_of_life: is_of_life(probe),
+            speaks: step.speaks,
+            waits: step.waits,
+            is_of_life: is_of_life(step.probe),
             is_in_burst: step.is_in_burst(),
             weight_ns,
         });
+    }
+
+    /// Where the time between two samples is A's, and where B's.
+    fn cut(
+        &mut self,
+        step: &Step,
+        stack: StackIndex,
+        iteration_ns: Option<u64>,
+        hooks_only: bool,
+        bursts: &mut Bursts,
+        out: &mut impl FnMut(&Segment),
+    ) -> Cut {
+        let (mut from, mut begin) = (step.from, step.begin);
+        // A burst that no tick met is that of a stack which one has met there; the rest of one that was met
+        // is that of the stack where it was.
+        let busy_ns = step.delta.cpu_ns.min(begin - from);
+        let unmet = (self.last)
+            .filter(|last| !last.speaks && !step.speaks && !step.is_torn() && begin > from);
+        let goes_on = match unmet {
+            Some(last) if last.is_in_burst && step.preempted => self.burst.more(busy_ns),
+            _ => None,
+        };
+        let elsewhere = match (unmet, goes_on) {
+            (Some(last), None) => {
+                let anybodys = (last.is_of_life, is_of_life(step.probe));
+                bursts.spend((last.stack, stack), anybodys, busy_ns)
+            }
+            _ => None,
+        };
+        let found = goes_on.or(elsewhere);
+        let a_waits = self.last.is_some_and(|last| last.waits);
+        let a_speaks = self.last.map(|last| last.speaks || found.is_some());
+        let is_known = step.speaks || a_speaks == Some(true);
+        if is_known && !step.preempted && !step.is_torn() && iteration_ns.is_none() {
+            (from, begin) = self.idle_beside_waits(step, a_waits, out);
+        }
+        // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before.
+        let is_unknown = step.lost || hooks_only;
+        // No tick met it between its begin or end and another sample that does not speak.
+        let is_unseen = a_speaks == Some(false)
+            && !step.speaks
+            && (is_of_life(step.probe) || self.last.is_some_and(|last| last.is_of_life));
+        let (mut a_end, mut b_begin) = Between {
+            from,
+            to: begin,
+            interval_ns: self.interval_ns,
+            cpu_ns: step.delta.cpu_ns,
+            lost: is_unknown,
+            preempted: step.preempted,
+            waited_at_b: step.waited_at_b(),
+            // Where nothing is known of the time on it, waits speak for all.
+            a_speaks: a_speaks.map(|speaks| speaks || !is_known && a_waits),
+            b_speaks: step.speaks || !is_known && step.waits,
+            is_unseen,
+            b_is_inside: step.is_inside,
+            off: step.off,
+            wait_ns: (step.wait.map(|wait| wait.begin_ns)).filter(|at| *at < begin),
+        }
+        .bounds();
+        if let Some(iteration_ns) = iteration_ns
+            && a_end == b_begin
+            && found.is_none()
+        {
+            // The iteration's begin tells better than the middle where the change lies.
+            a_end = iteration_ns.clamp(from, begin);
+            b_begin = a_end;
+        }
+        Cut {
+            from,
+            begin,
+            a_end,
+            b_begin,
+            found,
+            is_of_another_burst: elsewhere.is_some(),
+            is_nobodys: is_unknown || is_unseen,
+        }
+    }
+
+    /// What happened between the samples, shared out over A's part, the gap and B's part.
+    fn share_out(&mut self, step: &Step, cut: &Cut) -> Shares {
+        let mut delta = step.delta;
+        let whole = cut.begin - cut.from;
+        let (a_wall, b_wall) = (cut.a_end - cut.from, cut.begin - cut.b_begin);
+        let gap_wall = cut.b_begin - cut.a_end;
+        let mut gap = Metrics::default();
+        if step.off.is_some() {
+            gap = take_share(&mut delta, gap_wall, whole);
+        } else if cut.is_nobodys && gap_wall != 0 {
+            gap.cpu_ns = share(delta.cpu_ns, gap_wall, whole);
+            delta.cpu_ns -= gap.cpu_ns;
+        }
+        self.sampled_events.keep(&mut delta);
+        let mut a = Metrics::default();
+        if self.last.is_some() && a_wall + b_wall != 0 {
+            let part = |amount: u64| share(amount, a_wall, a_wall + b_wall);
+            // A thread that was kept waiting for the CPU did not run in all of its time.
+            a.cpu_ns = match step.waited_at_b() {
+                true => delta.cpu_ns.min(a_wall),
+                false => part(delta.cpu_ns),
+            };
+            // A sample taken by an allocation is itself evidence of who allocates.
+            if step.probe.category() != Some(Category::Alloc) {
+                a.allocations = part(delta.allocations);
+                a.allocated_bytes = part(delta.allocated_bytes);
+                a.frees = part(delta.frees);
+            }
+            delta = difference(&delta, &a);
+        }
+        let never_waited =
+            !step.lost && !step.is_inside && step.voluntary <= step.own_waits && !step.came_waiting;
+        if never_waited && gap_wall == 0 && step.off.is_none() {
+            // Off the CPU without having given it up: others had it, or the host, or an interrupt.
+            let b_end = if step.blocks { cut.begin } else { step.end };
+            a.runnable_ns = a_wall.saturating_sub(a.cpu_ns);
+            delta.runnable_ns = (b_end - cut.b_begin).saturating_sub(delta.cpu_ns);
+        }
+        Shares { a, gap, b: delta }
+    }
+
+    /// A's part.
+    fn end_last(&mut self, cut: &Cut, metrics: Metrics, out: &mut impl FnMut(&Segment)) {
+        let Some(last) = self.last else {
+            return;
+        };
+        if cut.a_end == cut.from && metrics == Metrics::default() {
+            return;
+        }
+        let (stack, evidence) = match &cut.found {
+            Some(found) => (found.stack, found.evidence),
+            None => (last.stack, self.evidence_of_last(running_of(&metrics))),
+        };
+        self.push_known(stack, evidence, (cut.from, cut.a_end), metrics, out);
+        // What is paid to others is not of those that ticks meet in it later.
+        if !cut.is_of_another_burst {
+            self.burst.run(metrics.cpu_ns);
+        }
+    }
+
+    /// B's part, and B itself. Gives the running time that B stands for so far.
+    fn begin_next(
+        &mut self,
+        row: &SampleRow,
+        step: &Step,
+        cut: &Cut,
+        mut metrics: Metrics,
+        stack: StackIndex,
+        out: &mut impl FnMut(&Segment),
+    ) -> u64 {
+        let mut weight_ns = 0;
+        let running = running_of(&metrics);
+        if step.blocks {
+            if step.begin > cut.b_begin || metrics != Metrics::default() {
+                let evidence = self.evidence_of(&mut weight_ns, step.speaks, running);
+                self.push_known(stack, evidence, (cut.b_begin, step.begin), metrics, out);
+            }
+            self.hand_out_sampled(u64::MAX, step.begin, out);
+            self.push_call(row, step, stack, out);
+        } else {
+            // A call that does not wait is known from its begin to its end.
+            let to = match row.duration_ns {
+                0 => cut.begin,
+                _ => step.end,
+            };
+            metrics.samples += 1;
+            let evidence = self.evidence_of(&mut weight_ns, step.speaks, running);
+            self.push_known(stack, evidence, (cut.b_begin, to), metrics, out);
+            self.hand_out_sampled(u64::MAX, to, out);
+        }
+        weight_ns
     }
 
     /// What there is to say of a sample before its time is shared out.
