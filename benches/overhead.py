@@ -447,6 +447,7 @@ def main():
     options = parser.parse_args()
     options.stackbeat = os.path.abspath(options.stackbeat)
     options.before = options.before and os.path.abspath(options.before)
+    options.json = options.json and os.path.abspath(options.json)
     if not os.path.exists(options.stackbeat):
         sys.exit(f"{options.stackbeat}: not there; build it with: cargo build --release -p stackbeat")
     before = tool_commands(options.before)[0] if options.before else {}
