@@ -26,15 +26,8 @@ use flate2::write::ZlibEncoder;
 
 /// The library with the session inside a program.
 const SESSION: &str = "libstackbeat_session.so";
-/// What that library has beside the agent, and all packages of others: most of the time that both take to
-/// build.
-const OF_SESSION: [&str; 5] = [
-    "*",
-    "stackbeat-collector",
-    "stackbeat-symbolize",
-    "stackbeat-model",
-    "stackbeat-proto",
-];
+/// What runs on the program's threads.
+const OF_AGENT: [&str; 2] = ["stackbeat-core", "stackbeat-hooks-linux"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=STACKBEAT_EMBED_AGENT");
@@ -104,7 +97,8 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         // Line tables make up nine tenths of the file; its symbols are enough for a backtrace.
         .args(["--config", "profile.agent.strip='debuginfo'"]);
     if variable("PROFILE")? == "debug" {
-        // Whoever works on the sources builds often: give the slow half of the optimization away.
+        // Whoever works on the sources builds often: give the slow half of the optimization away, and of what
+        // the session has beside the agent nearly all.
         cargo.args([
             "--config",
             "profile.agent.lto=false",
@@ -112,9 +106,11 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
             "profile.agent.codegen-units=16",
             "--config",
             "profile.agent.incremental=true",
+            "--config",
+            "profile.agent.opt-level=1",
         ]);
-        for package in OF_SESSION {
-            let level = format!("profile.agent.package.\"{package}\".opt-level=1");
+        for package in OF_AGENT {
+            let level = format!("profile.agent.package.{package}.opt-level=3");
             cargo.args(["--config", &level]);
         }
     }

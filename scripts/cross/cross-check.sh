@@ -67,6 +67,13 @@ unset RUSTC RUSTUP_TOOLCHAIN RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_TARGE
 export PATH=/usr/bin:/bin CARGO_TARGET_DIR=$S/target
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=none
 
+# What the workspace optimizes for its tests is not run here, or for moments.
+LEVELS=()
+for package in $(sed -n '/^\[profile.dev.package\]/,/^$/s/\.opt-level.*//p' Cargo.toml); do
+  LEVELS+=(--config "profile.dev.package.$package.opt-level=0")
+done
+cargo() { command cargo "${LEVELS[@]}" "$@"; }
+
 # std for the foreign targets, once per version of Debian's toolchain. Unstable features are allowed for
 # this build only.
 VERSION=$(dpkg-query -W -f '${Version}' rust-web-src)
@@ -81,7 +88,7 @@ build_std() {
   printf '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; : > "$2"\n' > "$S/null-cc"
   chmod +x "$S/null-cc"
   RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zforce-unstable-if-unmarked --cap-lints=allow -Clinker=$S/null-cc" \
-    CARGO_TARGET_DIR=$S/std cargo build -q --locked --features panic-unwind,backtrace $targets \
+    CARGO_TARGET_DIR=$S/std command cargo build -q --locked --features panic-unwind,backtrace $targets \
     --manifest-path /usr/lib/rustlib/src/rust/library/sysroot/Cargo.toml
   local target directory
   for target in "$@"; do

@@ -1,1 +1,0 @@
-../../../proto/build.rs
