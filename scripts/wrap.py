@@ -115,8 +115,8 @@ def main():
     found = 0
     for name in files:
         path = os.path.join(ROOT, name) if not options.files else name
-        # Outputs that tests compare with, and files that are gone.
-        if "/golden/" in name or not os.path.isfile(path):
+        # Outputs that tests compare with, what a compiler wrote, and files that are gone.
+        if "/golden/" in name or "/generated/" in name or not os.path.isfile(path):
             continue
         with open(path, encoding="utf-8") as file:
             text = file.read()

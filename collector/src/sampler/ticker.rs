@@ -268,8 +268,8 @@ impl<'a> Ticking<'a> {
         hook_time_ns
     }
 
-    /// Advances the words that are due, and interrupts threads that pass no hook in time. Gives how many threads
-    /// were active.
+    /// Advances the words that are due, and interrupts threads that pass no hook in time. Gives how many
+    /// threads were active.
     fn sample(&mut self, hook_time_ns: u64, now: u64) -> usize {
         let (shared, sampler) = (self.shared, &mut self.sampler);
         let ticks = shared.figures.ticks.load(Ordering::Relaxed);
@@ -333,8 +333,8 @@ impl<'a> Ticking<'a> {
         );
         self.ticker.resume(shared.mapping.control());
         self.begin_anew();
-        // The pause ended because somebody woke up: the first tick is as likely at one moment after that as at
-        // any other.
+        // The pause ended because somebody woke up: the first tick is as likely at one moment after that as
+        // at any other.
         let part = self.random.below(PARTS);
         for schedule in &mut self.schedules {
             schedule.next_ns += schedule.interval_ns * part / PARTS;

@@ -311,7 +311,10 @@ impl Capture<'_> {
             self.wake_drain();
         }
         let took = session::now().saturating_sub(now);
-        capture_cost::add_capture(self.control, self.entry, took, self.request.overdue);
+        let (request, entry) = (self.request, self.entry);
+        let is_read = request.sampled_event().is_none();
+        let cpu_ns = is_read.then(|| entry.cpu_ns.load(Ordering::Relaxed));
+        capture_cost::add_capture(self.control, entry, took, request.overdue, cpu_ns);
         node
     }
 

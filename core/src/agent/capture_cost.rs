@@ -6,26 +6,37 @@
 //! counts from when the sampler sent it, which is up to some microseconds too early.
 
 use crate::cycles::Cycles;
+use crate::platform;
 use crate::shm::layout::{CLASSES, Control, ThreadEntry};
 use crate::sync::Ordering;
 
-/// A capture that took longer was off the processor in between, ns.
-const LONGEST_CAPTURE_NS: u64 = 1_000_000;
-/// The same for one at the end of a wait. Where processors are scarce a thread often loses its own there, and
-/// its waits would seem too costly for a budget.
-const LONGEST_OF_WAIT_NS: u64 = 100_000;
+/// A capture that took longer may have been off its processor in between, ns: the thread's CPU time tells. An
+/// event of the kernel's clock comes about when its tick does, which ends the thread's turn.
+const LONG_CAPTURE_NS: u64 = 50_000;
 /// A signal that took longer to arrive found its thread waiting for a processor, ns. What the signal itself
 /// cost is not known then and taken to be this, ns.
 const LONGEST_DELIVERY_NS: u64 = 150_000;
 const USUAL_DELIVERY_NS: u64 = 12_000;
 
-/// Adds a capture; `overdue`: of a wait that is a record because of its length.
-pub(super) fn add_capture(control: &Control, entry: &ThreadEntry, cycles: Cycles, overdue: bool) {
-    let cycles = cycles.min(in_cycles(control, entry, LONGEST_CAPTURE_NS));
+/// Adds a capture; `overdue`: of a wait that is a record because of its length. `cpu_ns`: the thread's CPU
+/// time at its begin, if it was read then.
+pub(super) fn add_capture(
+    control: &Control,
+    entry: &ThreadEntry,
+    took: Cycles,
+    overdue: bool,
+    cpu_ns: Option<u64>,
+) {
+    let long = in_cycles(control, entry, LONG_CAPTURE_NS);
+    let cycles = if took > long {
+        let used_ns = cpu_ns.map_or(0, |begin| platform::thread_cpu_ns().saturating_sub(begin));
+        in_cycles(control, entry, used_ns).clamp(long, took)
+    } else {
+        took
+    };
     entry.spent_cycles.add_own(cycles);
     if overdue {
-        let most = in_cycles(control, entry, LONGEST_OF_WAIT_NS);
-        entry.waits_cycles.add_own(cycles.min(most));
+        entry.waits_cycles.add_own(cycles);
     }
 }
 

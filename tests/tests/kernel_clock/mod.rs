@@ -97,6 +97,27 @@ fn shares_are_true_beside_rivals_for_the_processor() {
     assert!(stretch > 1.2, "ticks {stretch} times as far apart");
 }
 
+/// An event of the kernel's clock comes about when the kernel's tick does, so others often get the processor
+/// in the middle of a capture. That is no cost.
+#[test]
+fn what_captures_cost_is_cpu_time() {
+    if !has_kernel_clock() {
+        eprintln!("not run: the kernel gives no such clock");
+        return;
+    }
+    let scratch = scratch();
+    let folder = scratch.path();
+    let recorded = beside_rivals(folder, &["--clock", "kernel", "--budget", "0"]);
+    let info = info(&recorded.trace);
+    let [captures, program] =
+        ["cost_captures_ns", "program_cpu_ns"].map(|name| figure(&info, name) as f64);
+    // 0.012 is usual; it was 0.065 with the time off the processor.
+    assert!(
+        captures > 0.0 && captures / program < 0.04,
+        "{captures} of {program}"
+    );
+}
+
 /// Each sample of a tick stands for as much CPU time as any other, also where bursts of computing are about
 /// as long as the interval and others have the processor in the middle of them.
 #[test]
