@@ -257,6 +257,9 @@ def tool_commands(stackbeat):
         missing.append("perf")
     else:
         tools["perf-fp"] = lambda out: ["perf", "record", "-q", "-F", "999", "-g", "-o", out, "--"]
+        # What it takes to have the names of JavaScript functions afterwards, as stackbeat has.
+        names = "NODE_OPTIONS=--perf-basic-prof --interpreted-frames-native-stack"
+        tools["perf-names"] = lambda out: ["env", names, "perf", "record", "-q", "-F", "999", "-g", "-o", out, "--"]
         tools["perf-dwarf"] = lambda out: ["perf", "record", "-q", "-F", "999", "--call-graph", "dwarf", "-o", out, "--"]
     if shutil.which("heaptrack"):
         tools["heaptrack"] = lambda out: ["heaptrack", "--raw", "-o", out]
