@@ -130,7 +130,10 @@ fn executable(path: &Path) -> Result<(), RecordError> {
     if metadata.is_dir() {
         return Err(RecordError::Directory { path: path_buf() });
     }
-    let allowed = accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
+    /// <fcntl.h>; `libc` and rustix lack it for Android.
+    const AT_EACCESS: u32 = 0x200;
+    let flags = AtFlags::from_bits_retain(AT_EACCESS);
+    let allowed = accessat(CWD, path, Access::EXEC_OK, flags).is_ok();
     // Root passes access(X_OK) only when some execute bit is set; faccessat says the same.
     if allowed && metadata.is_file() {
         Ok(())

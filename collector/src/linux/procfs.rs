@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::ops::RangeBounds;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::param::clock_ticks_per_second;
-use rustix::process::{self, PidfdFlags};
+use rustix::process;
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 use stackbeat_symbolize::paths;
@@ -28,9 +28,12 @@ impl Watch {
         if !platform::apps_may_call(libc::SYS_pidfd_open) {
             return None;
         }
-        let pid = process::Pid::from_raw(pid.0.cast_signed())?;
-        let watch = process::pidfd_open(pid, PidfdFlags::empty());
-        watch.ok().map(Watch)
+        // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error; rustix lacks it for
+        // Android.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0 as libc::pid_t, 0) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: the descriptor is new and nobody else's.
+        Some(Watch(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// Whether all its threads have ended.
