@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use stackbeat_apple::rebind::{Loaded, Rebinder, Replacement, Resolver, list_image, unlist_image};
+use stackbeat_core::address::Bias;
 use stackbeat_core::agent;
 use stackbeat_core::native::image_list::{self, LoadedImage};
 use stackbeat_core::probe::Probe;
@@ -111,13 +112,13 @@ fn add(image: Loaded, path: &Path) {
     LOADED
         .lock()
         .expect("not poisoned")
-        .push((image.header, image.slide, path));
+        .push((image.header, image.slide.0, path));
 }
 
 fn announce(of: &Mutex<Option<Callback>>, image: Loaded) {
     let callback = of.lock().expect("not poisoned").expect("registered");
     // SAFETY: the loader's function, and an image that is mapped.
-    unsafe { callback(header(image.header), image.slide as isize) };
+    unsafe { callback(header(image.header), image.slide.0 as isize) };
 }
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -210,7 +211,10 @@ fn images_get_hooks_when_they_come_and_are_left_alone_when_they_go() {
         assert_eq!(dladdr(hook as *const c_void, own.as_mut_ptr()), 1);
         own.assume_init().dli_fbase.expose_provenance() as u64
     };
-    let at = |header| Loaded { header, slide: 0 };
+    let at = |header| Loaded {
+        header,
+        slide: Bias(0),
+    };
     add(at(own), Path::new("own"));
     announce(&ADDED, at(own));
     assert_eq!(loader::incomplete_images(), 0);

@@ -362,7 +362,7 @@ fn hooks_in_signed_slots_are_signed() {
     let slots = mapped.slots();
     for bind in truth.binds.iter().filter(|bind| bind.addend == 0) {
         let expected = match hooks.get(bind.name.trim_start_matches('_')) {
-            Some(hook) => signed(*hook, bind.address, mapped.loaded.slide),
+            Some(hook) => signed(*hook, bind.address, mapped.loaded.slide.0),
             None => before[&bind.address],
         };
         assert_eq!(slots[&bind.address], expected, "{bind:?}");

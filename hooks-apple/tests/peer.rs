@@ -147,7 +147,7 @@ fn slots_are_those_of_fishhook_and_pointers_in_data() {
             })
             .collect();
         let header = std::ptr::with_exposed_provenance_mut(theirs.loaded.header as usize);
-        let slide = theirs.loaded.slide as isize;
+        let slide = theirs.loaded.slide.0 as isize;
         assert_eq!(
             rebind(header, slide, rebindings.as_ptr(), rebindings.len()),
             0
@@ -207,7 +207,7 @@ fn the_crate_finds_some_of_the_calls_and_takes_some_for_others() {
             rebind(
                 begin,
                 bytes,
-                image.loaded.slide as usize,
+                image.loaded.slide.0 as usize,
                 names.as_ptr(),
                 addresses.as_ptr(),
                 names.len(),

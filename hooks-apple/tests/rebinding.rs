@@ -400,7 +400,7 @@ fn images_are_listed_with_range_file_and_uuid() {
                     .iter()
                     .map(|byte| format!("{byte:02x}"))
                     .collect();
-                assert_eq!((&*image.path, image.slide.0), (name, mapped.loaded.slide));
+                assert_eq!((&*image.path, image.slide), (name, mapped.loaded.slide));
                 let code = mapped.function("call_malloc").addr() as u64;
                 assert!((image.start..image.end).contains(&code));
                 reports.push((uuid, epoch, gone));

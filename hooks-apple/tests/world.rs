@@ -6,6 +6,7 @@ use std::path::Path;
 
 use stackbeat_apple::macho::{Image, Memory};
 use stackbeat_apple::rebind::{Loaded, Process, Resolver};
+use stackbeat_core::address::{Bias, Svma};
 
 use crate::truth::Truth;
 
@@ -25,7 +26,7 @@ pub(crate) fn map(file: &[u8], truth: &Truth, functions: &Functions, lazily: boo
     let mapped = load(file, truth, functions, lazily, 0, &|function, _, _| {
         function
     });
-    let slide = mapped.loaded.slide;
+    let slide = mapped.loaded.slide.0;
     assert!(slide > u64::from(u32::MAX), "a slide of more than 32 bits");
     mapped
 }
@@ -88,7 +89,7 @@ fn load(
     let mapped = Mapped {
         loaded: Loaded {
             header: slide,
-            slide,
+            slide: Bias(slide),
         },
         base,
         bytes,
@@ -147,7 +148,7 @@ impl Mapped {
     /// The word at an address before the slide is added.
     pub(crate) fn word(&self, address: u64) -> u64 {
         let mut bytes = [0; 8];
-        assert!(Process.read(address + self.loaded.slide, &mut bytes));
+        assert!(Process.read(self.loaded.slide.in_process(Svma(address)), &mut bytes));
         u64::from_ne_bytes(bytes)
     }
 
@@ -173,7 +174,7 @@ impl Mapped {
     /// All of its memory.
     pub(crate) fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.bytes];
-        assert!(Process.read(self.loaded.slide, &mut contents));
+        assert!(Process.read(self.loaded.header, &mut contents));
         contents
     }
 
@@ -192,7 +193,7 @@ impl Mapped {
             let (begin, end) = range.split_once('-').expect("two addresses");
             let [begin, end] = [begin, end].map(|n| u64::from_str_radix(n, 16).expect("hex"));
             for page in (begin..end).step_by(4096) {
-                if (self.loaded.slide..self.loaded.slide + self.bytes as u64).contains(&page) {
+                if (self.loaded.header..self.loaded.header + self.bytes as u64).contains(&page) {
                     protections.insert(page, rest[..4].to_owned());
                 }
             }

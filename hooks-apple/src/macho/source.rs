@@ -1,5 +1,7 @@
 //! Where an image's bytes come from. Both ways are addressed by offsets in the file, as the load commands do.
 
+use stackbeat_core::address::{Bias, Svma};
+
 use super::format::{FAT_MAGIC, FAT_MAGIC_64, HEADER_BYTES};
 use super::image::Range;
 use super::{Image, ImageError, commands_length};
@@ -43,7 +45,7 @@ pub struct InMemory<'a, M> {
     /// Its load commands.
     pub image: &'a Image,
     /// What is added to its addresses.
-    pub slide: u64,
+    pub slide: Bias,
     /// The process.
     pub memory: &'a M,
 }
@@ -56,7 +58,7 @@ impl<M: Memory> Source for InMemory<'_, M> {
             let fits = inside.checked_add(bytes)? <= segment.file_bytes;
             fits.then(|| segment.address.wrapping_add(inside))
         });
-        address.is_some_and(|address| self.memory.read(address.wrapping_add(self.slide), out))
+        address.is_some_and(|address| self.memory.read(self.slide.in_process(Svma(address)), out))
     }
 }
 

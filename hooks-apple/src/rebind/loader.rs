@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
+use stackbeat_core::address::Bias;
 use stackbeat_core::agent;
 use stackbeat_core::probe::Probe;
 
@@ -141,7 +142,7 @@ unsafe extern "C" fn added(header: *const c_void, slide: isize) {
     let address = header.expose_provenance() as u64;
     let loaded = Loaded {
         header: address,
-        slide: slide as u64,
+        slide: Bias(slide as u64),
     };
     // SAFETY: dyld's name of an image.
     let path = unsafe { CStr::from_ptr(path) };
@@ -172,7 +173,7 @@ unsafe extern "C" fn removed(header: *const c_void, slide: isize) {
         rebinder.remove_image(header);
         unlist_image(Loaded {
             header,
-            slide: slide as u64,
+            slide: Bias(slide as u64),
         });
     }
 }

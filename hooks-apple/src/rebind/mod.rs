@@ -35,7 +35,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use stackbeat_core::address::Bias;
+use stackbeat_core::address::{Bias, Svma};
 use stackbeat_core::native::image_list;
 
 use crate::macho::{
@@ -74,7 +74,7 @@ pub struct Loaded {
     /// Where its header is.
     pub header: u64,
     /// What is added to its addresses.
-    pub slide: u64,
+    pub slide: Bias,
 }
 
 /// What became of the slots of an image.
@@ -285,7 +285,7 @@ unsafe fn put(
     replacement: &Replacement,
     is_resolved_so: bool,
 ) -> Result<Changed, Refused> {
-    let address = slot.address.wrapping_add(loaded.slide);
+    let address = loaded.slide.in_process(Svma(slot.address));
     if slot.addend != 0 || !address.is_multiple_of(8) {
         return Err(Refused::Unusual);
     }
@@ -298,7 +298,7 @@ unsafe fn put(
     let segment = image.segment_of_slot(slot.address);
     let is_read_only = segment.is_some_and(|segment| segment.is_read_only_later);
     let holds = memory::word(address).ok_or(Refused::Protected)?;
-    let is_unbound = is_resolved_so && is_helper(image, holds.wrapping_sub(loaded.slide));
+    let is_unbound = is_resolved_so && is_helper(image, loaded.slide.in_file(holds));
     if holds == hook {
         return Err(Refused::AlreadyThere);
     }
@@ -323,9 +323,9 @@ unsafe fn put(
     })
 }
 
-/// Whether an address, before the slide is added, is one of the helpers that bind lazy slots.
-fn is_helper(image: &Image, address: u64) -> bool {
-    let inside = |(begin, bytes): (u64, u64)| address.wrapping_sub(begin) < bytes;
+/// Whether an address is one of the helpers that bind lazy slots.
+fn is_helper(image: &Image, address: Svma) -> bool {
+    let inside = |(begin, bytes): (u64, u64)| address.bytes_since(Svma(begin)) < bytes;
     image.stub_helper.is_some_and(inside)
 }
 
@@ -340,10 +340,10 @@ pub fn list_image(loaded: Loaded, path: &[u8]) -> Result<(), ImageError> {
         .iter()
         .find(|segment| segment.name == b"__TEXT");
     if let Some(code) = code {
-        let start = code.address.wrapping_add(loaded.slide);
+        let start = loaded.slide.in_process(Svma(code.address));
         let range = (start, start.wrapping_add(code.memory_bytes));
         let uuid = image.uuid.as_ref().map_or(&[][..], |uuid| uuid);
-        image_list::add(range, Bias(loaded.slide), path, uuid);
+        image_list::add(range, loaded.slide, path, uuid);
     }
     Ok(())
 }
