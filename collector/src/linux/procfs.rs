@@ -28,8 +28,8 @@ impl Watch {
         if !platform::apps_may_call(libc::SYS_pidfd_open) {
             return None;
         }
-        // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error; rustix lacks it for
-        // Android.
+        // SAFETY: pidfd_open takes a pid and flags and returns a new descriptor or an error; rustix lacks it
+        // for Android.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0 as libc::pid_t, 0) };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
         // SAFETY: the descriptor is new and nobody else's.
