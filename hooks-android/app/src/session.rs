@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use std::ffi::CString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
@@ -171,8 +172,8 @@ unsafe fn try_hooks(running: &mut Option<Running>, env: *mut c_void) -> Option<&
 }
 
 /// Starts the thread for threads that pass no hook: one of the session's own.
-fn start_java_thread(run: Box<dyn FnOnce() + Send>) -> Result<(), String> {
-    embedded::start_thread("stackbeat java", own_thread, run).map_err(|error| error.to_string())
+fn start_java_thread(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    embedded::start_thread("stackbeat java", own_thread, run)
 }
 
 /// Runs this in a thread that is the session's own, and waits for it.

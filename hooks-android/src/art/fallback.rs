@@ -20,6 +20,7 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io;
 
 use stackbeat_core::platform;
 
@@ -57,7 +58,7 @@ pub(crate) static FAULTS: AtomicU32 = AtomicU32::new(0);
 const MOST_FAULTS: u32 = 3;
 
 /// Starts a thread that runs this.
-pub type StartThread = fn(Box<dyn FnOnce() + Send>) -> Result<(), String>;
+pub type StartThread = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 /// Begins. Says what became of that.
 pub(crate) fn begin(
@@ -88,7 +89,7 @@ pub(crate) fn begin(
         Ok(()) => State::Placed("a thread of its own"),
         Err(why) => {
             STATE.store(state::NONE, Ordering::Release);
-            missing(&why)
+            missing(&format!("there is no thread for it: {why}"))
         }
     }
 }

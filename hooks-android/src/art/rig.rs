@@ -57,7 +57,7 @@ pub unsafe fn begin(
     };
     let start_thread: StartThread = |run| {
         let thread = std::thread::Builder::new().name("stackbeat java".to_owned());
-        thread.spawn(run).map(drop).map_err(|e| e.to_string())
+        thread.spawn(run).map(drop)
     };
     // SAFETY: by contract.
     let hooks = unsafe { start::begin_with(agent, env, Some(start_thread), checks)? };

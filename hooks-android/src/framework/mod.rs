@@ -16,6 +16,8 @@ mod vsync;
 
 use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
+use std::io;
+use std::path::PathBuf;
 
 use crate::art::symbols::{Library, Symbols};
 use crate::backend::slots::Slots;
@@ -52,17 +54,32 @@ fn hook(function: Function) -> (*mut c_void, &'static AtomicPtr<c_void>) {
     }
 }
 
+/// Why a function of the framework is not hooked.
+#[derive(Debug, thiserror::Error)]
+enum NotFound {
+    #[error("{0} is not loaded")]
+    NoLibrary(&'static str),
+    #[error("{}: {why}", path.display())]
+    Unreadable { path: PathBuf, why: io::Error },
+    /// By none of its names.
+    #[error("this {0} does not have it")]
+    NoFunction(&'static str),
+}
+
 /// A function of this process, and the row that it is of.
-fn find(function: Function) -> Result<(Request, &'static Row), String> {
+fn find(function: Function) -> Result<(Request, &'static Row), NotFound> {
     let name = function.library();
     // The first one is the system's; libraries of a device's maker may have loaded another one since.
-    let library = Library::loaded(name).ok_or_else(|| format!("{name} is not loaded"))?;
+    let library = Library::loaded(name).ok_or(NotFound::NoLibrary(name))?;
     let rows = || ROWS.iter().filter(|row| row.function == function);
     let names: Vec<&str> = rows().map(|row| row.symbol).collect();
-    let symbols = Symbols::any_of_file(&library.path, &names)
-        .map_err(|error| format!("{}: {error}", library.path.display()))?;
+    let symbols = Symbols::any_of_file(&library.path, &names);
+    let symbols = symbols.map_err(|why| NotFound::Unreadable {
+        path: library.path.clone(),
+        why,
+    })?;
     let found = rows().find_map(|row| symbols.get(row.symbol).map(|place| (row, place)));
-    let (row, (address, size)) = found.ok_or_else(|| format!("this {name} does not have it"))?;
+    let (row, (address, size)) = found.ok_or(NotFound::NoFunction(name))?;
     let (replacement, original) = hook(function);
     let request = Request {
         name: function.name(),
@@ -91,7 +108,7 @@ pub unsafe fn place(slots: &'static Slots) -> Framework {
                 }
                 requests.push(request);
             }
-            Err(why) => hooks.add(function.name(), State::NotAvailable(why)),
+            Err(why) => hooks.add(function.name(), State::NotAvailable(why.to_string())),
         }
     }
     looper::begin();
