@@ -2,7 +2,7 @@
 //! child gets them back that lost them (`env -i`, a hand-made `envp`), so that it is recorded too.
 //!
 //! [`with`] runs in vfork children and on small stacks: no malloc, and what is built lies elsewhere
-//! (`crate::memory::lend`).
+//! (`agent::lend`).
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
@@ -181,7 +181,7 @@ impl Lost<'_> {
     unsafe fn put_back<R>(self, count: usize, f: impl FnOnce(*const *const c_char) -> R) -> R {
         let pointers = count + 3;
         let bytes = self.kept.preload.length + 2 + self.old_preload.map_or(0, |old| old.len());
-        crate::memory::lend(pointers + bytes.div_ceil(size_of::<usize>()), |memory| {
+        agent::lend(pointers + bytes.div_ceil(size_of::<usize>()), |memory| {
             let Some(array) = memory else {
                 return f(self.environment);
             };

@@ -9,6 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
 use stackbeat_core::agent;
+use stackbeat_core::posix::exec_list::{Strings, with_list};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
@@ -233,8 +234,6 @@ unsafe fn environment() -> *const *const c_char {
     unsafe { environ }
 }
 
-type Strings = *const *const c_char;
-
 /// All functions of the family, which are one call with its arguments in different forms.
 mod exec {
     crate::hooked_functions::function!(execve = Exec);
@@ -279,112 +278,37 @@ execs! {
     execveat(directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) { envp => |with| execveat::call(directory, path, argv, with, flags) }
 }
 
-/// How many of the variadic arguments come in registers.
-const REGISTER_ARGUMENTS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
-
 const PLAIN: usize = 0;
 const WITH_ENVIRONMENT: usize = 1;
 const SEARCH_PATH: usize = 2;
 
-/// `execl`, `execle`, `execlp`: the arguments after the first, as they lie in registers and on the
-/// caller's stack.
 unsafe extern "C-unwind" fn exec_list(
     path: *const c_char,
     registers: Strings,
     stack: Strings,
     kind: usize,
 ) -> c_int {
-    let argument = |i: usize| {
-        // SAFETY: the list ends with a null, which is not passed (but for `execle`'s one more).
-        unsafe {
-            match i.checked_sub(REGISTER_ARGUMENTS) {
-                None => *registers.add(i),
-                Some(i) => *stack.add(i),
-            }
-        }
-    };
-    let mut count = 0;
-    while !argument(count).is_null() {
-        count += 1;
-    }
-    let run = |argv: *mut *const c_char| {
-        // SAFETY: `argv` has room for the list and its null; the rest is the caller's.
-        unsafe {
-            for i in 0..=count {
-                *argv.add(i) = argument(i);
-            }
+    // SAFETY: the caller's arguments, passed on; the environment is the caller's or libc's.
+    unsafe {
+        with_list(registers, stack, kind == WITH_ENVIRONMENT, |argv, given| {
             let envp = match kind {
-                WITH_ENVIRONMENT => argument(count + 1).cast(),
+                WITH_ENVIRONMENT => given,
                 _ => environment(),
             };
             replace(envp, |with| match kind {
                 SEARCH_PATH => execvpe::call(path, argv, with),
                 _ => execve::call(path, argv, with),
             })
-        }
-    };
-    crate::memory::lend(count + 1, |memory| match memory {
-        Some(argv) => run(argv),
-        None => failed(libc::ENOMEM),
-    })
+        })
+    }
 }
 
-macro_rules! exec_lists {
-    ($($name:ident = $kind:ident;)*) => {$(
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            #[cfg(target_arch = "x86_64")]
-            naked_asm!(
-                ".cfi_startproc",
-                "sub rsp, 56",
-                ".cfi_adjust_cfa_offset 56",
-                "mov [rsp], rsi",
-                "mov [rsp + 8], rdx",
-                "mov [rsp + 16], rcx",
-                "mov [rsp + 24], r8",
-                "mov [rsp + 32], r9",
-                "mov rsi, rsp",
-                // Above this frame and the return address.
-                "lea rdx, [rsp + 64]",
-                "mov ecx, {kind}",
-                "call {list}",
-                "add rsp, 56",
-                ".cfi_adjust_cfa_offset -56",
-                "ret",
-                ".cfi_endproc",
-                kind = const $kind,
-                list = sym exec_list,
-            );
-            #[cfg(target_arch = "aarch64")]
-            naked_asm!(
-                ".cfi_startproc",
-                "stp x29, x30, [sp, #-80]!",
-                ".cfi_def_cfa_offset 80",
-                ".cfi_offset x29, -80",
-                ".cfi_offset x30, -72",
-                "mov x29, sp",
-                "stp x1, x2, [sp, #16]",
-                "stp x3, x4, [sp, #32]",
-                "stp x5, x6, [sp, #48]",
-                "str x7, [sp, #64]",
-                "add x1, sp, #16",
-                "add x2, sp, #80",
-                "mov x3, {kind}",
-                "bl {list}",
-                "ldp x29, x30, [sp], #80",
-                "ret",
-                ".cfi_endproc",
-                kind = const $kind,
-                list = sym exec_list,
-            );
-        }
-    )*};
-}
-
-exec_lists! {
+stackbeat_core::exec_lists! { exec_list:
+    #[unsafe(no_mangle)]
     execl = PLAIN;
+    #[unsafe(no_mangle)]
     execle = WITH_ENVIRONMENT;
+    #[unsafe(no_mangle)]
     execlp = SEARCH_PATH;
 }
 

@@ -1,6 +1,6 @@
 //! Mapping calls of the program.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use stackbeat_core::agent;
 use stackbeat_core::platform::{self, Backing};
@@ -37,24 +37,4 @@ pub(crate) unsafe fn protect(address: usize, bytes: size_t, protection: c_int) -
 pub(crate) unsafe fn unmap(memory: *mut c_void, bytes: size_t) {
     // SAFETY: by contract.
     unsafe { platform::unmap(memory.cast(), bytes) };
-}
-
-/// Calls `f` with room for so many pointers: the thread's own memory, or a mapping where that has not enough,
-/// which stays behind in the parent of a vfork child whose exec succeeds. `None`: there is no memory.
-pub(crate) fn lend<R>(count: usize, f: impl FnOnce(Option<*mut *const c_char>) -> R) -> R {
-    agent::with_lent_memory(count, |memory| {
-        if let Some(memory) = memory {
-            return f(Some(memory.cast()));
-        }
-        let bytes = count * size_of::<*const c_char>();
-        // SAFETY: a mapping of our own.
-        unsafe {
-            let Some(memory) = map_anonymous(bytes) else {
-                return f(None);
-            };
-            let result = f(Some(memory.cast()));
-            unmap(memory, bytes);
-            result
-        }
-    })
 }

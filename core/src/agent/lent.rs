@@ -6,11 +6,30 @@
 
 use super::scratch::{LENT_WORDS, Scratch};
 use super::tls;
-use crate::platform;
+use crate::platform::{self, Backing};
+use core::ffi::c_char;
 use core::sync::atomic::Ordering;
 
+/// Calls `f` with room for so many pointers: the thread's own memory, or a mapping where that has not enough,
+/// which stays behind in the parent of a vfork child whose exec succeeds. `None`: there is no memory.
+pub fn lend<R>(count: usize, f: impl FnOnce(Option<*mut *const c_char>) -> R) -> R {
+    with_lent_memory(count, |memory| {
+        if let Some(memory) = memory {
+            return f(Some(memory.cast()));
+        }
+        let bytes = count * size_of::<*const c_char>();
+        let Ok(memory) = platform::map(bytes, Backing::Anonymous, 0) else {
+            return f(None);
+        };
+        let result = f(Some(memory.cast()));
+        // SAFETY: mapped above, and used by nobody else.
+        unsafe { platform::unmap(memory, bytes) };
+        result
+    })
+}
+
 /// Calls `f` with memory for so many words, or with `None`: the thread has none, or not enough.
-pub fn with_lent_memory<R>(words: usize, f: impl FnOnce(Option<*mut u64>) -> R) -> R {
+fn with_lent_memory<R>(words: usize, f: impl FnOnce(Option<*mut u64>) -> R) -> R {
     let scratch = tls::block()
         .scratch
         .load(Ordering::Relaxed)

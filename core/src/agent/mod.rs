@@ -108,7 +108,7 @@ pub use enter_sandbox::{Entering, Sandbox, enters_sandbox};
 pub use event::{event, event_of_c};
 pub use fork::fork_child;
 pub use kernel_clock::{leave_timer, stop_kernel_clock};
-pub use lent::with_lent_memory;
+pub use lent::lend;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use registration::Creator;
 pub use runtime::{add_code, add_method, add_source, begin_wait_at, remove_code};

@@ -7,6 +7,7 @@
 //! - [`ByAddress`]: the answer of platforms whose C library says no more than addresses
 //! - [`function_table`](mod@function_table): an emitter, for systems that rebind functions
 //! - `jump`: hooks of functions that look at their caller
+//! - [`exec_list`], [`raw_call`]: what the hooks of variadic functions have in common on Linux and Android
 //! - [`results`]: what the results of calls say
 //!
 //! # Lists
@@ -54,9 +55,11 @@
 //! - All is for 64 bits: where `off_t` is smaller, `mmap64` is no other name of `mmap`.
 //! - Apple's x86-64 has `stat`, `lstat`, `fstat` and `fstatat` with other layouts under other names
 //!   (`stat$INODE64`).
-//! - Variadic functions: see `io`.
+//! - Variadic functions: see `io` and `exec_list`.
 
 mod by_address;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod exec_list;
 pub mod function_table;
 mod io;
 mod jump;
@@ -64,6 +67,8 @@ mod locks;
 mod memory;
 mod net;
 mod processes;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod raw_call;
 pub mod results;
 mod time;
 mod waits;
