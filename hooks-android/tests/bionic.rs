@@ -29,6 +29,7 @@ const SOURCE: &str = r#"
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,6 +95,44 @@ int children(void) {
   if (execve("/nowhere", arguments, none) != -1 || errno != ENOENT) return -2;
   return status * 10 + status_of(child);
 }
+/* What execs give whose arguments are a list, in children that have the memory of their parent. */
+#define BECOMES(...)                                                                  \
+  ({                                                                                  \
+    pid_t child = vfork();                                                            \
+    if (!child) {                                                                     \
+      kept = malloc(10);                                                              \
+      free(kept);                                                                     \
+      __VA_ARGS__;                                                                    \
+      _exit(errno == ENOENT ? 98 : 97);                                               \
+    }                                                                                 \
+    status_of(child);                                                                 \
+  })
+int lists(void) {
+  char *environment[] = {"STATUS=42", 0};
+  int many = BECOMES(execl("/bin/sh", "sh", "-c", "exit $#", "", "1", "2", "3", "4", "5", "6", "7", "8", "9", (char *)0));
+  int few = BECOMES(execlp("sh", "sh", "-c", "exit 3", (char *)0));
+  int with = BECOMES(execle("/bin/sh", "sh", "-c", "exit $STATUS", "", "1", "2", "3", "4", "5", (char *)0, environment));
+  int none = BECOMES(execl("/nowhere", "x", (char *)0));
+  if (execlp("nowhere-at-all", "x", (char *)0) != -1 || errno != ENOENT) return -1;
+  return many == 9 && few == 3 && with == 42 && none == 98 ? 0 : -2;
+}
+/* Waits and wakes by numbers, and what passes unseen. */
+int raw_calls(int count) {
+  int word = 0;
+  char bytes[10] = {0};
+  int ends[2];
+  if (pipe(ends)) return -1;
+  for (int i = 0; i < count; i++) {
+    if (syscall(SYS_futex, &word, 129 /* FUTEX_WAKE_PRIVATE */, 1) != 0) return -2;
+    if (syscall(SYS_futex, &word, 128 /* FUTEX_WAIT_PRIVATE */, 1, 0, 0, 0) != -1 || errno != EAGAIN) return -3;
+    if (syscall(SYS_write, ends[1], bytes, 10l) != 10 || syscall(SYS_read, ends[0], bytes, 10l) != 10) return -4;
+  }
+  close(ends[0]);
+  close(ends[1]);
+  char *page = (char *)syscall(SYS_mmap, 0l, 4096l, 3l, 34l, -1l, 0l);
+  *page = 1;
+  return syscall(SYS_munmap, page, 4096l) == 0 && syscall(SYS_getpid) == getpid() ? 0 : -5;
+}
 /* A connection to oneself. */
 int connects(void) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -153,6 +192,9 @@ fn counted(mapping: &Mapping) -> [u64; 3] {
         bytes(SystemCall::BytesRead),
     ]
 }
+
+/// Four vforks, four waits, and an exec that fails.
+const PROCESSES_OF_LISTS: u64 = 9;
 
 const ALONE: &str = "STACKBEAT_TEST_ALONE";
 
@@ -222,6 +264,11 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
         "fork",
         "execve",
         "posix_spawn",
+        "vfork",
+        "execl",
+        "execle",
+        "execlp",
+        "syscall",
         "dlopen",
     ] {
         assert!(names.contains(&name), "{name} is not among {names:?}");
@@ -294,6 +341,29 @@ fn calls_of_libraries_are_counted_while_the_hooks_are_there() {
     let now_counted = of_thread().2 - before.2;
     // fork, two waits, a spawn and an exec.
     assert_eq!(now_counted, 5);
+
+    // vforks and their waits, and an exec in this process. What children allocate is none of this thread's.
+    let before = of_thread();
+    let allocated = counted(mapping)[0];
+    assert_eq!(call("lists"), 0);
+    assert_eq!(of_thread().2 - before.2, PROCESSES_OF_LISTS);
+    assert_eq!(of_thread().0 - before.0, 0);
+    assert_eq!(counted(mapping)[0], allocated);
+    // SAFETY: the library's function.
+    let raw_calls: unsafe extern "C" fn(c_int) -> c_int =
+        unsafe { std::mem::transmute(first.address("raw_calls")) };
+    let futexes = || {
+        let calls = &own_entry(mapping).system_calls;
+        calls[SystemCall::Futex as usize]
+            .count
+            .load(Ordering::Relaxed)
+    };
+    let (before, moved) = (futexes(), counted(mapping));
+    // SAFETY: as above.
+    assert_eq!(unsafe { raw_calls(5) }, 0);
+    assert_eq!(futexes() - before, 10);
+    let both = counted(mapping);
+    assert_eq!((both[1] - moved[1], both[2] - moved[2]), (50, 50));
 
     // Libraries that come later have their calls seen.
     let before = counted(mapping);

@@ -1,35 +1,15 @@
 // Stands in for three libraries of Android and for a program that has them, one part for each (LIBUTILS,
 // LIBANDROID_RUNTIME, LIBBINDER, and none of these: the program). VERSION is Android's. Declarations are
 // written anew from AOSP's, in the files that are named here; what functions do is as little as the hooks need.
-#include <dlfcn.h>
+#include "app.h"
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 class _JNIEnv;
 class _jobject;
-
-// Neither sleeps nor clocks of the stand-ins pass a hook.
-static inline int64_t now()
-{
-    timespec time;
-    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000ll + time.tv_nsec;
-}
-
-static inline void rest(int milliseconds)
-{
-    timespec time = { 0, milliseconds * 1000000l };
-    syscall(SYS_nanosleep, &time, nullptr);
-}
 
 // What the stand-ins have done, by their own clock: for the test, which compares it with the trace.
 struct Moment {
@@ -182,7 +162,7 @@ int Looper::pollInner(int timeoutMillis)
     for (int i = 0; i < count; i++) {
         uint64_t number;
         if (events[i].data.fd == event)
-            syscall(SYS_read, event, &number, sizeof number);
+            quietly(SYS_read, event, (long)&number, sizeof number);
         else {
             callback(callbackFd, 1, callbackData);
             result = -2;
@@ -194,7 +174,7 @@ int Looper::pollInner(int timeoutMillis)
 void Looper::wake()
 {
     uint64_t one = 1;
-    syscall(SYS_write, event, &one, sizeof one);
+    quietly(SYS_write, event, (long)&one, sizeof one);
 }
 #endif
 
@@ -262,20 +242,6 @@ using namespace android;
 
 Log stand_in_log;
 
-// As much of JNI as the natives use: jni.h has the places of its functions.
-static const void *functions[240];
-typedef const void **Env;
-static size_t length(Env *, const char *string) { return strlen(string); }
-static void region(Env *, const char *string, int start, int count, char *to) { memcpy(to, string + start, count); }
-static const char *text(Env *, const char *string) { return strdup(string); }
-static int no_machine(Env *, void **) { return -1; }
-static void *find(Env *, const char *name) { return (void *)name; }
-static int raise(Env *, void *, const char *why)
-{
-    printf("thrown %s\n", why);
-    exit(1);
-}
-
 enum { ITERATIONS = 40, CALLS = 20, ONE_WAY = 15 };
 static Looper *looper;
 static NativeDisplayEventReceiver *receiver;
@@ -291,7 +257,7 @@ static void *sender(void *)
             rest(1);
         rest(9);
         if (i % 4 == 3)
-            syscall(SYS_write, pipe_ends[1], &i, sizeof i);
+            quietly(SYS_write, pipe_ends[1], (long)&i, sizeof i);
         else
             looper->wake();
     }
@@ -302,7 +268,7 @@ static void *sender(void *)
 static int handle_event(int fd, int, void *data)
 {
     int64_t number;
-    syscall(SYS_read, fd, &number, sizeof number);
+    quietly(SYS_read, fd, (long)&number, sizeof number);
     auto *receiver = (NativeDisplayEventReceiver *)data;
     int64_t time = now();
     uint32_t count = 100 + number;
@@ -334,30 +300,10 @@ static int handle_event(int fd, int, void *data)
     return 1;
 }
 
-template <class Function> static Function find_native(void *library, const char *name)
-{
-    return (Function)dlsym(library, name);
-}
-
 // APP-LIBRARY FOLDER
 int main(int, char **arguments)
 {
-    functions[6] = (void *)find;
-    functions[14] = (void *)raise;
-    functions[164] = functions[168] = (void *)length;
-    functions[167] = (void *)text;
-    functions[219] = (void *)no_machine;
-    functions[221] = (void *)region;
-    Env env = functions;
-    void *app = dlopen(arguments[1], RTLD_NOW);
-    if (!app) {
-        printf("%s\n", dlerror());
-        return 1;
-    }
-    auto start = find_native<const char *(*)(Env *, void *, const char *, char)>(app, "Java_dev_stackbeat_Native_start");
-    auto doctor = find_native<const char *(*)(Env *, void *)>(app, "Java_dev_stackbeat_Native_doctor");
-    auto stop = find_native<const char *(*)(Env *, void *)>(app, "Java_dev_stackbeat_Native_stop");
-
+    App app(arguments[1]);
     looper = new Looper(false);
     receiver = new NativeDisplayEventReceiver;
     if (pipe2(pipe_ends, O_CLOEXEC) || looper->addFd(pipe_ends[0], 0, 1, handle_event, receiver) != 1)
@@ -369,7 +315,7 @@ int main(int, char **arguments)
     for (int session = 0; session < 2; session++) {
         stand_in_log = {};
         receiver->vsync_count = handled = 0;
-        printf("trace %s\n", start(&env, nullptr, arguments[2], 0));
+        printf("trace %s\n", app.start(arguments[2]));
         pthread_t thread;
         pthread_create(&thread, nullptr, sender, nullptr);
         // What android.os.Looper.loop does in Java: polls, and handles a message.
@@ -386,11 +332,11 @@ int main(int, char **arguments)
         }
         for (int i = 0; i < ONE_WAY; i++)
             binder->transact(700, parcel, nullptr, 1);
-        printf("%s\n", doctor(&env, nullptr));
-        stop(&env, nullptr);
+        printf("%s\n", app.doctor());
+        app.stop();
         // Nothing of a session is left in the code and the slots: this is in no trace.
         int64_t more = 3;
-        syscall(SYS_write, pipe_ends[1], &more, sizeof more);
+        quietly(SYS_write, pipe_ends[1], (long)&more, sizeof more);
         queue.pollOnce(nullptr, nullptr, -1);
         binder->transact(1, parcel, &parcel);
         Log &log = stand_in_log;

@@ -2,6 +2,7 @@
 
 use super::capture::{self, More, Request};
 use super::fork::check_for_fork;
+use super::scratch::Scratch;
 use super::session;
 use super::tls::{self, Block, flag};
 use super::{Wait, registered, signal_wait, thread, wakers};
@@ -111,6 +112,54 @@ pub fn vfork_parent(result: i64) {
             .end_started(result, result);
         }
     }
+}
+
+/// [`vfork_begins`] for a platform whose own vfork must be called, and so is left alone with its caller's
+/// stack. True: it is to return to the hook, which asks [`caller_of_vfork`] for the way back. False: nothing
+/// is noted, and it returns to its caller.
+pub fn calls_vfork(caller: [u64; 3]) -> bool {
+    let block = tls::block();
+    if block.has(flag::ANY) || !session::is_active() {
+        return false;
+    }
+    if registered(block).is_none() && !thread::register() {
+        return false;
+    }
+    let Some(way_back) = vfork_caller(block) else {
+        return false;
+    };
+    // SAFETY: this thread's memory. What comes in between leaves the word as it found it.
+    unsafe {
+        // Not in a signal handler that has interrupted another vfork at its begin.
+        if *way_back != 0 {
+            return false;
+        }
+        *way_back = caller[0];
+    }
+    vfork_begins(caller);
+    true
+}
+
+/// Where the caller of the vfork goes on that has returned, in the child and in the parent.
+pub fn caller_of_vfork() -> u64 {
+    // SAFETY: this thread's memory, which stays until the thread ends.
+    vfork_caller(tls::block()).map_or(0, |way_back| unsafe { *way_back })
+}
+
+/// [`vfork_parent`] for a vfork of [`calls_vfork`].
+pub fn vfork_returned(result: i64) {
+    let block = tls::block();
+    if let Some(way_back) = vfork_caller(block) {
+        // SAFETY: as above.
+        unsafe { *way_back = 0 };
+    }
+    vfork_parent(result);
+}
+
+fn vfork_caller(block: &Block) -> Option<*mut u64> {
+    let scratch = block.scratch.load(Ordering::Relaxed).cast::<Scratch>();
+    // SAFETY: not null, so this thread's memory; nothing is read.
+    (!scratch.is_null()).then(|| unsafe { &raw mut (*scratch).vfork_caller })
 }
 
 /// Runs a `clone` whose child has this memory and this thread-local block until its exec or its end, and

@@ -97,8 +97,8 @@ pub use call_counts::called;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use call_timer::{Alarm, handler_begins, handlers_entered};
 pub use children::{
-    before_exec, before_fork, exec_failed, fork_parent, lends_memory, process_exiting,
-    vfork_begins, vfork_child, vfork_parent,
+    before_exec, before_fork, caller_of_vfork, calls_vfork, exec_failed, fork_parent, lends_memory,
+    process_exiting, vfork_begins, vfork_child, vfork_parent, vfork_returned,
 };
 pub use crash::{child_ended, watches_crashes};
 #[cfg(any(target_os = "linux", target_os = "android"))]

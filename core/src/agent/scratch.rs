@@ -51,6 +51,8 @@ pub(super) struct Scratch {
     pub event_sampling: super::event_sampling::State,
     pub record: RecordBuffer,
     pub lent: Lent,
+    /// Where the caller of libc's vfork goes on; 0: none is under way.
+    pub vfork_caller: u64,
     /// A line for the trace_marker (`systrace`).
     pub line: [u8; LINE_BYTES],
     #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -1,12 +1,13 @@
 //! Functions whose hooks need more than a line: what frees, processes, and sockets that are connected.
 //!
-//! Signatures: bionic's `sys/socket.h`, `unistd.h`, `spawn.h`. Left out is what is variadic (`execl`), and
-//! `vfork`, which must not return through a frame of ours.
+//! Signatures: bionic's `sys/socket.h`, `unistd.h`, `spawn.h`.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use libc::*;
+use stackbeat_core::posix::exec_list::{Strings, with_list};
 use stackbeat_core::posix::function_table::Function;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
@@ -59,20 +60,23 @@ function_of_table! { @ fork() -> pid_t {
     child
 } }
 
-type Strings = *const *const c_char;
+/// The process is about to become another program.
+fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
+    if !is_own() {
+        return exec();
+    }
+    agent::count(SystemCall::Process);
+    agent::force(Probe::Exec, 0);
+    agent::before_exec();
+    let result = exec();
+    agent::exec_failed();
+    result
+}
 
 macro_rules! execs {
     ($($name:ident($($argument:ident: $type:ty),*))*) => {$(
         function_of_table! { @ $name($($argument: $type),*) -> c_int {
-            if !is_own() {
-                return call($($argument),*);
-            }
-            agent::count(SystemCall::Process);
-            agent::force(Probe::Exec, 0);
-            agent::before_exec();
-            let result = call($($argument),*);
-            agent::exec_failed();
-            result
+            replaced(|| call($($argument),*))
         } }
     )*};
 }
@@ -83,6 +87,50 @@ execs! {
     execvp(file: *const c_char, arguments: Strings)
     execvpe(file: *const c_char, arguments: Strings, environment: Strings)
     fexecve(file: c_int, arguments: Strings, environment: Strings)
+}
+
+const PLAIN: usize = 0;
+const WITH_ENVIRONMENT: usize = 1;
+const SEARCH_PATH: usize = 2;
+
+static EXECL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static EXECLE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static EXECLP: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Their originals are never called: bionic's, too, make an array of the list (libc/bionic/exec.cpp).
+pub(super) const LISTS: &[Function] = super::functions! {
+    execl = EXECL;
+    execle = EXECLE;
+    execlp = EXECLP;
+};
+
+stackbeat_core::exec_lists! { exec_list:
+    execl = PLAIN;
+    execle = WITH_ENVIRONMENT;
+    execlp = SEARCH_PATH;
+}
+
+unsafe extern "C-unwind" fn exec_list(
+    path: *const c_char,
+    registers: Strings,
+    stack: Strings,
+    kind: usize,
+) -> c_int {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe {
+        with_list(
+            registers,
+            stack,
+            kind == WITH_ENVIRONMENT,
+            |list, environment| {
+                replaced(|| match kind {
+                    WITH_ENVIRONMENT => execve::call(path, list, environment),
+                    SEARCH_PATH => execvp::call(path, list),
+                    _ => execv::call(path, list),
+                })
+            },
+        )
+    }
 }
 
 macro_rules! spawns {

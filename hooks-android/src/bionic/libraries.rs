@@ -24,19 +24,8 @@ static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ANDROID_DLOPEN_EXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-macro_rules! functions {
-    ($($(#[$attribute:meta])* $name:ident = $original:ident;)*) => {
-        &[$($(#[$attribute])* Function {
-            name: stringify!($name),
-            aliases: &[],
-            hook: $name as *const c_void,
-            original: &$original,
-        }),*]
-    };
-}
-
 /// bionic's own, in `android/dlext.h`, is left out elsewhere.
-pub(super) const FUNCTIONS: &[Function] = functions! {
+pub(super) const FUNCTIONS: &[Function] = super::functions! {
     dlopen = DLOPEN;
     dlsym = DLSYM;
     #[cfg(target_os = "android")]

@@ -4,18 +4,35 @@
 //! - [`table`]: the functions, each with its hook
 //! - `by_hand`: hooks that need more than a line
 //! - `libraries`: what is loaded later
+//! - `raw_call`: `syscall()`
 //! - `threads`: threads that begin and end
+//! - `vfork`: by a jump
 //! - [`since`]: which Android has which
 //!
 //! glibc has the same functions, so all of it runs in tests on Linux.
 //!
-//! Not in the table: signals, `futex`, `vfork`, and variadic functions.
+//! Not in the table: signals, and `clone`, which no app's code calls by itself.
+
+/// The lines of a table for hooks that are jumps: `NAME = ORIGINAL;`, both in scope.
+macro_rules! functions {
+    ($($(#[$attribute:meta])* $name:ident = $original:ident;)*) => {
+        &[$($(#[$attribute])* stackbeat_core::posix::function_table::Function {
+            name: stringify!($name),
+            aliases: &[],
+            hook: $name as *const core::ffi::c_void,
+            original: &$original,
+        }),*]
+    };
+}
+use functions;
 
 mod by_hand;
 mod libraries;
+mod raw_call;
 pub mod since;
 pub mod table;
 mod threads;
+mod vfork;
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;

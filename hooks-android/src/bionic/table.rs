@@ -9,7 +9,7 @@ use stackbeat_core::posix::function_table::Function;
 use stackbeat_core::posix::{ByAddress as Here, Descriptor, Object, Objects};
 use stackbeat_core::{function_of_table, function_table};
 
-use super::{by_hand, libraries, threads};
+use super::{by_hand, libraries, raw_call, threads, vfork};
 
 /// `struct sembuf` of Linux' `linux/sem.h`, which the crate libc leaves out.
 #[cfg(target_os = "android")]
@@ -41,7 +41,15 @@ macro_rules! lists {
 
         /// All functions.
         pub fn functions() -> impl Iterator<Item = &'static Function> {
-            let by_hand = [by_hand::LISTED, by_hand::BY_HAND, libraries::FUNCTIONS, threads::FUNCTIONS];
+            let by_hand = [
+                by_hand::LISTED,
+                by_hand::BY_HAND,
+                by_hand::LISTS,
+                libraries::FUNCTIONS,
+                raw_call::FUNCTIONS,
+                threads::FUNCTIONS,
+                vfork::FUNCTIONS,
+            ];
             [$($list::FUNCTIONS),*, polls::FUNCTIONS, loops::FUNCTIONS].into_iter().chain(by_hand).flatten()
         }
     };
