@@ -78,7 +78,7 @@ public class Overhead {
         }
         for (int round = 0; round < rounds; round++) {
             for (String kind : KINDS) System.out.println(kind + " plain " + timed(kind) / (double) CALLS);
-            Native.start(arguments[1], false);
+            Native.start(arguments[1], false, false);
             for (String kind : KINDS) System.out.println(kind + " recorded " + timed(kind) / (double) CALLS);
             Native.stop();
         }

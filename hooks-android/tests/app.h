@@ -80,15 +80,22 @@ struct App {
     template <class Function> Function native(const char *name) { return (Function)dlsym(library, name); }
 
     // Begins a recording in the folder. Gives the trace's path.
-    const char *start(const char *folder)
+    const char *start(const char *folder, bool in_memory = false)
     {
-        auto start = native<const char *(*)(Env *, void *, const char *, char)>("Java_dev_stackbeat_Native_start");
-        return start(&env, nullptr, folder, 0);
+        auto start = native<const char *(*)(Env *, void *, const char *, char, char)>("Java_dev_stackbeat_Native_start");
+        return start(&env, nullptr, folder, 0, in_memory);
     }
 
     const char *doctor()
     {
         return native<const char *(*)(Env *, void *)>("Java_dev_stackbeat_Native_doctor")(&env, nullptr);
+    }
+
+    // Completes what killed runs have left in the folder, and says so.
+    const char *save(const char *folder)
+    {
+        auto save = native<const char *(*)(Env *, void *, const char *)>("Java_dev_stackbeat_Native_save");
+        return save(&env, nullptr, folder);
     }
 
     void stop() { native<const char *(*)(Env *, void *)>("Java_dev_stackbeat_Native_stop")(&env, nullptr); }

@@ -154,6 +154,7 @@ fi
 # Tests of system calls that user-mode emulation does not have: mremap that maps again, seccomp filters, process_vm_readv.
 NOT_EMULATED="mapping::pieces::tests::pieces_are_mapped_from_those_before sandbox::tests::the_kernel_says_the_same
   mapping::share::tests::a_process_maps_what_has_storage_and_more_when_threads_begin
+  mapping::share::tests::memory_without_a_file_is_joined_and_grows_in_its_own_process
   mapping::methods::tests::a_process_maps_the_table_when_it_needs_it methods::tests::processes_get_the_same_numbers
   generated_code::elsewhere::tests::from_outside_it_is_what_it_is_inside"
 # Tests that become part of a session: emulation cannot start them again, so each has a process from the start.

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
+use stackbeat_core::shm::mapping::Mapping;
 
 use crate::sampler::{Sampler, ticker};
 use crate::session::clocks::{now_ns, own_cpu};
@@ -48,7 +49,7 @@ use crate::session::open::{Opened, Opening};
 use crate::session::options::Outcome;
 use crate::session::protocol::{Reply, Request};
 use crate::session::shared::Place;
-use crate::session::trace_header;
+use crate::session::{storage, trace_header};
 use threads::Waiting;
 
 pub use begin_error::{BeginError, error_text};
@@ -72,7 +73,15 @@ static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
 /// What came of the last attempt, for who waits for it.
-static START_RESULT: Mutex<Option<Result<PathBuf, BeginError>>> = Mutex::new(None);
+static START_RESULT: Mutex<Option<Result<Begun, BeginError>>> = Mutex::new(None);
+
+/// A session that records.
+struct Begun {
+    /// The mapping's file.
+    path: PathBuf,
+    /// Where it has none: the agent's share of it.
+    mapping: Option<Mapping>,
+}
 
 /// What the threads of the session call first.
 pub type OwnThread = extern "C" fn();
@@ -87,6 +96,29 @@ pub fn begin(
     previous: Option<PathBuf>,
     own_thread: OwnThread,
 ) -> Result<PathBuf, BeginError> {
+    begin_anywhere(wanted, previous, false, own_thread).map(|begun| begun.path)
+}
+
+/// The same with a mapping that has no file: no write into it waits for a disk, and nothing of it outlives
+/// the process. Gives the agent's share of it. Child processes are left out.
+///
+/// # Errors
+/// Why there is none.
+pub fn begin_in_memory(wanted: Wanted, own_thread: OwnThread) -> Result<Mapping, BeginError> {
+    let wanted = Wanted {
+        no_children: true,
+        ..wanted
+    };
+    let begun = begin_anywhere(wanted, None, true, own_thread)?;
+    begun.mapping.ok_or(BeginError::Panicked)
+}
+
+fn begin_anywhere(
+    wanted: Wanted,
+    previous: Option<PathBuf>,
+    in_memory: bool,
+    own_thread: OwnThread,
+) -> Result<Begun, BeginError> {
     let may_begin = |from| {
         let to = state::BEGINNING;
         let changed = STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
@@ -110,7 +142,7 @@ pub fn begin(
                 control: control.ok(),
                 meter: meter.ok(),
             };
-            run(&wanted, previous.as_deref(), ticker, besides)
+            run(&wanted, previous.as_deref(), in_memory, ticker, besides)
         });
         let ran = std::panic::catch_unwind(ran);
         let refused = match ran {
@@ -213,10 +245,12 @@ struct Besides {
 fn run(
     wanted: &Wanted,
     previous: Option<&Path>,
+    in_memory: bool,
     ticker: Waiting,
     besides: Besides,
 ) -> Result<Outcome, RecordError> {
     let mut options = wanted.options(system::command_line())?;
+    options.in_memory = in_memory;
     if let Some(previous) = previous {
         leftovers::number_output(&mut options.output, previous);
     }
@@ -245,6 +279,13 @@ fn run(
         &mut warnings,
         &mut |_| {},
     )?;
+    let begun = Begun {
+        path: storage.path.clone(),
+        mapping: match in_memory {
+            true => Some(storage::join_here(&shared.mapping)?),
+            false => None,
+        },
+    };
     let transfers_before = system::transfers();
     let of_meter = Arc::clone(&host);
     let sampler = Sampler::new(true, host).map_err(RecordError::Thread)?;
@@ -270,7 +311,7 @@ fn run(
     });
     session.begin(!wanted.start_disabled);
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
-    *START_RESULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(storage.path.clone()));
+    *START_RESULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ok(begun));
     advance(state::RECORDING);
 
     let symbolize = wanted.symbolize;

@@ -270,6 +270,13 @@ impl Finisher<'_> {
     }
 
     fn explain(&self, error: &io::Error) -> String {
+        if self.storage.is_in_memory() {
+            return format!(
+                "{}: {error}; what could not be written is lost, because the records have no file: make \
+                 room, then record again",
+                self.options.output.display()
+            );
+        }
         format!(
             "{}: {error}; what could not be written is kept in {}: make room, then run `stackbeat \
              recover {}`",

@@ -28,7 +28,7 @@ pub(crate) struct Opened {
     pub source: ClockSource,
     pub start: Snapshot,
     pub session_id: [u8; 16],
-    /// File name of the mapping.
+    /// What the mapping is called where it is mapped.
     pub mapping_name: Vec<u8>,
     pub host: Arc<dyn Host>,
 }
@@ -92,8 +92,7 @@ impl Opening<'_> {
             progress(&Progress::Warning(warning.clone()));
         }
         let shared = Arc::new(Shared::new(mapping, self.place));
-        let mapping_name = storage.path.file_name().unwrap_or_default();
-        let mapping_name = mapping_name.as_encoded_bytes().to_vec();
+        let mapping_name = storage.mapping_name();
         let host = host(&mapping_name);
         let mut drainer = Drainer::new(
             Arc::clone(&host),

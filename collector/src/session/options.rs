@@ -144,6 +144,8 @@ pub struct Options {
     pub runtime_options: bool,
     /// Folder of the mapping; `None`: /dev/shm, or what can take its place.
     pub mapping_folder: Option<PathBuf>,
+    /// The mapping has no file: only for a session inside the program, which is recorded alone.
+    pub in_memory: bool,
 }
 
 /// A trace_marker of the kernel's, or a named pipe in its place.
@@ -239,6 +241,7 @@ impl Options {
             shares_processor: false,
             runtime_options: true,
             mapping_folder: None,
+            in_memory: false,
         }
     }
 

@@ -31,11 +31,27 @@ const CALL_ROWS: u32 = 4096;
 /// A mapping with its file, which is removed when this is dropped unless it was kept.
 #[derive(Debug)]
 pub(crate) struct Storage {
+    /// Empty: there is no file.
     pub path: PathBuf,
     keep: bool,
 }
 
+/// What /proc/PID/maps calls shared memory without a file (shmem_zero_setup, mm/shmem.c).
+const IN_MEMORY: &[u8] = b"/dev/zero (deleted)";
+
 impl Storage {
+    /// How lines of /proc/PID/maps end that are of the mapping.
+    pub(crate) fn mapping_name(&self) -> Vec<u8> {
+        let name = self.path.file_name();
+        name.map_or(IN_MEMORY, |name| name.as_encoded_bytes())
+            .to_vec()
+    }
+
+    /// There is no file, so there is nothing to find when the process is gone.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.path.as_os_str().is_empty()
+    }
+
     /// Leaves the file for `recover`.
     pub(crate) fn keep(&mut self) {
         self.keep = true;
@@ -44,7 +60,7 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if !self.keep {
+        if !self.keep && !self.is_in_memory() {
             // Somebody else may have removed it already.
             let _ = fs::remove_file(&self.path);
         }
@@ -93,6 +109,17 @@ pub(crate) fn create(
     if let Some(left) = platform::address_space_left().filter(|left| *left < needed) {
         return Err(RecordError::AddressSpace { left, needed });
     }
+    let first = buffers_asked_for(options, capacity.buffer_bytes);
+    if options.in_memory {
+        let mapping =
+            Mapping::create_in_memory(capacity, first).map_err(|error| of_memory(bytes, error))?;
+        fill_in(&mapping, options, session_id);
+        let storage = Storage {
+            path: PathBuf::new(),
+            keep: false,
+        };
+        return Ok((mapping, storage, None));
+    }
     let folders: Vec<PathBuf> = match &options.mapping_folder {
         Some(folder) => vec![folder.clone()],
         None => default_folders(),
@@ -104,7 +131,6 @@ pub(crate) fn create(
             .fold(0u32, |n, b| n << 8 | u32::from(*b));
         let name = format!("{PREFIX}{}.{id:08x}", std::process::id());
         let path = folder.join(name);
-        let first = buffers_asked_for(options, capacity.buffer_bytes);
         match create_at(&path, capacity, first) {
             Ok(mapping) => {
                 fill_in(&mapping, options, session_id);
@@ -154,10 +180,29 @@ fn create_at(path: &Path, capacity: Capacity, buffers: u32) -> io::Result<Mappin
             "files may have {most} bytes only; raise the limit (ulimit -f)"
         )));
     }
-    Mapping::create_sparse(&c_path, capacity, buffers).map_err(|error| match error {
+    Mapping::create_sparse(&c_path, capacity, buffers).map_err(io_error)
+}
+
+fn io_error(error: MappingError) -> io::Error {
+    match error {
         MappingError::System(_, errno) => io::Error::from_raw_os_error(errno.0),
         other => io::Error::other(other.to_string()),
-    })
+    }
+}
+
+/// The process' own share of a mapping without a file, for the agent.
+pub(crate) fn join_here(mapping: &Mapping) -> Result<Mapping, RecordError> {
+    let bytes = mapping.layout().total as u64;
+    mapping.join_here().map_err(|error| of_memory(bytes, error))
+}
+
+/// There is no mapping without a file.
+fn of_memory(bytes: u64, error: MappingError) -> RecordError {
+    RecordError::SharedMemory {
+        tried: "the program's memory".to_owned(),
+        bytes,
+        source: io_error(error),
+    }
 }
 
 fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {

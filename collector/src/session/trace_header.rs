@@ -71,6 +71,7 @@ pub(crate) fn header(
             no_kernel_clock: chosen.why_not.clone(),
             timer_ns: chosen.timer_ns,
             by_suspension: chosen.by_suspension,
+            in_memory: options.in_memory,
         }),
         start: Some(clock_packet(start)),
         page_size: platform::page_bytes() as u32,

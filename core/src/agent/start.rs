@@ -148,13 +148,29 @@ pub enum Refusal {
 /// # Safety
 /// `find_object` is the address of `_dl_find_object`, or 0: to be looked for, which takes milliseconds.
 pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
+    // SAFETY: by contract.
+    unsafe { attach_by(|| Mapping::join(path), find_object) }
+}
+
+/// The same with a mapping that was joined already: one of this process' own, which has no file.
+pub fn attach_with(mapping: Mapping) -> Result<(), Refusal> {
+    // SAFETY: the function is looked for.
+    unsafe { attach_by(|| Ok(mapping), 0) }
+}
+
+/// # Safety
+/// As [`attach`].
+unsafe fn attach_by(
+    join_mapping: impl FnOnce() -> Result<Mapping, MappingError>,
+    find_object: usize,
+) -> Result<(), Refusal> {
     if !session::change_state(state::OFF, state::STARTING) {
         return Err(match AGENT.state.load(Ordering::Relaxed) {
             state::DISABLED => Refusal::Disabled,
             _ => Refusal::Busy,
         });
     }
-    let mapping = match Mapping::join(path) {
+    let mapping = match join_mapping() {
         Ok(mapping) => take_up(mapping),
         Err(error) => {
             AGENT.state.store(state::OFF, Ordering::Relaxed);

@@ -30,6 +30,11 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
             libc::MAP_PRIVATE | libc::MAP_ANON,
             -1,
         ),
+        Backing::SharedAnonymous => (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANON,
+            -1,
+        ),
         Backing::Shared(fd) => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd),
         Backing::SharedReadOnly(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
         Backing::PrivateReadOnly(fd) => (libc::PROT_READ, libc::MAP_PRIVATE, fd),
@@ -166,6 +171,14 @@ pub fn allocate(_fd: i32, _offset: u64, _length: u64) -> Result<(), Errno> {
 
 /// Not offered here: the caller clears the range instead.
 pub fn punch_hole(_fd: i32, _offset: u64, _length: u64) -> Result<(), Errno> {
+    Err(Errno(libc::ENOTSUP))
+}
+
+/// As [`punch_hole`].
+///
+/// # Safety
+/// None here.
+pub unsafe fn clear_shared(_memory: *mut u8, _length: usize) -> Result<(), Errno> {
     Err(Errno(libc::ENOTSUP))
 }
 

@@ -69,6 +69,8 @@ pub enum Backing {
     Anonymous,
     /// Private zeroed memory whose pages exist from the start.
     Populated,
+    /// Zeroed memory that forked children share, and that can be mapped once more (`map_again`).
+    SharedAnonymous,
     /// The file behind a descriptor, shared, readable and writable.
     Shared(i32),
     /// The file behind a descriptor, shared, only readable.

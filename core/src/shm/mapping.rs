@@ -93,7 +93,7 @@ pub struct Mapping {
     buffers: Pieces,
     /// All lies behind `base`.
     is_whole: bool,
-    /// The file, kept open by the collector to give it more storage; −1 in agents.
+    /// The file, kept open by the collector to give it more storage; −1 in agents, and where there is none.
     fd: i32,
 }
 
@@ -128,23 +128,46 @@ impl Mapping {
         mapping
     }
 
+    /// Makes one without a file, for a session inside the program: [`Mapping::join_here`] joins it, and
+    /// nothing of it outlives the process.
+    pub fn create_in_memory(capacity: Capacity, buffers: u32) -> Result<Mapping, MappingError> {
+        let layout = Layout::new(capacity).ok_or(MappingError::Capacity)?;
+        Self::fill_in(
+            Backing::SharedAnonymous,
+            -1,
+            layout,
+            buffers.min(capacity.buffers),
+        )
+    }
+
     fn lay_out(fd: i32, layout: Layout, buffers: u32) -> Result<Mapping, MappingError> {
         platform::set_length(fd, layout.total as u64)
             .map_err(|e| MappingError::System("set the length", e))?;
+        Self::fill_in(Backing::Shared(fd), fd, layout, buffers)
+    }
+
+    fn fill_in(
+        backing: Backing,
+        fd: i32,
+        layout: Layout,
+        buffers: u32,
+    ) -> Result<Mapping, MappingError> {
         // What has a fixed size but the tables of methods and callstacks, and the first thread entries and
         // buffers.
-        let allocate = |from: usize, to: usize| {
-            platform::allocate(fd, from as u64, (to - from) as u64)
-                .map_err(|e| MappingError::System("allocate shared memory", e))
-        };
         let threads = FIRST_THREADS.min(layout.capacity.threads);
-        allocate(0, layout.head_end)?;
-        let bytes = threads as usize * size_of::<ThreadEntry>();
-        allocate(layout.threads, layout.threads + bytes)?;
-        let bytes = buffers as usize * layout.capacity.buffer_bytes as usize;
-        allocate(layout.buffers, layout.buffers + bytes)?;
-        let base = platform::map(layout.total, Backing::Shared(fd), 0)
-            .map_err(|e| MappingError::System("map", e))?;
+        for (offset, bytes) in [
+            (0, layout.head_end),
+            (layout.threads, threads as usize * size_of::<ThreadEntry>()),
+            (
+                layout.buffers,
+                buffers as usize * layout.capacity.buffer_bytes as usize,
+            ),
+        ] {
+            allocate(fd, offset, bytes)
+                .map_err(|e| MappingError::System("allocate shared memory", e))?;
+        }
+        let base =
+            platform::map(layout.total, backing, 0).map_err(|e| MappingError::System("map", e))?;
         let mapping = Mapping::of_whole(base, layout, fd);
         mapping.prepare_generation(0)?;
         mapping.prepare_methods()?;
@@ -329,8 +352,8 @@ impl Mapping {
         base.into_iter().chain(rest)
     }
 
-    /// Where a mapping of the whole file lies, its length, and the descriptor that stays open. For the
-    /// collector.
+    /// Where a mapping of the whole file lies, its length, and the descriptor that stays open; −1: there is
+    /// no file. For the collector.
     pub fn file(&self) -> (*mut u8, usize, i32) {
         (self.base, self.base_bytes, self.fd)
     }
@@ -344,7 +367,7 @@ impl Mapping {
         }
         let offset = self.layout.threads + have as usize * size_of::<ThreadEntry>();
         let length = (limit - have) as usize * size_of::<ThreadEntry>();
-        platform::allocate(self.fd, offset as u64, length as u64)
+        allocate(self.fd, offset, length)
             .map_err(|e| MappingError::System("allocate thread entries", e))?;
         self.control().threads_limit.store(limit, Ordering::Release);
         Ok(())
@@ -366,7 +389,7 @@ impl Mapping {
         let bytes = self.layout.capacity.buffer_bytes as usize;
         let offset = self.layout.buffers + have as usize * bytes;
         let length = (limit - have) as usize * bytes;
-        platform::allocate(self.fd, offset as u64, length as u64)
+        allocate(self.fd, offset, length)
             .map_err(|e| MappingError::System("allocate sub-buffers", e))?;
         self.control().buffers_limit.store(limit, Ordering::Release);
         Ok(())
@@ -384,7 +407,7 @@ impl Mapping {
             + self.layout.nodes_in_generation
             + have as usize * size_of::<Node>();
         let length = (limit - have) as usize * size_of::<Node>();
-        platform::allocate(self.fd, offset as u64, length as u64)
+        allocate(self.fd, offset, length)
             .map_err(|e| MappingError::System("allocate callstack nodes", e))?;
         header.nodes_limit.store(limit, Ordering::Release);
         Ok(())
@@ -399,7 +422,7 @@ impl Mapping {
             + self.layout.capacity.generation_nodes as usize * size_of::<Node>();
         let header = self.generation(slot);
         header.nodes_limit.store(0, Ordering::Relaxed);
-        if platform::punch_hole(self.fd, offset as u64, length as u64).is_err() {
+        if self.clear(offset, length).is_err() {
             for word in self.index(slot) {
                 word.store(0, Ordering::Relaxed);
             }
@@ -410,15 +433,20 @@ impl Mapping {
                 }
             }
         }
-        platform::allocate(
-            self.fd,
-            offset as u64,
-            self.layout.nodes_in_generation as u64,
-        )
-        .map_err(|e| MappingError::System("allocate the callstack table", e))?;
+        allocate(self.fd, offset, self.layout.nodes_in_generation)
+            .map_err(|e| MappingError::System("allocate the callstack table", e))?;
         header.nodes_used.store(1, Ordering::Relaxed);
         header.generation.store(generation, Ordering::Release);
         self.extend_nodes(slot, FIRST_NODES)
+    }
+
+    /// Makes a part of it zeros, whose storage it takes away.
+    fn clear(&self, offset: usize, length: usize) -> Result<(), Errno> {
+        if self.fd >= 0 {
+            return platform::punch_hole(self.fd, offset as u64, length as u64);
+        }
+        // SAFETY: the collector's own, which has mapped the whole; for everything in it zeros are valid.
+        unsafe { platform::clear_shared(self.base.wrapping_add(offset), length) }
     }
 
     /// The layout.
@@ -552,6 +580,14 @@ impl Mapping {
     /// The nodes of a generation slot that this process can reach.
     pub fn nodes(&self, slot: usize) -> &[Node] {
         self.in_generation(slot, self.layout.nodes_in_generation, self.nodes as usize)
+    }
+}
+
+/// Gives a part of the file its storage. Memory without a file has some when it is written.
+fn allocate(fd: i32, offset: usize, length: usize) -> Result<(), Errno> {
+    match fd {
+        ..0 => Ok(()),
+        fd => platform::allocate(fd, offset as u64, length as u64),
     }
 }
 

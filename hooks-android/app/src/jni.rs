@@ -138,19 +138,24 @@ extern "C" fn JNI_OnLoad(vm: *mut *const [Pointer; 8], _reserved: Pointer) -> i3
     VERSION
 }
 
-/// `String start(String folder, boolean asks)`: records into the folder and gives the trace's path. With
-/// `asks` only if the device's properties want it; null: they do not.
+/// `String start(String folder, boolean asks, boolean inMemory)`: records into the folder and gives the
+/// trace's path. With `asks` only if the device's properties want it, and as they say; null: they do not.
+/// With `inMemory` records have no file.
 #[unsafe(no_mangle)]
 extern "C" fn Java_dev_stackbeat_Native_start(
     env: Env,
     _class: Pointer,
     folder: Pointer,
     asks: u8,
+    in_memory: u8,
 ) -> Pointer {
     env.answer(|| {
         let folder = env.path(folder).ok_or(SessionError::NoFolder)?;
         let wanted = match asks {
-            0 => switch::Wanted::default(),
+            0 => switch::Wanted {
+                in_memory: in_memory != 0,
+                ..switch::Wanted::default()
+            },
             _ => match switch::wanted() {
                 Some(wanted) => wanted,
                 None => return Ok(None),

@@ -83,11 +83,11 @@ pub(crate) unsafe fn begin(
         no_children: true,
         ..Wanted::default()
     };
-    let mapping = embedded::begin(wanted, None, own_thread)?;
-    let joined = CString::new(mapping.into_os_string().into_vec()).map_err(SessionError::Path);
-    // SAFETY: the function is looked for, in native code that may ask the dynamic linker.
-    let joined =
-        joined.and_then(|path| unsafe { agent::attach(&path, 0).map_err(SessionError::StaysOut) });
+    let joined = match asked.in_memory {
+        true => agent::attach_with(embedded::begin_in_memory(wanted, own_thread)?)
+            .map_err(SessionError::StaysOut),
+        false => join_file(embedded::begin(wanted, None, own_thread)?),
+    };
     if let Err(why) = joined {
         embedded::end();
         return Err(why);
@@ -115,6 +115,13 @@ pub(crate) unsafe fn begin(
         unsafe { try_hooks(&mut running, env) };
     }
     Ok(trace)
+}
+
+/// The agent takes part in the session with this mapping.
+fn join_file(mapping: PathBuf) -> Result<(), SessionError> {
+    let path = CString::new(mapping.into_os_string().into_vec())?;
+    // SAFETY: the function is looked for, in native code that may ask the dynamic linker.
+    unsafe { agent::attach(&path, 0).map_err(SessionError::StaysOut) }
 }
 
 /// Adds Java to what the agent with this table records. Gives what there is to say of its hooks; what cannot

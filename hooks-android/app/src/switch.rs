@@ -5,6 +5,7 @@
 //! adb shell setprop debug.stackbeat.interval_us 2000             time between samples; empty: the default
 //! adb shell setprop debug.stackbeat.disabled 1                   capture nothing until `start`
 //! adb shell setprop debug.stackbeat.doctor 1                     try which hooks their calls pass
+//! adb shell setprop debug.stackbeat.in_memory 1                  records have no file: none outlive the app
 //! ```
 //!
 //! Everything else is asked of the session's socket once it runs (docs/control.md). The properties are read
@@ -31,6 +32,8 @@ pub(crate) struct Wanted {
     pub(crate) start_disabled: bool,
     /// Try which hooks their calls pass.
     pub(crate) tries_hooks: bool,
+    /// Records have no file: no write waits for a disk, and none of them outlive the app.
+    pub(crate) in_memory: bool,
     /// Properties whose values make no sense, for the log. The recording goes on without them.
     pub(crate) complaints: Vec<String>,
 }
@@ -72,6 +75,7 @@ fn read(package: &str, get: impl Fn(&CStr) -> Option<String>) -> Option<Wanted> 
     let is_set = |name| get(name).is_some_and(|value| value == "1" || value == "true");
     wanted.start_disabled = is_set("disabled");
     wanted.tries_hooks = is_set("doctor");
+    wanted.in_memory = is_set("in_memory");
     Some(wanted)
 }
 
@@ -140,7 +144,8 @@ mod tests {
         let app = ("package", "a.b");
         let options = [("interval_us", "500"), ("disabled", "1"), ("doctor", "1")];
         let fast = with(&[&[app], &options[..]].concat(), "a.b").unwrap();
-        assert!(fast.tries_hooks);
+        assert!(fast.tries_hooks && !fast.in_memory);
+        assert!(with(&[app, ("in_memory", "1")], "a.b").unwrap().in_memory);
         assert_eq!(
             (fast.interval_ns, fast.start_disabled),
             (Some(500_000), true)

@@ -153,6 +153,7 @@ fn an_app_is_started_recorded_and_its_trace_fetched() {
         "2s",
         "--interval",
         "2ms",
+        "--in-memory",
         "-o",
         "fetched.beat",
     ]);
@@ -181,6 +182,7 @@ fn an_app_is_started_recorded_and_its_trace_fetched() {
         format!("shell run-as {APP} true"),
         "shell setprop debug.stackbeat.interval_us 2000".to_owned(),
         "shell setprop debug.stackbeat.doctor ''".to_owned(),
+        "shell setprop debug.stackbeat.in_memory 1".to_owned(),
         format!("shell setprop debug.stackbeat.package {APP}"),
         format!("shell am force-stop {APP}"),
         format!("shell monkey -p {APP} -c android.intent.category.LAUNCHER 1"),

@@ -74,6 +74,10 @@ pub(crate) struct AndroidRecordArgs {
     /// A folder with the unstripped libraries of the build: names and lines of native functions, by build id.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub symbols: Option<PathBuf>,
+    /// Keep the app's records in memory without a file: no write waits for the disk, but records that are not
+    /// in the trace yet are gone if the app is killed.
+    #[arg(long)]
+    pub in_memory: bool,
     /// Record with the device's own tracer, too, and write both as one Perfetto trace.
     #[arg(long)]
     pub system_trace: bool,

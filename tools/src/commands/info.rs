@@ -78,6 +78,9 @@ struct Config {
     /// Threads that run were suspended, not sent signals.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     by_suspension: bool,
+    /// Records lay in memory without a file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    in_memory: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,6 +188,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
             },
             no_kernel_clock: config.no_kernel_clock.clone(),
             by_suspension: config.by_suspension,
+            in_memory: config.in_memory,
         },
         counts: Counts {
             processes: trace.process_count(),
@@ -469,6 +473,13 @@ impl Lines {
                 }
             ),
         );
+        if info.config.in_memory {
+            self.line(
+                "records",
+                "in memory without a file: a killed app leaves what is in this trace, and no more"
+                    .to_owned(),
+            );
+        }
         if !info.config.no_kernel_clock.is_empty() {
             let why_not = format!("not to be had: {}", info.config.no_kernel_clock);
             self.line("other clock", why_not);

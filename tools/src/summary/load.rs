@@ -319,6 +319,10 @@ pub(crate) fn state(trace: &Trace) -> String {
         }
         Outcome::Finished => but_for("complete"),
         Outcome::Recovered => but_for("put together by `stackbeat recover`"),
+        Outcome::Running if trace.config().in_memory => {
+            "not finished: still recording, or killed (then there is no more: its records had no file)"
+                .to_owned()
+        }
         Outcome::Running => {
             "not finished: still recording, or killed (then `stackbeat recover` may find more)"
                 .to_owned()

@@ -15,6 +15,12 @@ pub fn map(length: usize, backing: Backing, offset: usize) -> Result<*mut u8, Er
             anonymous | libc::MAP_POPULATE,
             -1,
         ),
+        Backing::SharedAnonymous => (
+            libc::PROT_READ | libc::PROT_WRITE,
+            // As a file that has holes: what is not written takes nothing.
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+        ),
         Backing::Shared(fd) => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd),
         Backing::SharedReadOnly(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
         Backing::PrivateReadOnly(fd) => (libc::PROT_READ, libc::MAP_PRIVATE, fd),
@@ -90,6 +96,16 @@ pub fn map_again(page: *mut u8, length: usize) -> Result<*mut u8, Errno> {
     // SAFETY: nothing is unmapped or replaced: the old size is 0 and the kernel chooses the new address.
     let address = unsafe { call(libc::SYS_mremap, [from, 0, length, MREMAP_MAYMOVE, 0, 0]) }?;
     Ok(core::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Takes the memory of a part of a shared anonymous mapping away; it reads as zeros.
+///
+/// # Safety
+/// The pages are such a mapping's, and for who uses them zeros are valid.
+pub unsafe fn clear_shared(memory: *mut u8, length: usize) -> Result<(), Errno> {
+    let (address, advice) = (memory.expose_provenance(), libc::MADV_REMOVE as usize);
+    // SAFETY: by contract.
+    unsafe { call(libc::SYS_madvise, [address, length, advice, 0, 0, 0]) }.map(drop)
 }
 
 /// Bytes of address space that the process may still take; `None`: there is no limit.

@@ -1,7 +1,7 @@
 //! The table of methods in the mapping. Most programs have no managed frames: a process maps the table only
 //! once it finds a runtime that has some. Its head lies among what all map.
 
-use super::{Mapping, MappingError};
+use super::{Mapping, MappingError, allocate};
 use crate::platform::{self, Errno};
 use crate::shm::layout::{
     METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_PLACES, METHOD_WORDS, METHOD_WORDS_AT,
@@ -81,7 +81,7 @@ impl Mapping {
     /// The first storage of the table. For the collector.
     pub(super) fn prepare_methods(&self) -> Result<(), MappingError> {
         let offset = self.layout.methods + METHOD_INDEX_AT;
-        platform::allocate(self.fd, offset as u64, METHOD_PLACES as u64 * 4)
+        allocate(self.fd, offset, METHOD_PLACES * 4)
             .map_err(|e| MappingError::System("allocate the table of methods", e))?;
         self.methods_header().used.store(1, Ordering::Relaxed);
         self.extend_methods(FIRST_METHODS, FIRST_WORDS)
@@ -118,8 +118,7 @@ impl Mapping {
         }
         let from = self.layout.methods + offset + have as usize * item_bytes;
         let bytes = (to - have) as usize * item_bytes;
-        platform::allocate(self.fd, from as u64, bytes as u64)
-            .map_err(|e| MappingError::System("allocate methods", e))?;
+        allocate(self.fd, from, bytes).map_err(|e| MappingError::System("allocate methods", e))?;
         limit.store(to, Ordering::Release);
         Ok(())
     }

@@ -4,12 +4,15 @@
 //! page into the next one, and that page is what the next one is mapped from, because no descriptor of the
 //! file stays open.
 
-use crate::platform::{self, Backing, Errno};
+use crate::platform::{self, Errno};
 use crate::shm::layout::LARGEST_PAGE as PAGE;
 use crate::sync::Ordering;
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 use std::boxed::Box;
 use std::vec::Vec;
+
+/// Maps so many bytes of the session's mapping from an offset on.
+pub(super) type MapPart<'a> = dyn Fn(usize, usize) -> Result<*mut u8, Errno> + 'a;
 
 /// A table of items of equal size, of which the first ones are mapped.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl Pieces {
 
     /// With the pieces of the first `wanted` items mapped.
     pub(super) fn map(
-        fd: i32,
+        map: &MapPart<'_>,
         offset: usize,
         items: u32,
         item_bytes: usize,
@@ -73,7 +76,7 @@ impl Pieces {
         let count = wanted.clamp(1, items).div_ceil(items_in_piece);
         for (i, piece) in pieces.list.iter().enumerate().take(count as usize) {
             let from = offset + i * pieces.piece_bytes();
-            match platform::map(pieces.bytes_of(i), Backing::Shared(fd), from) {
+            match map(pieces.bytes_of(i), from) {
                 Ok(memory) => piece.store(memory, Ordering::Relaxed),
                 Err(error) => {
                     pieces.unmap();
@@ -174,6 +177,7 @@ impl Pieces {
 #[cfg(all(test, not(miri), not(loom)))]
 mod tests {
     use super::*;
+    use crate::platform::Backing;
     use crate::shm::mapping::tests::unique;
 
     #[test]
@@ -189,7 +193,8 @@ mod tests {
             // SAFETY: inside of the mapping.
             unsafe { *whole.add((2 + usize::from(i)) * PAGE) = i + 1 };
         }
-        let pieces = Pieces::map(fd, 2 * PAGE, 10, PAGE, 3, 1).expect("mapped");
+        let map = |bytes, offset| platform::map(bytes, Backing::Shared(fd), offset);
+        let pieces = Pieces::map(&map, 2 * PAGE, 10, PAGE, 3, 1).expect("mapped");
         platform::close(fd);
         assert_eq!(pieces.mapped(), 3);
         assert!(pieces.at(3).is_none());

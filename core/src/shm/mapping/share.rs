@@ -2,7 +2,7 @@
 //! that have storage. Its address space is its own, so it gets more when it starts threads, and little or
 //! nothing where the space is limited (RLIMIT_AS).
 
-use super::pieces::Pieces;
+use super::pieces::{MapPart, Pieces};
 use super::{BUFFERS_IN_PIECE, FIRST_NODES, Mapping, MappingError, THREADS_IN_PIECE};
 use crate::platform::{self, Backing, Errno};
 use crate::shm::layout::{Control, Layout, METHOD_BYTES, Node, ThreadEntry};
@@ -54,10 +54,23 @@ impl Mapping {
 
     pub(super) fn map_share(fd: i32) -> Result<Mapping, MappingError> {
         let layout = Self::check(fd, Backing::Shared(fd))?;
+        let map = |bytes, offset| platform::map(bytes, Backing::Shared(fd), offset);
+        Self::map_share_by(&map, layout)
+    }
+
+    /// Joins a mapping of [`Mapping::create_in_memory`], as [`Mapping::join`] joins one that has a file. In
+    /// the process that made it; the share stays mapped when this value is gone.
+    pub fn join_here(&self) -> Result<Mapping, MappingError> {
+        let map = |bytes, offset| platform::map_again(self.base.wrapping_add(offset), bytes);
+        Self::map_share_by(&map, self.layout)
+    }
+
+    /// The share of a mapping of this layout.
+    fn map_share_by(map: &MapPart<'_>, layout: Layout) -> Result<Mapping, MappingError> {
         let failed = |e| MappingError::System("map", e);
         const HEAD: usize = 8192;
-        let head = platform::map(HEAD, Backing::Shared(fd), 0).map_err(failed)?;
-        // SAFETY: the file has at least 8192 bytes (`check`), and every bit pattern is a valid control block.
+        let head = map(HEAD, 0).map_err(failed)?;
+        // SAFETY: the mapping has at least 8192 bytes, and every bit pattern is a valid control block.
         let control = unsafe { &*head.add(4096).cast::<Control>() };
         let share = Self::share(&layout, control, platform::address_space_left());
         if share.is_none() {
@@ -68,12 +81,11 @@ impl Mapping {
         // SAFETY: nothing refers to it any more.
         unsafe { platform::unmap(head, HEAD) };
         let share = share.ok_or(MappingError::AddressSpace)?;
-        Self::map_parts(fd, layout, share).map_err(failed)
+        Self::map_parts(map, layout, share).map_err(failed)
     }
 
-    fn map_parts(fd: i32, layout: Layout, share: Share) -> Result<Mapping, Errno> {
+    fn map_parts(map: &MapPart<'_>, layout: Layout, share: Share) -> Result<Mapping, Errno> {
         let c = layout.capacity;
-        let backing = Backing::Shared(fd);
         let mut mapping = Mapping {
             base: core::ptr::null_mut(),
             base_bytes: layout.head_end,
@@ -81,7 +93,7 @@ impl Mapping {
             nodes: share.nodes,
             methods: AtomicPtr::new(core::ptr::null_mut()),
             threads: Pieces::map(
-                fd,
+                map,
                 layout.threads,
                 c.threads,
                 size_of::<ThreadEntry>(),
@@ -95,24 +107,20 @@ impl Mapping {
         };
         // From here on, what is mapped goes with `mapping` if the rest fails.
         mapping.buffers = Pieces::map(
-            fd,
+            map,
             layout.buffers,
             c.buffers,
             c.buffer_bytes as usize,
             BUFFERS_IN_PIECE,
             share.buffers,
         )?;
-        mapping.base = platform::map(mapping.base_bytes, backing, 0)?;
+        mapping.base = map(mapping.base_bytes, 0)?;
         for slot in 0..2 {
-            mapping.generations[slot] = platform::map(
-                mapping.generation_bytes(),
-                backing,
-                layout.generations[slot],
-            )?;
+            mapping.generations[slot] = map(mapping.generation_bytes(), layout.generations[slot])?;
         }
         // Elsewhere it cannot be mapped later (`platform::map_again`).
         if cfg!(not(any(target_os = "linux", target_os = "android"))) {
-            let table = platform::map(METHOD_BYTES, backing, layout.methods)?;
+            let table = map(METHOD_BYTES, layout.methods)?;
             mapping.methods = AtomicPtr::new(table);
         }
         Ok(mapping)
@@ -224,5 +232,52 @@ mod tests {
         assert!(least.bytes(layout) < usual.bytes(layout));
         assert_eq!((least.nodes, least.threads), (FIRST_NODES, 1));
         assert_eq!(take(least.bytes(layout) - 1), None);
+    }
+
+    #[test]
+    fn memory_without_a_file_is_joined_and_grows_in_its_own_process() {
+        let all = Mapping::create_in_memory(CAPACITY, 100).expect("made");
+        let part = all.join_here().expect("joined");
+        assert_eq!((part.reachable_threads(), part.buffers()), (512, 100));
+        all.extend_threads(4000).expect("there is room");
+        all.extend_buffers(2000).expect("there is room");
+        part.follow_growth();
+        let last = part.thread(3999).expect("there");
+        last.frees.store(7, Ordering::Relaxed);
+        let seen = all
+            .thread(3999)
+            .expect("there")
+            .frees
+            .load(Ordering::Relaxed);
+        assert_eq!(seen, 7);
+        part.map_methods().expect("mapped");
+        all.method_entries()[9].key.store(5, Ordering::Relaxed);
+        assert_eq!(part.method_entries()[9].key.load(Ordering::Relaxed), 5);
+        // A slot that is used again is empty.
+        let node = |mapping: &Mapping, i| {
+            mapping
+                .node(1, i)
+                .map(|n| n.address.load(Ordering::Relaxed))
+        };
+        all.prepare_generation(1).expect("there is room");
+        for i in [1, 30_000] {
+            all.node(1, i)
+                .expect("there")
+                .address
+                .store(i.into(), Ordering::Relaxed);
+            assert_eq!(node(&part, i), Some(i.into()));
+        }
+        all.prepare_generation(3).expect("there is room");
+        assert_eq!((node(&part, 1), node(&part, 30_000)), (Some(0), Some(0)));
+        assert!(all.is_intact());
+        // The one that is left outlives the one that goes.
+        drop(all);
+        assert_eq!(
+            part.thread(3999)
+                .expect("there")
+                .frees
+                .load(Ordering::Relaxed),
+            7
+        );
     }
 }

@@ -66,7 +66,7 @@ public class App {
     }
 
     static void records(String folder, int rounds) throws InterruptedException {
-        say("trace " + Native.start(folder, false));
+        say("trace " + Native.start(folder, false, false));
         Native.event(1, "work", 0);
         workAndSay(rounds, 100000);
         Native.event(2, null, 0);
@@ -76,7 +76,7 @@ public class App {
 
     /** Its main thread waits for a lock until it is killed. */
     static void dies(String folder) throws InterruptedException {
-        say("trace " + Native.start(folder, false));
+        say("trace " + Native.start(folder, false, false));
         // So that hooks know where ART keeps owners.
         work(5, 1000);
         Thread holder = start("keeper", () -> {
@@ -108,7 +108,7 @@ public class App {
 
     /** Until it is killed some threads compute and pass no hook, others call, allocate and wait. */
     static void runs(String folder) throws InterruptedException {
-        say("trace " + Native.start(folder, false));
+        say("trace " + Native.start(folder, false, false));
         start("spinner", () -> spin());
         start("caller", () -> {
             while (!never) result = deep(50);
@@ -137,19 +137,19 @@ public class App {
                 }
                 break;
             case "dumps":
-                say("trace " + Native.start(folder, false));
+                say("trace " + Native.start(folder, false, false));
                 workAndSay(10, 1000);
                 Native.dump(folder + "/dump", 0);
                 say("dumped");
                 say("stopped " + Native.stop());
                 break;
             case "doctor":
-                say("trace " + Native.start(folder, false));
+                say("trace " + Native.start(folder, false, false));
                 say(Native.doctor());
                 say("stopped " + Native.stop());
                 break;
             case "refuses":
-                say("asked " + Native.start(folder, true));
+                say("asked " + Native.start(folder, true, false));
                 say("stopped " + Native.stop());
                 try {
                     Native.dump(folder + "/dump", 0);
@@ -157,7 +157,7 @@ public class App {
                     say("dump " + e.getMessage());
                 }
                 try {
-                    Native.start("/dev/null/nowhere", false);
+                    Native.start("/dev/null/nowhere", false, false);
                 } catch (IllegalStateException e) {
                     say("start " + e.getMessage());
                 }
@@ -174,7 +174,7 @@ public class App {
             case "beside":
                 // Another agent records it.
                 try {
-                    Native.start(folder, false);
+                    Native.start(folder, false, false);
                 } catch (IllegalStateException e) {
                     say("refused " + e.getMessage());
                 }

@@ -24,6 +24,7 @@ pub(super) fn run(args: &AndroidDoctorArgs) -> Result<u8> {
         duration_ns: args.duration_ns,
         interval_ns: None,
         tries_hooks: true,
+        in_memory: false,
         system_trace: false,
     };
     let (bytes, ..) = record::record(&adb, &args.app, &wanted)?;

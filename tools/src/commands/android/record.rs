@@ -19,6 +19,7 @@ use crate::{export, terminal, units};
 const PACKAGE: &str = "debug.stackbeat.package";
 const INTERVAL: &str = "debug.stackbeat.interval_us";
 const DOCTOR: &str = "debug.stackbeat.doctor";
+const IN_MEMORY: &str = "debug.stackbeat.in_memory";
 /// A property's value that is none, for the device's shell.
 const UNSET: &str = "''";
 /// What a build leaves for names.
@@ -47,6 +48,7 @@ pub(super) fn run(args: &AndroidRecordArgs) -> Result<u8> {
         duration_ns: args.recording.duration_ns,
         interval_ns: args.recording.interval_ns,
         tries_hooks: false,
+        in_memory: args.in_memory,
         system_trace: args.system_trace,
     };
     let (bytes, status, system) = record(&adb, &args.app, &wanted)?;
@@ -88,6 +90,8 @@ pub(super) struct Wanted {
     pub(super) interval_ns: Option<u64>,
     /// The app tries which hooks their calls pass.
     pub(super) tries_hooks: bool,
+    /// The app's records have no file.
+    pub(super) in_memory: bool,
     /// With the device's own tracer beside it.
     pub(super) system_trace: bool,
 }
@@ -115,7 +119,7 @@ pub(super) fn record<'a>(
         .system_trace
         .then(|| SystemTrace::start(adb, wanted.duration_ns));
     let system = system.transpose()?;
-    let status = watch(&session, package, Duration::from_nanos(wanted.duration_ns))?;
+    let status = watch(&session, package, wanted)?;
     let on_device = dump(&session, &status)?;
     // The app goes on without being recorded.
     session.ask(&Request::Stop {})?;
@@ -161,9 +165,14 @@ impl Properties<'_> {
         let properties = Properties(adb);
         let us = wanted.interval_ns.map(|ns| (ns / 1000).to_string());
         let interval = us.as_deref().unwrap_or(UNSET);
-        let doctor = if wanted.tries_hooks { "1" } else { UNSET };
-        // The last one makes the app record.
-        for (name, value) in [(INTERVAL, interval), (DOCTOR, doctor), (PACKAGE, package)] {
+        let set = |is_wanted| if is_wanted { "1" } else { UNSET };
+        for (name, value) in [
+            (INTERVAL, interval),
+            (DOCTOR, set(wanted.tries_hooks)),
+            (IN_MEMORY, set(wanted.in_memory)),
+            // The last one makes the app record.
+            (PACKAGE, package),
+        ] {
             let (is_done, said) = adb.shell_words(&format!("setprop {name} {value}"))?;
             if !is_done {
                 bail!(
@@ -199,12 +208,19 @@ fn start(adb: &Adb, package: &str, activity: Option<&str>) -> Result<()> {
 }
 
 /// Waits until the recording is as long as was asked for. Gives where the session stands then.
-fn watch(session: &DeviceSession, package: &str, duration: Duration) -> Result<SessionStatus> {
+fn watch(session: &DeviceSession, package: &str, wanted: &Wanted) -> Result<SessionStatus> {
     let began = Instant::now();
+    let duration = Duration::from_nanos(wanted.duration_ns);
+    let what_is_left = match wanted.in_memory {
+        true => {
+            "only what its trace had by then is left; without --in-memory the rest survives, too"
+        }
+        false => "what it had recorded by then is completed at its next start",
+    };
     loop {
         let status = session.ask(&Request::Status {}).with_context(|| {
             format!(
-                "{package} has ended after {:.1} s of recording; what it had recorded by then is completed at its next start",
+                "{package} has ended after {:.1} s of recording; {what_is_left}",
                 began.elapsed().as_secs_f64()
             )
         })?;

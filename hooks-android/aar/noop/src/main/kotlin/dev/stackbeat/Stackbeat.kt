@@ -11,7 +11,9 @@ object Stackbeat {
     fun init(context: Context, onLastRun: ((LastRun) -> Unit)? = null) = Unit
 
     @JvmStatic
-    fun start(): File? = null
+    @JvmOverloads
+    @Suppress("UNUSED_PARAMETER")
+    fun start(inMemory: Boolean = false): File? = null
 
     @JvmStatic
     fun stop(): File? = null

@@ -4,8 +4,11 @@ package dev.stackbeat;
 final class Native {
     private Native() {}
 
-    /** Records into the folder and gives the trace's path. If asks: only where the device's properties want it; null: they do not. */
-    static native String start(String folder, boolean asks);
+    /**
+     * Records into the folder and gives the trace's path. If asks: only where the device's properties want it, and as they say; null:
+     * they do not. If inMemory: records have no file, and none of them outlive the app.
+     */
+    static native String start(String folder, boolean asks, boolean inMemory);
 
     /** Gives the path of the trace, which is complete; null: nothing was recorded. */
     static native String stop();

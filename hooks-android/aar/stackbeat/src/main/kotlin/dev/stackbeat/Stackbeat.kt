@@ -35,17 +35,21 @@ object Stackbeat {
             System.loadLibrary("stackbeat_app")
             this.folder = folder
             isLoaded = true
-            Native.start(folder, true)?.let { Log.i(LastRuns.TAG, "records into $it") }
+            Native.start(folder, true, false)?.let { Log.i(LastRuns.TAG, "records into $it") }
         }
         if (!isLoaded) return
         Thread({ guarded { LastRuns.save(context, folder, onLastRun) } }, "stackbeat-save").start()
     }
 
-    /** Begins to record. The trace, which is complete after [stop]; null: it does not, or recorded already. */
+    /**
+     * Begins to record. The trace, which is complete after [stop]; null: it does not, or recorded already. With [inMemory] records
+     * have no file until they are in the trace: no write waits for a disk, and what is not in the trace yet is gone if the app is killed.
+     */
     @JvmStatic
-    fun start(): File? {
+    @JvmOverloads
+    fun start(inMemory: Boolean = false): File? {
         val folder = folder ?: return null
-        return guarded { Native.start(folder, false)?.let(::File) }
+        return guarded { Native.start(folder, false, inMemory)?.let(::File) }
     }
 
     /** Ends the recording. The trace, which is complete; null: there was none. The app runs on without hooks. */
