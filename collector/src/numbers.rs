@@ -16,6 +16,7 @@ const _: () = {
     assert!(node_kind::MANAGED_INTERPRETED == NodeKind::ManagedInterpreted as u32);
     assert!(node_kind::MANAGED_INLINED == NodeKind::ManagedInlined as u32);
     assert!(node_kind::AWAITING == NodeKind::Awaiting as u32);
+    assert!(node_kind::MANAGED_AWAITING == NodeKind::ManagedAwaiting as u32);
 
     assert!(Runtime::Other as i32 == methods::Runtime::Other as i32);
     assert!(Runtime::CPython as i32 == methods::Runtime::Cpython as i32);

@@ -13,6 +13,7 @@ const NO_POSITION: u32 = u32::MAX;
 /// Whether nodes of this kind are managed frames.
 pub(super) fn is_managed(kind: u8) -> bool {
     (NodeKind::Managed as u8..=NodeKind::ManagedInlined as u8).contains(&kind)
+        || kind == NodeKind::ManagedAwaiting as u8
 }
 
 /// Methods by number.

@@ -287,6 +287,9 @@ impl Names {
             inlined: kind == NodeKind::ManagedInlined as u8,
             truncated: false,
         });
+        if kind == NodeKind::ManagedAwaiting as u8 {
+            self.mark_async(from as usize);
+        }
         from..from + 1
     }
 

@@ -236,7 +236,10 @@ impl Trace {
         let managed = stack.filter(|node| {
             matches!(
                 node.kind,
-                NodeKind::Managed | NodeKind::ManagedInterpreted | NodeKind::ManagedInlined
+                NodeKind::Managed
+                    | NodeKind::ManagedInterpreted
+                    | NodeKind::ManagedInlined
+                    | NodeKind::ManagedAwaiting
             )
         });
         managed.map(|node| (node.address >> 32) as u32).collect()
@@ -254,7 +257,10 @@ impl Trace {
             };
             match node.kind {
                 NodeKind::Truncated => add("[truncated]", 0),
-                NodeKind::Managed | NodeKind::ManagedInterpreted | NodeKind::ManagedInlined => {
+                NodeKind::Managed
+                | NodeKind::ManagedInterpreted
+                | NodeKind::ManagedInlined
+                | NodeKind::ManagedAwaiting => {
                     let position = node.address as u32;
                     match self.methods.get(&((node.address >> 32) as u32)) {
                         Some(method) => add(&method.name, method.line_at(position)),

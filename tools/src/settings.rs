@@ -29,12 +29,13 @@ pub(crate) const COMMANDS: &[&str] = match cfg!(target_os = "linux") {
 };
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub(crate) const SETTINGS: [&str; 30] = [
+pub(crate) const SETTINGS: [&str; 31] = [
     "interval",
     "main-interval",
     "budget",
     "probes",
     "depth",
+    "await-chains",
     "buffer",
     "mode",
     "counters",

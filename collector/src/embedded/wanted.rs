@@ -44,6 +44,9 @@ pub struct Wanted {
     /// Most frames of a stack.
     #[serde(default)]
     pub depth_limit: Option<u32>,
+    /// Put what awaits a task into its stacks.
+    #[serde(default)]
+    pub await_chains: bool,
     /// Bytes of the pool of sub-buffers.
     #[serde(default)]
     pub buffer_bytes: Option<u64>,
@@ -115,6 +118,7 @@ impl Wanted {
             budget_percent: options.budget_percent,
             probes: Some(options.probes),
             depth_limit: Some(options.depth_limit),
+            await_chains: options.await_chains,
             buffer_bytes: Some(options.buffer_bytes),
             mode: options.mode,
             mapping_folder: options.mapping_folder.clone(),
@@ -139,6 +143,7 @@ impl Wanted {
         options.budget_percent = self.budget_percent;
         options.probes = self.probes.unwrap_or(options.probes);
         options.depth_limit = self.depth_limit.unwrap_or(options.depth_limit);
+        options.await_chains = self.await_chains;
         options.buffer_bytes = self.buffer_bytes.unwrap_or(options.buffer_bytes);
         options.mode = self.mode;
         options.mapping_folder.clone_from(&self.mapping_folder);

@@ -236,6 +236,7 @@ impl LockWaits {
             in_hook: true,
             tid: wait.tid,
             generated_code: process.map_or(0, |p| p.generated_code.load(Ordering::Acquire)),
+            await_chains: false,
         };
         let depth = self.shared.depth_limit();
         // Without the methods of runtimes, which a client could not name.

@@ -488,6 +488,7 @@ fn header(partial: Option<&Partial>, copy: Option<&PrivateCopy>) -> v1::SessionH
             interval_ns: control.interval_ns[0].load(Ordering::Relaxed).into(),
             main_interval_ns: control.interval_ns[1].load(Ordering::Relaxed).into(),
             depth_limit: control.depth_limit.load(Ordering::Relaxed),
+            await_chains: control.await_chains.load(Ordering::Relaxed) != 0,
             buffer_bytes: u64::from(mapping.buffers()) * u64::from(capacity.buffer_bytes),
             mode: control.mode.load(Ordering::Relaxed) as i32,
             follow_children: control.follow_children.load(Ordering::Relaxed) != 0,

@@ -99,6 +99,8 @@ pub struct Options {
     pub probes: u64,
     /// Most frames kept of one stack.
     pub depth_limit: u32,
+    /// Put the coroutines that await a task into its stacks (asyncio of CPython 3.14 and later).
+    pub await_chains: bool,
     /// Bytes of the whole pool of sub-buffers.
     pub buffer_bytes: u64,
     /// What becomes of records: all are drained into the trace, or the newest or the first stay in the pool.
@@ -219,6 +221,7 @@ impl Options {
                 .iter()
                 .fold(0, |mask, c| mask | c.bit()),
             depth_limit: 256,
+            await_chains: false,
             buffer_bytes: 8 << 20,
             mode: Mode::Endless,
             follow_children: true,

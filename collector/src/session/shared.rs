@@ -209,6 +209,11 @@ impl Shared {
         was_cut
     }
 
+    /// See [`Options::await_chains`](super::options::Options::await_chains).
+    pub(crate) fn await_chains(&self) -> bool {
+        self.mapping.control().await_chains.load(Ordering::Relaxed) != 0
+    }
+
     /// Most frames of a stack.
     pub(crate) fn depth_limit(&self) -> usize {
         let depth = self.mapping.control().depth_limit.load(Ordering::Relaxed);

@@ -224,6 +224,9 @@ fn fill_in(mapping: &Mapping, options: &Options, session_id: [u8; 16]) {
     control
         .depth_limit
         .store(options.depth_limit, Ordering::Relaxed);
+    control
+        .await_chains
+        .store(u32::from(options.await_chains), Ordering::Relaxed);
     control.probe_mask.store(options.probes, Ordering::Relaxed);
     control.forced_per_second.store(2000, Ordering::Relaxed);
     control

@@ -44,6 +44,7 @@ pub(crate) fn header(
             interval_ns: options.interval_ns,
             main_interval_ns: options.main_interval_ns,
             depth_limit: options.depth_limit,
+            await_chains: options.await_chains,
             probes: Category::SELECTABLE
                 .iter()
                 .filter(|c| options.probes & c.bit() != 0)

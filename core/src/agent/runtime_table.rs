@@ -214,7 +214,7 @@ unsafe extern "C" fn add_code(code: *const Code) -> u64 {
         .collect();
     let frames: Vec<Frame> = frames
         .iter()
-        .map(|&[method, position]| Frame { method, position })
+        .map(|&[method, position]| Frame::new(method, position))
         .collect();
     let Ok(bytes) = u32::try_from(code.bytes) else {
         return 0;

@@ -13,9 +13,11 @@
 //! A method is its qualified name, its file, its first line and the length of its line table: code objects
 //! are freed and their memory is used again, and the same code is another object in each process.
 
+pub mod asyncio;
 mod offsets;
 mod thread_name;
 
+use self::asyncio::{Asyncio, Task};
 use self::offsets::{Chain, Offsets, THREAD_INTERPRETER, THREAD_NEXT, V3_10, V3_11, V3_12};
 pub use self::thread_name::ThreadName;
 use super::lines::format;
@@ -40,6 +42,8 @@ pub struct Runtime {
     /// Address of `_PyRuntime` and of `PyCode_Type`.
     runtime: u64,
     code_type: u64,
+    /// Those of `PyCoro_Type` and `PyGen_Type`.
+    coroutine_types: Option<[u64; 2]>,
     /// Where its code lies.
     text: (u64, u64),
     offsets: Offsets,
@@ -125,6 +129,7 @@ impl Runtime {
         };
         let runtime = symbol(b"_PyRuntime")?;
         let code_type = symbol(b"PyCode_Type")?;
+        let coroutine_types = symbol(b"PyCoro_Type").zip(symbol(b"PyGen_Type"));
         // `Py_Version` is exported from 3.11 on, `Py_NewRef` from 3.10 on.
         let (version, has_new_ref) = (symbol(b"Py_Version"), symbol(b"Py_NewRef").is_some());
         let version = match version {
@@ -142,6 +147,7 @@ impl Runtime {
         Some(Runtime {
             runtime,
             code_type,
+            coroutine_types: coroutine_types.map(|(coroutine, generator)| [coroutine, generator]),
             text: module.text,
             offsets,
             is_direct: version >= 0x030d,
@@ -172,12 +178,14 @@ impl Runtime {
     }
 
     /// The managed frames of a thread of another process that stands still, as the kernel numbers it there.
-    /// None: it has no state in the interpreter, or cannot be found (3.10).
+    /// With `asyncio`, those that await its task are among them. None: it has no state in the interpreter, or
+    /// cannot be found (3.10).
     pub fn frames_of(
         &self,
         memory: &mut impl Memory,
         methods: &Methods,
         tid: u32,
+        asyncio: Option<Asyncio>,
         to: &mut super::Thread,
     ) {
         to.frames.clear();
@@ -186,16 +194,21 @@ impl Runtime {
             && let Some(state) = self.state_with(memory, offset, u64::from(tid))
         {
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            self.follow(state, memory, methods, text, frames, None);
+            self.follow(state, memory, methods, asyncio, text, frames, None);
         }
     }
 
     /// Follows the frames from a thread's state, and looks whether the thread's name has changed.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "two callers, and all of it differs"
+    )]
     fn follow(
         &self,
         state: u64,
         memory: &mut impl Memory,
         methods: &Methods,
+        asyncio: Option<Asyncio>,
         text: &mut TextBuffer,
         out: &mut Frames,
         name: Option<&mut ThreadName>,
@@ -204,6 +217,7 @@ impl Runtime {
             runtime: self,
             memory,
             methods,
+            asyncio,
             text,
             outermost: 0,
             found: Found::default(),
@@ -264,12 +278,13 @@ impl Thread {
         Some(found)
     }
 
-    /// Finds the calling thread's frames.
+    /// Finds the calling thread's frames. With `asyncio`, those that await its task are among them.
     pub(super) fn find(
         &mut self,
         runtime: &Runtime,
         memory: &mut impl Memory,
         methods: &Methods,
+        asyncio: Option<Asyncio>,
         out: &mut Frames,
     ) -> Found {
         let finalizing = memory.word(runtime.runtime + runtime.offsets.finalizing);
@@ -281,7 +296,7 @@ impl Thread {
             return Found::default();
         };
         let name = Some(&mut self.name);
-        runtime.follow(state, memory, methods, &mut self.text, out, name)
+        runtime.follow(state, memory, methods, asyncio, &mut self.text, out, name)
     }
 }
 
@@ -290,6 +305,7 @@ struct Reader<'a, 'm, M> {
     runtime: &'a Runtime,
     memory: &'a mut M,
     methods: &'a Methods<'m>,
+    asyncio: Option<Asyncio>,
     text: &'a mut TextBuffer,
     /// The outermost frame so far.
     outermost: u64,
@@ -384,9 +400,10 @@ impl<M: Memory> Reader<'_, '_, M> {
             0 => 0,
             offset => self.memory.word(state + offset)?,
         };
+        let task = self.running_task(state);
         while frame != 0 && frame != base {
             let before = out.mark();
-            let end = self.follow_to_shim(frame, out);
+            let end = self.follow_to_shim(frame, task, out);
             if end.is_none() {
                 out.go_back(before);
             }
@@ -395,14 +412,24 @@ impl<M: Memory> Reader<'_, '_, M> {
         Some(())
     }
 
-    /// The run of one call, from its innermost frame on. Gives the frame of the call outside of it.
-    fn follow_to_shim(&mut self, innermost: u64, out: &mut Frames) -> Option<u64> {
+    /// The run of one call, from its innermost frame on. Gives the frame of the call outside of it. If it runs
+    /// the coroutine of `task`, the run ends with what awaits that.
+    fn follow_to_shim(
+        &mut self,
+        innermost: u64,
+        task: Option<Task>,
+        out: &mut Frames,
+    ) -> Option<u64> {
         let o = self.runtime.offsets;
-        let mut frame = innermost;
+        let (mut frame, mut outermost) = (innermost, 0);
         self.room(out.begin_run(0))?;
         while !self.is_shim(frame)? {
             self.push(frame, out)?;
+            outermost = frame;
             frame = self.memory.word(frame.checked_add(o.previous)?)?;
+        }
+        if let Some(task) = task.filter(|task| task.frame == outermost) {
+            self.push_awaiting(task, out);
         }
         out.anchor_last(frame);
         self.memory.word(frame.checked_add(o.previous)?)
@@ -435,6 +462,20 @@ impl<M: Memory> Reader<'_, '_, M> {
         Some(())
     }
 
+    /// The same of a frame that waits for the one above.
+    fn push_suspended(&mut self, frame: u64, out: &mut Frames) -> Option<()> {
+        let has_room = out.take_room();
+        self.room(has_room)?;
+        let Some(of_frame) = self.read(frame)? else {
+            return Some(());
+        };
+        let has_room = out.push(Frame {
+            is_awaiting: true,
+            ..of_frame
+        });
+        self.room(has_room)
+    }
+
     /// A frame; `Some(None)`: one that is nobody's function.
     fn read(&mut self, frame: u64) -> Option<Option<Frame>> {
         let o = self.runtime.offsets;
@@ -460,7 +501,7 @@ impl<M: Memory> Reader<'_, '_, M> {
             _ => NO_POSITION,
         };
         let method = self.method(code)?;
-        Some(method.map(|method| Frame { method, position }))
+        Some(method.map(|method| Frame::new(method, position)))
     }
 
     /// The number of a code object's method, 0: there is no room for it; `Some(None)`: it is nobody's.
@@ -631,6 +672,8 @@ impl Key {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use super::asyncio::tests::ASYNCIO;
+    use super::offsets::Coroutines;
     use super::*;
     use crate::shm::mapping::tests::small;
 
@@ -644,10 +687,23 @@ mod tests {
     const WORDS: u64 = 96;
     const CODE_TYPE: u64 = BASE + 8 * 7;
 
+    const COROUTINES: Coroutines = Coroutines {
+        frame: 72,
+        state: 67,
+        stack_pointer: 64,
+        suspended: (-128, 127),
+        awaits: (-128, 127),
+        awaited_below: 8,
+        set_used: 24,
+        set_table: 40,
+        set_mask: 32,
+    };
+
     fn of(offsets: Offsets, is_direct: bool) -> Runtime {
         Runtime {
             runtime: BASE,
             code_type: CODE_TYPE,
+            coroutine_types: Some([CODE_TYPE; 2]),
             text: (0, 0),
             offsets,
             is_direct,
@@ -682,14 +738,26 @@ mod tests {
         let mut thread = super::super::Thread::boxed();
         let mut most_reads = 0;
         for seed in 0..20_000 {
-            let offsets = [V3_10, V3_11, V3_12, V3_12][seed as usize % 4];
+            let awaited = Offsets {
+                coroutines: Some(COROUTINES),
+                ..V3_12
+            };
+            let offsets = [V3_10, V3_11, V3_12, awaited][seed as usize % 4];
             let runtime = of(offsets, seed % 4 == 3);
             let mut memory = Garbage { seed, reads: 0 };
             let to = &mut *thread;
             to.frames.clear();
             let Thread { text, name, .. } = &mut to.cpython;
             let frames = &mut to.frames;
-            runtime.follow(BASE, &mut memory, &methods, text, frames, Some(name));
+            runtime.follow(
+                BASE,
+                &mut memory,
+                &methods,
+                Some(ASYNCIO),
+                text,
+                frames,
+                Some(name),
+            );
             let frames = to.frames.len();
             assert!(frames <= super::super::MOST_FRAMES);
             most_reads = most_reads.max(memory.reads);
@@ -744,7 +812,7 @@ mod tests {
             let mut thread = super::super::Thread::boxed();
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(state, &mut words, &methods, text, frames, None);
+            let found = runtime.follow(state, &mut words, &methods, None, text, frames, None);
             assert!(found.is_truncated, "{:?} {is_direct}", offsets.chain);
             let method = methods.read(1).expect("the method was described");
             assert_eq!((&*method.name, &*method.file), ("abc", "abc"));

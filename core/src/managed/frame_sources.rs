@@ -136,7 +136,7 @@ impl Search<'_, '_, '_> {
             0 => 0,
             own => self.found.number(self.session, self.methods, own),
         };
-        let has_room = self.frames.push(Frame { method, position });
+        let has_room = self.frames.push(Frame::new(method, position));
         self.found.is_truncated |= !has_room;
         has_room
     }

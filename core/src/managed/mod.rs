@@ -27,6 +27,7 @@ use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
 use crate::shm::methods::{Methods, managed_address};
 use crate::shm::record_format::NAME_BYTES;
+use core::sync::atomic::Ordering;
 use frame_sources::NativeFrames;
 
 /// Most managed frames of one stack; outer ones beyond that are left out.
@@ -42,9 +43,20 @@ pub struct Frame {
     pub method: u32,
     /// Bytes from the begin of the method's code; `u32::MAX`: not known.
     pub position: u32,
+    /// It waits for the frame above it, which it has not called.
+    pub is_awaiting: bool,
 }
 
 impl Frame {
+    /// A call.
+    pub fn new(method: u32, position: u32) -> Frame {
+        Frame {
+            method,
+            position,
+            is_awaiting: false,
+        }
+    }
+
     /// The address field of the frame's node.
     pub fn address(&self) -> u64 {
         managed_address(self.method, self.position)
@@ -52,7 +64,10 @@ impl Frame {
 
     /// The kind of the frame's node.
     pub fn kind(&self) -> u32 {
-        node_kind::MANAGED_INTERPRETED
+        match self.is_awaiting {
+            true => node_kind::MANAGED_AWAITING,
+            false => node_kind::MANAGED_INTERPRETED,
+        }
     }
 }
 
@@ -123,6 +138,22 @@ impl Frames {
         run.count += 1;
         self.frames_len += 1;
         true
+    }
+
+    /// Takes the outer frames of the last run away: those behind so many of all.
+    fn shorten(&mut self, frames: usize) {
+        if let Some(run) = last(&mut self.runs, self.runs_len) {
+            let gone = self.frames_len.saturating_sub(frames as u32).min(run.count);
+            run.count -= gone;
+            self.frames_len -= gone;
+        }
+    }
+
+    /// Turns the order of the outer frames round: of those behind so many of all.
+    fn turn_round(&mut self, frames: usize) {
+        if let Some(frames) = self.frames.get_mut(frames..self.frames_len as usize) {
+            frames.reverse();
+        }
     }
 
     /// Gives the last run its anchor.
@@ -290,10 +321,13 @@ impl Thread {
             Some(guarded) => memory::Own::Guarded(guarded),
             None => memory::Own::Copied(&mut self.copied),
         };
+        let wants_chains = mapping.control().await_chains.load(Ordering::Relaxed) != 0;
+        let asyncio = cpython::asyncio::own().filter(|_| wants_chains);
         let mut found = match wanted.cpython {
-            Some(runtime) => self
-                .cpython
-                .find(runtime, &mut memory, methods, &mut self.frames),
+            Some(runtime) => {
+                let (cpython, frames) = (&mut self.cpython, &mut self.frames);
+                cpython.find(runtime, &mut memory, methods, asyncio, frames)
+            }
             None => Found::default(),
         };
         frame_sources::find(
@@ -367,10 +401,7 @@ mod tests {
     use std::vec::Vec;
 
     fn frame(method: u32) -> Frame {
-        Frame {
-            method,
-            position: 8,
-        }
+        Frame::new(method, 8)
     }
 
     /// Zeroed memory, as a thread's scratch is.

@@ -488,10 +488,7 @@ impl<W: Words> Rows<W> {
     }
 
     fn frame(&self, at: usize) -> Option<Frame> {
-        Some(Frame {
-            method: self.words.word(at)?,
-            position: self.words.word(at + 1)?,
-        })
+        Some(Frame::new(self.words.word(at)?, self.words.word(at + 1)?))
     }
 
     /// The frames at the offset, outermost first, and how many there are.

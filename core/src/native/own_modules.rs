@@ -495,12 +495,18 @@ fn take_in(
         bias.in_process(image.text_start),
         bias.in_process(image.text_end),
     );
-    cpython::module_came(&cpython::Module {
+    let module_of_python = cpython::Module {
         path: path.to_bytes(),
         dynamic: image.dynamic,
         bias,
         text,
-    });
+    };
+    cpython::module_came(&module_of_python);
+    if cpython::asyncio::may_be_in(path.to_bytes()) {
+        source::with_file(path, |file| {
+            cpython::asyncio::module_came(&module_of_python, file);
+        });
+    }
     // SAFETY: just written, never freed.
     Some(unsafe { &*memory })
 }

@@ -46,7 +46,7 @@ pub use waker_tables::{
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 22;
+pub const ABI_VERSION: u32 = 23;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -430,6 +430,8 @@ pub struct Control {
     /// 1: the drain sleeps without an end, because nothing was captured of late. The next capture stores 0
     /// and wakes it. Only a session inside the program sleeps so.
     pub asleep: AtomicU32,
+    /// 1: stacks of tasks have the coroutines that await them (`crate::managed::cpython::asyncio`).
+    pub await_chains: AtomicU32,
 }
 
 impl Control {
@@ -744,10 +746,13 @@ pub mod node_kind {
     /// Where an async function goes on that waits for the frame above it. The address is the begin of that
     /// code.
     pub const AWAITING: u32 = 7;
+    /// The same of a managed frame, interpreted: where it goes on. The address is a
+    /// `crate::shm::methods::managed_address`.
+    pub const MANAGED_AWAITING: u32 = 8;
 
     /// Whether a node is a managed frame.
     pub const fn is_managed(kind: u32) -> bool {
-        matches!(kind, MANAGED..=MANAGED_INLINED)
+        matches!(kind, MANAGED..=MANAGED_INLINED | MANAGED_AWAITING)
     }
 }
 

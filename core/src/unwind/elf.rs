@@ -256,6 +256,50 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: Svma, bias: Bias, name: &[u8
     None
 }
 
+/// Where a section lies that is loaded, and its bytes: by the section headers of a file, of which `file` reads
+/// parts by their offsets.
+pub fn section(file: &mut impl ReadBytes, name: &[u8]) -> Option<(Svma, u64)> {
+    const BYTES: usize = 64;
+    const SHT_PROGBITS: u32 = 1;
+    const SHF_ALLOC: u64 = 2;
+    const MOST_SECTIONS: u64 = 256;
+    const LONGEST_NAME: usize = 32;
+
+    let mut header = [0u8; 64];
+    if !file.read(0, &mut header) || !is_elf64(&header) {
+        return None;
+    }
+    let number = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
+    let (headers, count, names) = (
+        u64::from_le_bytes(header[40..48].try_into().ok()?),
+        number(60).min(MOST_SECTIONS),
+        number(62),
+    );
+    if number(58) != BYTES as u64 {
+        return None;
+    }
+    let at = |index: u64| headers.checked_add(index * BYTES as u64);
+    let names = file.word(at(names)?.checked_add(24)?)?;
+    let mut header = [0u8; BYTES];
+    for index in 0..count {
+        if !file.read(at(index)?, &mut header) {
+            return None;
+        }
+        let half = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+        let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| header[at + i]));
+        if half(4) != SHT_PROGBITS || word(8) & SHF_ALLOC == 0 {
+            continue;
+        }
+        let mut text = [0u8; LONGEST_NAME];
+        let text = text.get_mut(..name.len() + 1)?;
+        let is_read = file.read(names.checked_add(half(0).into())?, text);
+        if is_read && text.split_last() == Some((&0, name)) {
+            return Some((Svma(word(16)), word(32)));
+        }
+    }
+    None
+}
+
 /// Whether the NUL-terminated text at an address is `name`.
 fn is_text(memory: &mut impl ReadBytes, address: u64, name: &[u8]) -> bool {
     let mut byte = [0];
@@ -263,4 +307,48 @@ fn is_text(memory: &mut impl ReadBytes, address: u64, name: &[u8]) -> bool {
         .chain([&0])
         .zip(address..)
         .all(|(c, at)| memory.read(at, &mut byte) && byte[0] == *c)
+}
+
+#[cfg(all(test, target_os = "linux", not(miri), not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// The section headers and the program headers of this file say the same.
+    #[test]
+    fn sections_are_where_program_headers_say() {
+        let file = std::fs::File::open("/proc/self/exe").expect("this program");
+        let mut read = |at, buffer: &mut [u8]| file.read_exact_at(buffer, at).is_ok();
+        let (headers, count) = program_headers(&mut read, 0).expect("it is ELF");
+        let image = image(&mut read, headers, count).expect("it has code");
+        let found = section(&mut read, b".eh_frame_hdr").map(|(address, _)| address);
+        assert_eq!(found, Some(image.eh_frame_header));
+        assert_eq!(section(&mut read, b".eh_frame_hd"), None);
+        // Not loaded.
+        assert_eq!(section(&mut read, b".shstrtab"), None);
+    }
+
+    /// Files that end anywhere, and ones whose headers are damaged.
+    #[test]
+    fn a_file_that_is_no_good_has_no_sections() {
+        let whole = std::fs::read("/proc/self/exe").expect("this program");
+        let in_part = |bytes: &[u8]| {
+            let mut read = |at: u64, buffer: &mut [u8]| {
+                let part = usize::try_from(at)
+                    .ok()
+                    .and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+                part.map(|part| buffer.copy_from_slice(part)).is_some()
+            };
+            section(&mut read, b".eh_frame_hdr")
+        };
+        assert!(in_part(&whole).is_some());
+        for end in [0, 1, 40, 63, 64, 4096, whole.len() - 64 * 40] {
+            assert_eq!(in_part(&whole[..end]), None, "{end}");
+        }
+        let mut damaged = whole[..64].to_vec();
+        for at in 40..64 {
+            damaged[at] = 0xff;
+            let _ = in_part(&damaged);
+        }
+    }
 }

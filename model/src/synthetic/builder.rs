@@ -16,6 +16,7 @@ pub const MANAGED: u64 = 4;
 pub const MANAGED_INTERPRETED: u64 = 5;
 pub const MANAGED_INLINED: u64 = 6;
 pub const AWAITING: u64 = 7;
+pub const MANAGED_AWAITING: u64 = 8;
 
 /// A trace under construction. `bytes` is a valid file at any moment.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use std::path::Path;
 use stackbeat_core::probe::Probe;
 
 pub use builder::{
-    AWAITING, Builder, LEAF_PC, MANAGED, MANAGED_INLINED, MANAGED_INTERPRETED, NATIVE, Name, ROOT,
-    Script, TRUNCATED,
+    AWAITING, Builder, LEAF_PC, MANAGED, MANAGED_AWAITING, MANAGED_INLINED, MANAGED_INTERPRETED,
+    NATIVE, Name, ROOT, Script, TRUNCATED,
 };
 pub use large::Program;
 pub use wire::Message;

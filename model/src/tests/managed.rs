@@ -1,6 +1,8 @@
 //! Managed frames: methods, and the lines that positions stand for.
 
-use super::super::synthetic::{self, Builder, MANAGED, MANAGED_INTERPRETED, Message, NATIVE};
+use super::super::synthetic::{
+    self, Builder, MANAGED, MANAGED_AWAITING, MANAGED_INTERPRETED, Message, NATIVE,
+};
 use super::*;
 
 /// The name, the line and more of each frame of a sample's stack, by sample.
@@ -56,6 +58,30 @@ fn methods_and_positions_become_functions_and_lines() {
     let place = (render.file.as_str(), render.line, render.module.as_str());
     assert_eq!(place, ("/srv/page.py", 30, "python"));
     assert_eq!(function("[unknown method]").module, "");
+}
+
+#[test]
+fn what_waits_for_a_frame_is_marked_as_no_call() {
+    let mut b = Builder::new(1_000_000, &["program"], 0);
+    b.method(1, "main", "f.py", 5, &[(0, 5), (4, 6)]);
+    b.method(2, "leaf", "f.py", 9, &[(0, 9)]);
+    let stack = [
+        (1 << 32 | 4, MANAGED_AWAITING),
+        (2 << 32, MANAGED_INTERPRETED),
+    ];
+    let node = b.mixed_stack(1, &stack);
+    let row = SampleRow {
+        node,
+        time_ns: 5,
+        ..SampleRow::default()
+    };
+    b.samples(1, &[row]);
+    let trace = open(b.finish(9, 1));
+    let frame = |name: &str, line| (name.to_owned(), line, false);
+    assert_eq!(
+        stacks(&trace)[0],
+        [frame("main [async]", 6), frame("leaf", 9)]
+    );
 }
 
 /// The line that the position stands for, in a trace with this line table.

@@ -198,6 +198,12 @@ pub struct Config {
     /// Threads that run are suspended by the recorder, where the system has no signals for that.
     #[prost(bool, tag = "15")]
     pub by_suspension: bool,
+    /// Records lay in memory without a file: of a process that was killed nothing is left but what stands here.
+    #[prost(bool, tag = "16")]
+    pub in_memory: bool,
+    /// Stacks of tasks have what awaits them.
+    #[prost(bool, tag = "17")]
+    pub await_chains: bool,
 }
 /// Nested message and enum types in `Config`.
 pub mod config {
@@ -1185,6 +1191,8 @@ pub enum NodeKind {
     ManagedInlined = 6,
     /// an async function that waits for the frame above: the begin of the code at which it goes on
     Awaiting = 7,
+    /// the same of managed code: where it waits
+    ManagedAwaiting = 8,
 }
 impl NodeKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1201,6 +1209,7 @@ impl NodeKind {
             Self::ManagedInterpreted => "MANAGED_INTERPRETED",
             Self::ManagedInlined => "MANAGED_INLINED",
             Self::Awaiting => "AWAITING",
+            Self::ManagedAwaiting => "MANAGED_AWAITING",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1214,6 +1223,7 @@ impl NodeKind {
             "MANAGED_INTERPRETED" => Some(Self::ManagedInterpreted),
             "MANAGED_INLINED" => Some(Self::ManagedInlined),
             "AWAITING" => Some(Self::Awaiting),
+            "MANAGED_AWAITING" => Some(Self::ManagedAwaiting),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Python functions on stacks: by the interpreter's own account, in each version that is installed.
 #![cfg(target_os = "linux")]
 
+mod await_chains;
 mod compared;
 mod stale_frames;
 

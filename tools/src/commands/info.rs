@@ -68,6 +68,9 @@ impl Info {
 #[derive(Debug, Serialize)]
 struct Config {
     depth_limit: u32,
+    /// Stacks of tasks have what awaits them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    await_chains: bool,
     buffer_bytes: u64,
     mode: &'static str,
     follow_children: bool,
@@ -173,6 +176,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
         session_id: hex(&header.session_id),
         config: Config {
             depth_limit: config.depth_limit,
+            await_chains: config.await_chains,
             buffer_bytes: config.buffer_bytes,
             mode: match config.mode {
                 1 => "ring",
@@ -454,8 +458,13 @@ impl Lines {
         self.line(
             "settings",
             format!(
-                "depth {}, buffer {}, {}, children {}, sampled by {}",
+                "depth {}{}, buffer {}, {}, children {}, sampled by {}",
                 info.config.depth_limit,
+                if info.config.await_chains {
+                    ", await chains"
+                } else {
+                    ""
+                },
                 units::bytes(info.config.buffer_bytes),
                 info.config.mode,
                 if info.config.follow_children {

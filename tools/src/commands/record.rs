@@ -120,6 +120,7 @@ pub(crate) fn resolve(args: &RecordArgs) -> Result<Options> {
     options.budget_percent = args.capture.budget;
     options.probes = probes;
     options.depth_limit = args.capture.depth;
+    options.await_chains = args.capture.await_chains;
     options.buffer_bytes = args.capture.buffer;
     options.mode = args.capture.mode.into();
     options.follow_children = !args.no_children;

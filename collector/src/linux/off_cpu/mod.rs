@@ -418,6 +418,7 @@ impl OffCpu {
             in_hook: wait.probe != Probe::Vfork as u8,
             tid: entry.tid(),
             generated_code: process_entry.generated_code.load(Ordering::Acquire),
+            await_chains: self.shared.await_chains(),
         };
         if let Some(stack) = self.walk(process, epoch, &place) {
             wait.stack = stack;

@@ -223,6 +223,7 @@ impl OffCpu {
             in_hook: false,
             tid: entry.tid(),
             generated_code: process_entry.generated_code.load(Ordering::Acquire),
+            await_chains: self.shared.await_chains(),
         };
         count(&shared.figures.off_cpu_walks, 1);
         let stack = match place.sp {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::os::unix::fs::FileExt;
 
 use stackbeat_core::ids::{Pid, Tid, Upid};
+use stackbeat_core::managed::cpython::asyncio::{self, Asyncio};
 use stackbeat_core::managed::cpython::{self, Runtime};
 use stackbeat_core::managed::memory::Memory;
 use stackbeat_core::managed::{self, Placing};
@@ -58,9 +59,10 @@ struct Loaded {
     rules: HashMap<(u64, bool), Rule>,
     /// Modules from here on are not in the trace.
     recorded: usize,
-    /// How many of the modules were searched for a runtime, and what was found.
+    /// How many of the modules were searched for a runtime and its asyncio, and what was found.
     searched: usize,
     runtime: Option<Runtime>,
+    asyncio: Option<Asyncio>,
 }
 
 impl Loaded {
@@ -76,6 +78,7 @@ impl Loaded {
             recorded: 0,
             searched: 0,
             runtime: None,
+            asyncio: None,
         })
     }
 
@@ -172,7 +175,7 @@ impl Process {
         };
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        while state.runtime.is_none()
+        while (state.runtime.is_none() || place.await_chains && state.asyncio.is_none())
             && let Some(module) = state.modules.get(state.searched)
         {
             let module = cpython::Module {
@@ -182,13 +185,27 @@ impl Process {
                 text: (module.start, module.end),
             };
             state.searched += 1;
-            state.runtime = Runtime::of_module(&mut memory, &module);
+            state.runtime = (state.runtime).or_else(|| Runtime::of_module(&mut memory, &module));
+            state.asyncio = (state.asyncio).or_else(|| self.asyncio_in(&module, &mut memory));
         }
         if let Some(runtime) = state.runtime
             && stack.frames().iter().any(|frame| runtime.is_code(frame.pc))
         {
-            runtime.frames_of(&mut memory, methods, place.tid.0, to);
+            let asyncio = state.asyncio.filter(|_| place.await_chains);
+            runtime.frames_of(&mut memory, methods, place.tid.0, asyncio, to);
         }
+    }
+
+    /// What a module tells of asyncio, by its file.
+    fn asyncio_in(&self, module: &cpython::Module, memory: &mut RemotePages) -> Option<Asyncio> {
+        if !asyncio::may_be_in(module.path) {
+            return None;
+        }
+        // The path is one of the process' own root.
+        let path = String::from_utf8_lossy(module.path);
+        let file = std::fs::File::open(format!("/proc/{}/root{path}", self.pid.0)).ok()?;
+        let mut read = |offset, buffer: &mut [u8]| file.read_exact_at(buffer, offset).is_ok();
+        Asyncio::of_module(memory, module, &mut read)
     }
 
     /// What a runtime has told of code at an address. It is asked each time: such code goes, and other code
@@ -351,6 +368,8 @@ pub(crate) struct Place {
     pub tid: Tid,
     /// Where the process has what is known of generated code, as its entry says.
     pub generated_code: u64,
+    /// What awaits the thread's task is wanted ([`Options::await_chains`](crate::Options)).
+    pub await_chains: bool,
 }
 
 /// Memory for walks.

@@ -81,6 +81,28 @@ pub(super) struct Offsets {
     pub(super) ascii_bytes: u64,
     pub(super) compact_bytes: u64,
     pub(super) line_format: u8,
+    /// `None`: it is not known who awaits a task (before 3.14).
+    pub(super) coroutines: Option<Coroutines>,
+}
+
+/// Where the fields of coroutines and of sets lie, and what tells of a coroutine that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coroutines {
+    /// `PyGenObject`: `gi_iframe` and `gi_frame_state`.
+    pub(super) frame: u64,
+    pub(super) state: u64,
+    /// The frame's `stackpointer`.
+    pub(super) stack_pointer: u64,
+    /// Values of the state (`enum _framestate`): the range of those that are suspended, and the range of those
+    /// that await something.
+    pub(super) suspended: (i8, i8),
+    pub(super) awaits: (i8, i8),
+    /// How far below the stack pointer that is then.
+    pub(super) awaited_below: u64,
+    /// `PySetObject`: `used`, `table` and `mask`.
+    pub(super) set_used: u64,
+    pub(super) set_table: u64,
+    pub(super) set_mask: u64,
 }
 
 pub(super) const V3_10: Offsets = Offsets {
@@ -115,6 +137,7 @@ pub(super) const V3_10: Offsets = Offsets {
     ascii_bytes: 48,
     compact_bytes: 72,
     line_format: format::CPYTHON_PAIRS,
+    coroutines: None,
 };
 
 pub(super) const V3_11: Offsets = Offsets {
@@ -149,6 +172,7 @@ pub(super) const V3_11: Offsets = Offsets {
     ascii_bytes: 48,
     compact_bytes: 72,
     line_format: format::CPYTHON_LOCATIONS,
+    coroutines: None,
 };
 
 pub(super) const V3_12: Offsets = Offsets {
@@ -183,6 +207,7 @@ pub(super) const V3_12: Offsets = Offsets {
     ascii_bytes: 40,
     compact_bytes: 56,
     line_format: format::CPYTHON_LOCATIONS,
+    coroutines: None,
 };
 
 /// Which word of `_Py_DebugOffsets` says where a field lies (Include/internal/pycore_runtime.h of 3.13,
@@ -204,6 +229,20 @@ struct Published {
     instructions: u64,
     /// Not published: `PyHeapTypeObject::ht_cached_keys` itself.
     class_keys: u64,
+    coroutines: Option<PublishedCoroutines>,
+}
+
+/// The same of what [`Coroutines`] has.
+#[derive(Clone, Copy)]
+struct PublishedCoroutines {
+    /// The first one of `gen_object` and `set_object`: its size.
+    generator: u64,
+    set: u64,
+    /// Not published: values of `enum _framestate`.
+    suspended: (i8, i8),
+    awaits: (i8, i8),
+    /// Not published: on top of the stack, or below the index of an iteration (3.15).
+    awaited_below: u64,
 }
 
 const PUBLISHED_3_13: Published = Published {
@@ -217,6 +256,7 @@ const PUBLISHED_3_13: Published = Published {
     base_frame: 0,
     instructions: 43,
     class_keys: 880,
+    coroutines: None,
 };
 
 const PUBLISHED_3_14: Published = Published {
@@ -230,6 +270,13 @@ const PUBLISHED_3_14: Published = Published {
     base_frame: 0,
     instructions: 48,
     class_keys: 880,
+    coroutines: Some(PublishedCoroutines {
+        generator: 83,
+        set: 62,
+        suspended: (-2, -1),
+        awaits: (-1, -1),
+        awaited_below: 8,
+    }),
 };
 
 const PUBLISHED_3_15: Published = Published {
@@ -243,6 +290,13 @@ const PUBLISHED_3_15: Published = Published {
     base_frame: 27,
     instructions: 56,
     class_keys: 888,
+    coroutines: Some(PublishedCoroutines {
+        generator: 99,
+        set: 74,
+        suspended: (1, 3),
+        awaits: (2, 3),
+        awaited_below: 16,
+    }),
 };
 
 impl Offsets {
@@ -312,6 +366,20 @@ impl Offsets {
             // `utf8_length` and `utf8` follow.
             compact_bytes: ascii_bytes + 16,
             line_format: format::CPYTHON_LOCATIONS,
+            coroutines: match p.coroutines {
+                None => None,
+                Some(of) => Some(Coroutines {
+                    frame: at(of.generator + 2)?,
+                    state: at(of.generator + 3)?,
+                    stack_pointer: at(p.frame + 6)?,
+                    suspended: of.suspended,
+                    awaits: of.awaits,
+                    awaited_below: of.awaited_below,
+                    set_used: at(of.set + 1)?,
+                    set_table: at(of.set + 2)?,
+                    set_mask: at(of.set + 3)?,
+                }),
+            },
         };
         let is_as_expected =
             at(p.thread + 2)? == THREAD_NEXT && at(p.thread + 3)? == THREAD_INTERPRETER;

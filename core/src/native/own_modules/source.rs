@@ -34,6 +34,16 @@ pub(super) fn path(name: &CStr, start: u64) -> &'static CStr {
     CStr::from_bytes_until_nul(buffer).unwrap_or(c"")
 }
 
+/// Calls `with` with a way to read a module's file, by offsets, if it can be opened.
+pub(super) fn with_file(path: &CStr, with: impl FnOnce(&mut dyn FnMut(u64, &mut [u8]) -> bool)) {
+    // A path may name anything by now: never block in a pipe or take a terminal.
+    let flags = libc::O_RDONLY | libc::O_NOCTTY | libc::O_NONBLOCK;
+    if let Ok(file) = platform::open(path, flags, 0) {
+        with(&mut |offset, buffer| platform::read_at(file, buffer, offset));
+        platform::close(file);
+    }
+}
+
 fn is_vdso(start: u64) -> bool {
     // SAFETY: reads the auxiliary vector; takes no lock.
     unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) == start }

@@ -136,6 +136,19 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
+/// Fills the buffer from an offset of a file; false: not all of it is there.
+pub fn read_at(fd: i32, buffer: &mut [u8], offset: u64) -> bool {
+    let (address, bytes) = (buffer.as_mut_ptr() as usize, buffer.len());
+    // SAFETY: the kernel writes at most the buffer's length.
+    let read = unsafe {
+        call(
+            libc::SYS_pread64,
+            [fd as usize, address, bytes, offset as usize, 0, 0],
+        )
+    };
+    read == Ok(bytes)
+}
+
 /// Numbers that libc does not define for every target.
 #[cfg_attr(loom, allow(dead_code, reason = "sandboxes are not modelled"))]
 pub(crate) mod number {

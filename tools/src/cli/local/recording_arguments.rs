@@ -56,6 +56,9 @@ pub(crate) struct CaptureArgs {
         hide_short_help = true
     )]
     pub depth: u32,
+    /// Put what awaits an asyncio task into its stacks (Python 3.14 and later).
+    #[arg(long, hide_short_help = true)]
+    pub await_chains: bool,
     /// Shared memory for samples that are not yet written.
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size_bytes)]
     #[arg(help_heading = "Buffer", hide_short_help = true)]
