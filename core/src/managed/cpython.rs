@@ -412,8 +412,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         Some(())
     }
 
-    /// The run of one call, from its innermost frame on. Gives the frame of the call outside of it. If it runs
-    /// the coroutine of `task`, the run ends with what awaits that.
+    /// The run of one call, from its innermost frame on. Gives the frame of the call outside of it. If it
+    /// runs the coroutine of `task`, the run ends with what awaits that.
     fn follow_to_shim(
         &mut self,
         innermost: u64,

@@ -591,7 +591,7 @@ mod tests {
         let rule = rule_of(i64::from(method) * 8);
         let unwind = [0, bytes / 2].map(|offset| UnwindRow { offset, rule });
         let position = method + 1;
-        let frames = [Frame { method, position }; 3];
+        let frames = [Frame::new(method, position); 3];
         let code = [(0, 0, 1), (bytes / 2, 1, 2)].map(|(offset, first, count)| CodeRow {
             offset,
             first,
@@ -615,10 +615,7 @@ mod tests {
     fn what_was_added_is_found_until_it_is_removed() {
         let start = BASE + (1 << 30) + 100;
         let handle = add_of(start, 10_000, 7).expect("room");
-        let frame = Frame {
-            method: 7,
-            position: 8,
-        };
+        let frame = Frame::new(7, 8);
         for (offset, count) in [(0, 1), (4_999, 1), (5_000, 2), (9_999, 2)] {
             let found = frames_at(start + offset).expect("a method");
             let expected: Vec<_> = (0..count).map(|i| (frame, i != 0)).collect();

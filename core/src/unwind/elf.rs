@@ -256,8 +256,8 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: Svma, bias: Bias, name: &[u8
     None
 }
 
-/// Where a section lies that is loaded, and its bytes: by the section headers of a file, of which `file` reads
-/// parts by their offsets.
+/// Where a section lies that is loaded, and its bytes: by the section headers of a file, of which `file`
+/// reads parts by their offsets.
 pub fn section(file: &mut impl ReadBytes, name: &[u8]) -> Option<(Svma, u64)> {
     const BYTES: usize = 64;
     const SHT_PROGBITS: u32 = 1;

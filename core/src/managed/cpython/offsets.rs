@@ -93,8 +93,8 @@ pub(super) struct Coroutines {
     pub(super) state: u64,
     /// The frame's `stackpointer`.
     pub(super) stack_pointer: u64,
-    /// Values of the state (`enum _framestate`): the range of those that are suspended, and the range of those
-    /// that await something.
+    /// Values of the state (`enum _framestate`): the range of those that are suspended, and the range of
+    /// those that await something.
     pub(super) suspended: (i8, i8),
     pub(super) awaits: (i8, i8),
     /// How far below the stack pointer that is then.

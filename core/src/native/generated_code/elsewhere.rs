@@ -193,7 +193,7 @@ mod tests {
             ..Description::default()
         });
         let method = method.expect("room");
-        let frame = |position| Frame { method, position };
+        let frame = |position| Frame::new(method, position);
         let all = [frame(1), frame(2), frame(3)];
         let code = [(0, 0, 1), (4_000, 0, 3), (9_000, 0, 0)];
         let code = code.map(|(offset, first, count)| CodeRow {
