@@ -5,6 +5,7 @@ use crate::sandbox;
 use crate::send::send;
 use core::ffi::{c_int, c_long};
 use libc::*;
+#[cfg(target_arch = "x86_64")]
 use stackbeat_core::agent;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::posix::raw_call::{self, Call, Kind, NUMBERS};
