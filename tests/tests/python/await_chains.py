@@ -21,12 +21,23 @@ def account():
             # A task that several await has nobody above it.
             while len(graph.awaited_by) == 1:
                 graph = graph.awaited_by[0]
-                for entry in graph.call_stack:
-                    code = entry.frame.f_code
-                    stack.append([code.co_qualname, entry.frame.f_lineno, True])
+                stack += suspended(graph.future)
         frame = frame.f_back
     stack.reverse()
     return stack
+
+
+def suspended(task):
+    """Its coroutines, innermost first. The graph has no generators, which an object's `__await__` may be."""
+    awaitable, stack = task.get_coro(), []
+    while True:
+        if hasattr(awaitable, "cr_frame"):
+            frame, awaitable = awaitable.cr_frame, awaitable.cr_await
+        elif hasattr(awaitable, "gi_frame"):
+            frame, awaitable = awaitable.gi_frame, awaitable.gi_yieldfrom
+        else:
+            return stack[::-1]
+        stack.append([frame.f_code.co_qualname, frame.f_lineno, True])
 
 
 def nap():
