@@ -185,6 +185,34 @@ pub fn is_entry(name: &str) -> bool {
     name == "main" || ENTRIES.contains(&name)
 }
 
+/// How names begin of crates by which others wait.
+const PARKING: &[&str] = &["parking_lot", "parking::"];
+
+/// Whether a wait is that of an executor, for whatever lets its future go on: by the functions around it,
+/// innermost first. Between its `block_on` and the wait is only its own crate's code, and what that waits by.
+/// It is an event loop of that crate's. A wait in the future itself has the future's functions around it.
+pub fn is_of_executor<'a>(functions: impl Iterator<Item = (Layer, &'a str)>) -> bool {
+    let mut executor = None;
+    for (layer, name) in functions {
+        let waits = matches!(layer, Layer::StandardCode | Layer::StandardFile)
+            || PARKING.iter().any(|begin| name.starts_with(begin));
+        if waits {
+            continue;
+        }
+        let name = without_arguments(name).replace(['<', '>'], "");
+        let Some((here, _)) = name.split_once("::") else {
+            return false;
+        };
+        if *executor.get_or_insert_with(|| here.to_owned()) != here {
+            return false;
+        }
+        if name.ends_with("::block_on") {
+            return true;
+        }
+    }
+    false
+}
+
 /// Whether a function allocates for its caller.
 fn is_allocator(name: &str) -> bool {
     let name = without_arguments(name);
@@ -347,6 +375,52 @@ mod tests {
         assert_eq!(interpreter, Layer::Interpreter);
         let extension = "/srv/_json.cpython-311-x86_64-linux-gnu.so";
         assert_eq!(of("scan", extension), Layer::Program);
+    }
+
+    #[test]
+    fn an_executor_waits_by_its_own_code_alone() {
+        let is = |names: &[&str]| {
+            let functions = names.iter().rev();
+            is_of_executor(functions.map(|name| (Layer::of(name, "/srv/shop", ""), *name)))
+        };
+        let begin = ["shop::main", "tokio::runtime::runtime::Runtime::block_on"];
+        let park = [
+            "tokio::runtime::park::CachedParkThread::block_on",
+            "std::thread::local::LocalKey<T>::try_with",
+            "tokio::runtime::park::Inner::park",
+            "<std::sys::sync::condvar::futex::Condvar>::wait",
+        ];
+        assert!(is(&[&begin[..], &park].concat()));
+        assert!(is(&[
+            "shop::main",
+            park[0],
+            park[2],
+            "parking_lot::condvar::Condvar::wait"
+        ]));
+        let own = [
+            "shop::main",
+            "futures_executor::local_pool::block_on",
+            "std::thread::park",
+        ];
+        assert!(is(&own));
+        // The future waits, the program does, and a pool's worker.
+        let future = [
+            "shop::load::{{closure}}",
+            "std::sync::mpsc::Receiver<T>::recv",
+        ];
+        assert!(!is(&[&begin[..], &park[..1], &future].concat()));
+        assert!(!is(&[
+            "shop::main",
+            "shop::block_on_all",
+            "std::sync::mpsc::Receiver<T>::recv"
+        ]));
+        assert!(!is(&[
+            "start_thread",
+            "tokio::runtime::park::Inner::park",
+            park[3]
+        ]));
+        assert!(!is(&["main", "wait_for_jobs", "pthread_cond_wait"]));
+        assert!(!is(&[]));
     }
 
     /// By the functions of a stack, outermost first: for which of them allocated bytes and running time

@@ -1,6 +1,7 @@
 //! A small service on tokio. With a number as its argument it has a client in the same process, which makes
-//! as many requests: what the tests of wakers record. With `serve FILE` it writes its port into that file and
-//! serves others until its input ends.
+//! as many requests: what the tests of wakers record. With `block NUMBER` its main thread waits for answers
+//! itself, which no future should do. With `serve FILE` it writes its port into that file and serves others
+//! until its input ends.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -68,6 +69,21 @@ async fn serves_others(port_file: &Path) -> io::Result<()> {
     end.await.map_err(io::Error::other)
 }
 
+/// Blocks its thread until each answer is there.
+async fn blocks(requests: u64) -> io::Result<()> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || works(&receive));
+    for number in 0..requests {
+        let (done, answer) = oneshot::channel();
+        let (hand_over, handed_over) = mpsc::channel();
+        send.send((number, done)).map_err(io::Error::other)?;
+        tokio::spawn(async move { hand_over.send(answer.await) });
+        let answer = handed_over.recv().map_err(io::Error::other)?;
+        assert_eq!(answer.map_err(io::Error::other)?, number + 1);
+    }
+    Ok(())
+}
+
 async fn runs(requests: u64) -> io::Result<()> {
     let address = starts().await?;
     let mut client = TcpStream::connect(address).await?;
@@ -84,11 +100,13 @@ fn main() -> io::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
+    let number = |text: &String| text.parse::<u64>().map_err(io::Error::other);
     match &arguments[..] {
+        [command, requests] if command == "block" => runtime.block_on(blocks(number(requests)?)),
         [command, file] if command == "serve" => runtime.block_on(serves_others(Path::new(file))),
-        [requests] => runtime.block_on(runs(requests.parse().map_err(io::Error::other)?)),
+        [requests] => runtime.block_on(runs(number(requests)?)),
         _ => Err(io::Error::other(
-            "wants a number of requests, or `serve FILE`",
+            "wants a number of requests, `block NUMBER` or `serve FILE`",
         )),
     }
 }

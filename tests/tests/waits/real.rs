@@ -3,6 +3,7 @@
 use super::report;
 use serde_json::Value;
 use stackbeat_tests::servers::{self, as_postgres_user, open_to_all, with_postgres};
+use stackbeat_tests::tool::{stackbeat, text};
 use stackbeat_tests::{Program, example, python, run, scratch};
 use std::path::Path;
 
@@ -57,6 +58,35 @@ fn a_service_on_tokio() {
         recorded.run.stderr()
     );
     wants_wakers(&recorded.trace, 80, 90);
+}
+
+/// A main thread that waits in an executor's `block_on` has nothing to do; one that blocks in its future has.
+#[test]
+fn a_main_thread_in_an_executor_is_idle_unless_its_future_blocks() {
+    let folder = scratch();
+    let service = example("tokio_service");
+    let service = service.to_str().expect("UTF-8");
+    let blocking = |arguments: &[&str]| {
+        let recorded = Program::new([&[service], arguments].concat()).record(folder.path());
+        assert!(
+            recorded.run.output.status.success(),
+            "{}",
+            recorded.run.stderr()
+        );
+        let trace = recorded.trace.to_str().expect("UTF-8");
+        let shown = stackbeat(
+            folder.path(),
+            &["report", "--thread", "tokio_service", trace],
+        );
+        let shown = text(&shown.stdout);
+        let from = shown.find("Blocking calls").expect("a table");
+        shown[from..].to_owned()
+    };
+    let parked = blocking(&[ROUNDS]);
+    assert!(!parked.contains("block_on"), "{parked}");
+    assert!(parked.contains(" idle in 1 thread (wait "), "{parked}");
+    let blocked = blocking(&["block", ROUNDS]);
+    assert!(blocked.contains("tokio_service::blocks"), "{blocked}");
 }
 
 /// Server and clients in one recording: `redis-cli` waits for the server, whose main thread waits for clients

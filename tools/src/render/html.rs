@@ -93,6 +93,8 @@ struct Meta<'a> {
     idle_causes_of_workers: Vec<usize>,
     /// Places at which workers wait in the middle of their work.
     waits_at_work: BTreeSet<u32>,
+    /// Places at which executors of futures wait, in whatever thread.
+    waits_of_executors: BTreeSet<u32>,
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
     drops: Vec<DropsRow>,
@@ -273,6 +275,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
         idle_causes: idle::CAUSES.map(|cause| cause as usize).to_vec(),
         idle_causes_of_workers: idle::CAUSES_OF_WORKERS.map(|cause| cause as usize).to_vec(),
         waits_at_work: idle::waits_at_work(metadata, &pruned.tree),
+        waits_of_executors: idle::waits_of_executors(metadata, &pruned.tree),
         probes,
         drops: metadata.drops_by_cause(),
         damage: &report.damage,

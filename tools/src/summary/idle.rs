@@ -1,11 +1,12 @@
-//! Waits of threads that have nothing to do: event loops, sleeps, and workers without work. Whoever looks for
-//! what holds a program up looks at the others first.
+//! Waits of threads that have nothing to do: event loops, executors, sleeps, and workers without work.
+//! Whoever looks for what holds a program up looks at the others first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
+use stackbeat_model::layers::is_of_executor;
 
 use super::call_tree::{Label, Leaf, Profile, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
@@ -24,10 +25,6 @@ pub(crate) const CAUSES_OF_WORKERS: [Cause; 1] = [Cause::Wait];
 /// function that waits is the program's own. That of a worker without work is the library's, which has the
 /// pool.
 pub(crate) fn waits_at_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
-    let is_worker = |label| match label {
-        Label::Leaf(Leaf::Blocking(probe)) => CAUSES_OF_WORKERS.contains(&probe.cause()),
-        _ => false,
-    };
     let is_at_work = |place: u32| {
         let managed = tree
             .labels(place)
@@ -37,11 +34,36 @@ pub(crate) fn waits_at_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
             _ => false,
         }
     };
-    (0..)
-        .zip(tree.places())
-        .filter(|(place, here)| is_worker(here.label) && is_at_work(*place))
-        .map(|(place, _)| place)
+    places_of_waits(tree)
+        .filter(|place| is_at_work(*place))
         .collect()
+}
+
+/// The places in a call tree at which executors of futures wait, in whatever thread ([`is_of_executor`]).
+pub(crate) fn waits_of_executors(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
+    let layer = metadata.layers();
+    let is_executors = |place: u32| {
+        let functions = tree.labels(place).filter_map(|label| match label {
+            Label::Function(f) => Some((layer(f), &*metadata.functions.get(f.0 as usize)?.name)),
+            _ => None,
+        });
+        is_of_executor(functions)
+    };
+    places_of_waits(tree)
+        .filter(|place| is_executors(*place))
+        .collect()
+}
+
+/// Places of a call tree where workers without work may wait.
+fn places_of_waits(tree: &Tree) -> impl Iterator<Item = u32> {
+    let waits = |label| match label {
+        Label::Leaf(Leaf::Blocking(probe)) => CAUSES_OF_WORKERS.contains(&probe.cause()),
+        _ => false,
+    };
+    let places = (0..).zip(tree.places());
+    places
+        .filter(move |(_, here)| waits(here.label))
+        .map(|(place, _)| place)
 }
 
 /// Idle waits, summed up.
@@ -82,6 +104,7 @@ pub(crate) fn apart(
 ) -> (Vec<SiteRow>, Sum) {
     let row = |thread: ThreadIndex| metadata.threads.get(thread.0 as usize);
     let at_work = waits_at_work(metadata, &profile.tree);
+    let of_executors = waits_of_executors(metadata, &profile.tree);
     let cause_at = |place: u32| match profile.tree.places()[place as usize].label {
         Label::Leaf(Leaf::Blocking(probe)) => Some(probe.cause()),
         _ => None,
@@ -90,6 +113,7 @@ pub(crate) fn apart(
         cause_at(place).is_some_and(|cause| {
             let is_worker = row(thread).is_none_or(|row| !row.is_main);
             CAUSES.contains(&cause)
+                || of_executors.contains(&place)
                 || CAUSES_OF_WORKERS.contains(&cause) && is_worker && !at_work.contains(&place)
         })
     };
@@ -174,5 +198,23 @@ mod tests {
         let worker = &mut report.metadata.functions[worker.expect("is there")];
         worker.file = "/usr/lib/python3.11/concurrent/futures/thread.py".into();
         assert!(!found(&report));
+    }
+
+    #[test]
+    fn an_executor_is_idle_in_the_main_thread_too() {
+        let mut report = testing::report();
+        for thread in &mut report.metadata.threads {
+            thread.is_main = true;
+        }
+        let waits = |report: &Report| {
+            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+            sites.iter().any(|site| site.cause == Cause::Wait)
+        };
+        assert!(waits(&report));
+        let functions = &mut report.metadata.functions;
+        let worker = functions.iter().position(|f| f.name == "shop::worker");
+        let worker = &mut functions[worker.expect("is there")];
+        (worker.name, worker.file) = ("tokio::runtime::park::block_on".into(), String::new());
+        assert!(!waits(&report));
     }
 }

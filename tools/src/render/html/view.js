@@ -55,11 +55,12 @@ class View {
     return false;
   }
 
-  // Whether a thread has nothing to do in a place: an idle loop, or a worker without work.
+  // Whether a thread has nothing to do in a place: an idle loop, an executor, or a worker without work.
   isIdle(t, p) {
     const label = this.data.label[p];
     if (label === GAP) return true;
     const cause = this.data.causeOf(label), { idle_causes, idle_causes_of_workers, threads } = this.data.meta;
+    if (this.data.ofExecutor[p]) return true;
     return idle_causes.includes(cause) || (idle_causes_of_workers.includes(cause) && !threads[t].is_main && !this.data.atWork[p]);
   }
 
