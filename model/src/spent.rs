@@ -54,6 +54,11 @@ impl Spent {
         self.wall_ns - self.blocked_ns - self.gap_ns
     }
 
+    /// Of it, the time on a processor: without that for which it is known that others had it.
+    pub fn computing_ns(&self) -> u64 {
+        self.running_ns().saturating_sub(self.metrics.runnable_ns)
+    }
+
     /// The amount of a metric; 0 for those that are not told apart here.
     pub fn get(&self, metric: Metric) -> u64 {
         match metric {

@@ -26,7 +26,7 @@ Examples:
   stackbeat report app.beat --json | jq '.functions[:5]'
 
 Running is time in code: on a CPU, or ready to run while others had it (runnable); CPU is the part on one.
-Self is time running in a function itself, total is wall time with its callees. Blocked time is exact:
+Self is time on a CPU in a function itself, total is wall time with its callees. Blocked time is exact:
 from the begin to the end of the calls that waited.
 
 The first screen counts time in code of an interpreter, or of the standard library in the

@@ -310,7 +310,7 @@ impl<'a> View<'a> {
         let mut spent = Spent::default();
         for ((thread, place), cell) in &self.profile().cells {
             if (self.wanted)(*thread) {
-                own[*place as usize] += computed(cell.spent.running_ns(), &cell.spent.metrics);
+                own[*place as usize] += cell.spent.computing_ns();
                 spent.add(&cell.spent);
             }
         }

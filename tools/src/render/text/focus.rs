@@ -59,7 +59,7 @@ pub(crate) fn report(
     let total = focus.callees.whole();
     let text = format!(
         "  self {}, total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
-        duration(focus.own.running_ns()),
+        duration(focus.own.computing_ns()),
         duration(total.wall_ns),
         percent(total.wall_ns, focus.whole_ns),
         duration(total.metrics.cpu_ns),

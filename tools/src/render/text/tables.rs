@@ -1,5 +1,6 @@
 //! The report as tables for a terminal.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 use clap::ValueEnum;
@@ -307,7 +308,8 @@ fn function_table(
         true => Own::Exact,
         false => Own::OfProgram,
     };
-    let rows = functions(profile, wanted, sort, own);
+    let mut rows = functions(profile, wanted, sort, own);
+    rows.sort_by_key(|row| Reverse((share_of(row, sort), row.key(sort))));
     let spent = spent_by(profile, wanted);
     let without_evidence_ns = match sort {
         SortKey::SelfTime | SortKey::Cpu => gap_cpu_ns(profile, wanted),
@@ -348,7 +350,7 @@ fn function_table(
         column("ALLOCATED", &[SortKey::Alloc], 8),
         Column::text("FUNCTION", 0),
     ]);
-    let rows: Vec<_> = rows.into_iter().filter(|r| r.key(sort) > 0).collect();
+    rows.retain(|row| share_of(row, sort) > 0);
     let in_library_ns = layout.part(&rows).map(|row| row.in_library_ns);
     let has_library = in_library_ns.max().unwrap_or(0) > 0;
     let mut is_said = percent(without_evidence_ns, whole) == percent(0, whole);
@@ -373,7 +375,7 @@ fn function_table(
             _ => None,
         };
         table.row(vec![
-            duration(row.own.running_ns()),
+            duration(row.own.computing_ns()),
             percent(share_of(row, sort), whole),
             evidence::text(ends),
             match row.in_library_ns {
@@ -411,11 +413,24 @@ fn function_table(
     }
     out.push_str(&table.render(layout.width, layout.style));
     more(&mut out, layout, rows.len());
+    let waited_ns = spent.running_ns() - spent.computing_ns();
+    if sort == SortKey::SelfTime && waited_ns >= whole / 100 && waited_ns > 0 {
+        let text = format!(
+            "  and {} ready to run, which counts for no function: others had the processors",
+            duration(waited_ns)
+        );
+        indented(&mut out, layout, 4, &text, Style::dim);
+    }
     out
 }
 
+/// What a function is ranked by. Own time is that on a processor: on a busy machine functions that never wait
+/// would only show how many others there are.
 fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
-    row.key(sort)
+    match sort {
+        SortKey::SelfTime => row.own.computing_ns(),
+        _ => row.key(sort),
+    }
 }
 
 fn site_table(
@@ -506,8 +521,11 @@ pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::{FunctionIndex, SegmentKind};
+
     use super::*;
     use crate::render::text::focus;
+    use crate::summary::call_tree::tests::segment;
     use crate::terminal::Style;
     use crate::testing::{self, golden};
 
@@ -593,6 +611,29 @@ mod tests {
                 .to_string()
                 .contains("nonsense")
         );
+    }
+
+    #[test]
+    fn own_time_is_that_on_a_processor() {
+        const MS: u64 = 1_000_000;
+        let mut busy = testing::report();
+        let functions = vec![Section::Functions];
+        let before = shown(&busy, &Shown::Only(functions.clone()), Some(140));
+        assert!(!before.contains("ready to run"), "{before}");
+        // It waits for processors alone.
+        let path = busy.profile.tree.path(&[FunctionIndex(11)]);
+        let mut piece = segment(0, 10_000 * MS, SegmentKind::Running);
+        piece.thread = ThreadIndex(3);
+        (piece.metrics.cpu_ns, piece.metrics.runnable_ns) = (MS, 9_999 * MS);
+        busy.profile.add(&piece, path);
+        let text = shown(&busy, &Shown::Only(functions), Some(140));
+        assert!(text.contains("and 10.0 s ready to run"), "{text}");
+        let rows = |text: &str| {
+            let rows = text.lines().filter(|line| line.contains(" %"));
+            let names = rows.filter_map(|line| line.split_whitespace().last());
+            names.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(&text), rows(&before));
     }
 
     #[test]
