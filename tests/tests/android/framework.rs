@@ -3,20 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use stackbeat_core::probe::Probe;
-use stackbeat_proto::columns::SampleRow;
-use stackbeat_proto::stream::PacketReader;
-use stackbeat_proto::v1::Event;
 use stackbeat_proto::v1::event::Kind;
-use stackbeat_proto::v1::packet::Body;
-use stackbeat_tests::plain_reader::Trace;
-use stackbeat_tests::tool::text;
 use stackbeat_tests::tool_json::array;
-use stackbeat_tests::{report, scratch, workspace};
+use stackbeat_tests::{report, scratch};
 
-use crate::art::app::library;
+use super::session::{self, CLOCK_NS, NEAR_NS, Session, assert_near, begin_and_end};
 
 /// The versions with a declaration of their own.
 const VERSIONS: [u8; 6] = [9, 11, 12, 13, 14, 16];
@@ -29,24 +22,11 @@ const VSYNCS: usize = ITERATIONS / 4;
 /// Waits that are longer than the interval of an app's recording are all in the trace.
 const LONG_NS: i64 = 5_000_000;
 
-/// How well moments of the trace are known: cycles are converted.
-const CLOCK_NS: i64 = 20_000;
-/// What a hook takes beside the wait that it bounds.
-const NEAR_NS: i64 = 1_000_000;
-
 /// Compiles one part of the stand-ins.
 fn compile(folder: &Path, version: u8, output: &str, options: &[&str]) {
-    let compiled = Command::new("g++")
-        .args(["-std=c++17", "-O2", "-fPIC", "-pthread", "-Wl,-z,now"])
-        .arg(format!("-DVERSION={version}"))
-        .arg("-o")
-        .arg(folder.join(output))
-        .arg(workspace().join("hooks-android/tests/framework.cc"))
-        .args(options)
-        .current_dir(folder)
-        .output()
-        .expect("g++ runs");
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let version = format!("-DVERSION={version}");
+    let options = [&[version.as_str()], options].concat();
+    session::compile(folder, "framework.cc", output, &options);
 }
 
 /// The program, with its libraries.
@@ -72,103 +52,6 @@ fn build(folder: &Path, version: u8, options: &[&str]) -> PathBuf {
     ];
     compile(folder, version, "program", &[&program, options].concat());
     folder.join("program")
-}
-
-fn run(program: &Path, traces: &Path) -> Vec<String> {
-    let output: Output = Command::new(program)
-        .arg(library())
-        .arg(traces)
-        .output()
-        .expect("the program runs");
-    assert!(output.status.success(), "{output:?}");
-    text(&output.stdout).lines().map(str::to_owned).collect()
-}
-
-/// One session: what the stand-ins say, and what the trace does.
-struct Session {
-    said: Vec<String>,
-    path: PathBuf,
-    trace: Trace,
-    events: Vec<Event>,
-}
-
-impl Session {
-    /// All of a run.
-    fn all(said: &[String]) -> Vec<Session> {
-        let begins = said.iter().enumerate();
-        let begins = begins.filter_map(|(n, line)| Some((n, line.strip_prefix("trace ")?)));
-        let begins: Vec<(usize, &str)> = begins.collect();
-        let ends = begins.iter().skip(1).map(|(n, _)| *n).chain([said.len()]);
-        let sessions = begins.iter().zip(ends);
-        let sessions = sessions.map(|((begin, trace), end)| Session {
-            said: said[*begin..end].to_vec(),
-            path: PathBuf::from(trace),
-            trace: Trace::read(Path::new(trace)),
-            events: events(Path::new(trace)),
-        });
-        sessions.collect()
-    }
-
-    /// The numbers behind a word, for each line that begins so.
-    fn said(&self, word: &str) -> Vec<Vec<i64>> {
-        let lines = self.said.iter().filter_map(|line| line.strip_prefix(word));
-        let numbers = lines.map(|line| line.split_whitespace().map(str::parse).collect());
-        numbers.collect::<Result<_, _>>().expect("numbers")
-    }
-
-    /// Waits of the main thread that are in the trace as such, by their begins.
-    fn waits(&self, probe: Probe) -> Vec<&SampleRow> {
-        let rows = self.trace.all_samples();
-        let is_wait = |(thread, row): &(u32, &SampleRow)| {
-            let thread = &self.trace.threads[thread];
-            let is_main = self.trace.processes[&thread.upid].pid == thread.tid;
-            is_main && row.probe == probe as u8 && row.duration_ns > 0
-        };
-        let mut rows: Vec<_> = rows.filter(is_wait).map(|(_, row)| row).collect();
-        rows.sort_by_key(|row| row.time_ns);
-        rows
-    }
-
-    /// Moments and values of the events with this name.
-    fn events(&self, kind: Kind, name: &str) -> Vec<(i64, i64)> {
-        let events = self.events.iter();
-        let mut found: Vec<(i64, i64)> = events
-            .filter(|event| event.kind == kind as i32 && event.name == name)
-            .map(|event| (event.time_ns as i64, event.value))
-            .collect();
-        found.sort_unstable();
-        found
-    }
-
-    /// What the trace says of the hooks, as `doctor` does.
-    fn line(&self, begin: &str) -> &str {
-        let found = self.said.iter().find(|line| line.starts_with(begin));
-        found.unwrap_or_else(|| panic!("{begin} in {:#?}", self.said))
-    }
-}
-
-fn events(trace: &Path) -> Vec<Event> {
-    let bytes = std::fs::read(trace).expect("the trace is there");
-    let packets = PacketReader::new(std::io::Cursor::new(bytes));
-    let bodies = packets.filter_map(|packet| packet.expect("a whole packet").1.body);
-    let events = bodies.filter_map(|body| match body {
-        Body::Event(event) => Some(event),
-        _ => None,
-    });
-    events.collect()
-}
-
-fn begin_and_end(row: &SampleRow) -> (i64, i64) {
-    let end = row.time_ns as i64;
-    (end - row.duration_ns as i64, end)
-}
-
-/// Each moment is near its other one; somebody else may take the processor in between, now and then.
-#[track_caller]
-fn assert_near(what: &str, moments: impl Iterator<Item = (i64, i64)>) {
-    let apart: Vec<i64> = moments.map(|(said, seen)| seen - said).collect();
-    let far = apart.iter().filter(|ns| ns.abs() > NEAR_NS).count();
-    assert!(far * 10 <= apart.len(), "{what}: {apart:?}");
 }
 
 fn check_loop(session: &Session, before: usize) {
@@ -285,7 +168,7 @@ fn loops_frames_and_calls_are_those_of_the_framework() {
         let scratch = scratch();
         let program = build(scratch.path(), version, &[]);
         let traces = scratch.path().join("traces");
-        let sessions = Session::all(&run(&program, &traces));
+        let sessions = Session::all(&program, &traces);
         assert_eq!(sessions.len(), SESSIONS);
         for (n, session) in sessions.iter().enumerate() {
             eprintln!("Android {version}, session {n}");
@@ -306,7 +189,7 @@ fn what_a_version_lacks_is_not_available_and_the_rest_works() {
     let scratch = scratch();
     // By another name, as in a version that nobody knows yet.
     let program = build(scratch.path(), 16, &["-DdispatchVsync=dispatchOther"]);
-    let sessions = Session::all(&run(&program, &scratch.path().join("traces")));
+    let sessions = Session::all(&program, &scratch.path().join("traces"));
     for (n, session) in sessions.iter().enumerate() {
         session.line("framework: 2 of 3 hooks in place");
         session.line(

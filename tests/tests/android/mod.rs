@@ -2,7 +2,11 @@
 //! machine with a session inside, reached as on a device: by the name of its socket, through a port.
 
 #[cfg(target_arch = "x86_64")]
+mod calls;
+#[cfg(target_arch = "x86_64")]
 mod framework;
+#[cfg(target_arch = "x86_64")]
+mod session;
 
 use std::fs;
 use std::io;
