@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use stackbeat_core::probe::Probe;
+use stackbeat_core::shm::record_format::flags;
+use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1::event::Kind;
 use stackbeat_tests::tool_json::array;
 use stackbeat_tests::{report, scratch};
@@ -150,16 +152,44 @@ fn check_calls(session: &Session) {
     };
     assert_near("begins", both(0, |wait| wait.0));
     assert_near("ends", both(1, |wait| wait.1));
+    check_report(session, &waits);
+}
+
+/// The report's waits are those of the trace, but for what the thread runs inside of a call: where a tick
+/// comes there, the time up to it is that of code that ran, or was ready to, and not all of it is a wait's.
+fn check_report(session: &Session, waits: &[&SampleRow]) {
     let report = report(&session.path);
     let all_ns: u64 = waits.iter().map(|wait| wait.duration_ns).sum();
+    let sure = waits.iter().map(|wait| match last_inside(session, wait) {
+        Some(sample) => wait.time_ns - sample.time_ns,
+        None => wait.duration_ns,
+    });
+    let sure_ns: u64 = sure.sum();
     let binder = array(&report, "blocking_sites").filter(|site| site["cause"] == "binder");
     let binder_ns: u64 = binder
         .map(|site| site["total_ns"].as_u64().expect("a number"))
         .sum();
+    let near_ns = NEAR_NS.unsigned_abs();
     assert!(
-        binder_ns.abs_diff(all_ns) < NEAR_NS.unsigned_abs(),
-        "{binder_ns} of {all_ns}"
+        (sure_ns.saturating_sub(near_ns)..all_ns + near_ns).contains(&binder_ns),
+        "{binder_ns} of {sure_ns} to {all_ns}"
     );
+}
+
+/// The last sample of the main thread inside of a wait of its.
+fn last_inside<'a>(session: &'a Session, wait: &SampleRow) -> Option<&'a SampleRow> {
+    let main = session.main_thread();
+    let rows = session.trace.all_samples();
+    let is_inside = |row: &&SampleRow| {
+        row.flags & flags::INSIDE != 0
+            && row.probe == Probe::Running as u8
+            && row.time_ns < wait.time_ns
+            && wait.time_ns - row.time_ns < wait.duration_ns
+    };
+    let inside = rows
+        .filter(|(thread, _)| *thread == main)
+        .map(|(_, row)| row);
+    inside.filter(is_inside).max_by_key(|row| row.time_ns)
 }
 
 #[test]
@@ -181,6 +211,19 @@ fn loops_frames_and_calls_are_those_of_the_framework() {
             check_vsyncs(session, version);
             check_calls(session);
         }
+    }
+}
+
+/// What is no wait of a call that waits.
+#[test]
+fn what_a_thread_computes_inside_of_a_call_is_none_of_its_wait() {
+    let scratch = scratch();
+    let program = build(scratch.path(), 14, &["-DCOMPUTES"]);
+    for session in &Session::all(&program, &scratch.path().join("traces")) {
+        let waits = session.waits(Probe::BinderTransact);
+        let has_sample = |wait: &&&SampleRow| last_inside(session, wait).is_some();
+        assert!(waits.iter().filter(has_sample).count() > 1, "{waits:?}");
+        check_report(session, &waits);
     }
 }
 
