@@ -175,7 +175,7 @@ const RUST_SOURCES: &str = "/lib/rustlib/src/rust/library/";
 const STANDARD_FILES: &[&str] = &["libstdc++", "libc++", "libstd-"];
 
 /// Whether a function belongs to Rust's or C++'s standard library, by its name.
-pub fn is_standard(name: &str) -> bool {
+fn is_standard(name: &str) -> bool {
     let name = name.trim_start_matches(['<', '&']);
     STANDARD.iter().any(|begin| name.starts_with(begin))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use stackbeat_model::layers::is_standard;
 use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
@@ -92,7 +91,7 @@ pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, La
     let labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
     let all: Vec<_> = labels.iter().map(|l| label_text(metadata, *l)).collect();
     let managed = labels.iter().position(|label| is_managed(metadata, *label));
-    let first = managed.or_else(|| all.iter().position(|name| !is_standard(name)));
+    let first = managed.or_else(|| labels.iter().position(|label| !is_standard(metadata, *label)));
     let first = first.unwrap_or(0);
     let nameless = all[first..]
         .iter()
@@ -108,6 +107,15 @@ pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, La
         names[SHOWN] = "…".into();
     }
     names.join(" ← ")
+}
+
+/// Whether a function belongs to a standard library.
+fn is_standard(metadata: &Metadata, label: Label) -> bool {
+    let Label::Function(function) = label else {
+        return false;
+    };
+    let known = metadata.functions.get(function.0 as usize);
+    known.is_some_and(FunctionName::is_standard)
 }
 
 /// Whether a function is interpreted, or compiled by a runtime.

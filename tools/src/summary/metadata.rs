@@ -190,11 +190,22 @@ pub(crate) struct Metadata {
     pub long_waits: Vec<LongWaitRow>,
 }
 
+impl FunctionName {
+    /// What it is to the program.
+    fn layer(&self) -> Layer {
+        Layer::of(&self.name, &self.module, &self.file)
+    }
+
+    /// Whether it belongs to Rust's or C++'s standard library.
+    pub(crate) fn is_standard(&self) -> bool {
+        matches!(self.layer(), Layer::StandardCode | Layer::StandardFile)
+    }
+}
+
 impl Metadata {
     /// What each function is to the program.
     pub(crate) fn layers(&self) -> impl Fn(FunctionIndex) -> Layer + use<> {
-        let of = |f: &FunctionName| Layer::of(&f.name, &f.module, &f.file);
-        let layers: Vec<Layer> = self.functions.iter().map(of).collect();
+        let layers: Vec<Layer> = self.functions.iter().map(FunctionName::layer).collect();
         move |function| {
             let known = layers.get(function.0 as usize).copied();
             known.unwrap_or(Layer::Program)

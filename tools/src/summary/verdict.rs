@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::comparable_names;
-use stackbeat_model::layers::{is_entry, is_standard};
+use stackbeat_model::layers::is_entry;
 use stackbeat_model::{FunctionIndex, Metrics, ProbeId, Spent, ThreadIndex, is_runtime};
 
 use super::evidence::effective_samples;
@@ -450,7 +450,7 @@ impl<'a> View<'a> {
     /// library.
     fn tells(&self, function: FunctionIndex) -> bool {
         let known = self.metadata().functions.get(function.0 as usize);
-        known.is_some_and(|f| !is_address(&f.name) && !is_entry(&f.name) && !is_standard(&f.name))
+        known.is_some_and(|f| !is_address(&f.name) && !is_entry(&f.name) && !f.is_standard())
     }
 
     /// Where most of the waits of a cause were, and who held the lock: ` (fsync in unixSync at os.c:12)`.

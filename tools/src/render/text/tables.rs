@@ -619,7 +619,7 @@ mod tests {
         let mut busy = testing::report();
         let functions = vec![Section::Functions];
         let before = shown(&busy, &Shown::Only(functions.clone()), Some(140));
-        assert!(!before.contains("ready to run"), "{before}");
+        assert!(before.contains("and 73.1 ms ready to run"), "{before}");
         // It waits for processors alone.
         let path = busy.profile.tree.path(&[FunctionIndex(11)]);
         let mut piece = segment(0, 10_000 * MS, SegmentKind::Running);
@@ -627,7 +627,7 @@ mod tests {
         (piece.metrics.cpu_ns, piece.metrics.runnable_ns) = (MS, 9_999 * MS);
         busy.profile.add(&piece, path);
         let text = shown(&busy, &Shown::Only(functions), Some(140));
-        assert!(text.contains("and 10.0 s ready to run"), "{text}");
+        assert!(text.contains("and 10.1 s ready to run"), "{text}");
         let rows = |text: &str| {
             let rows = text.lines().filter(|line| line.contains(" %"));
             let names = rows.filter_map(|line| line.split_whitespace().last());
