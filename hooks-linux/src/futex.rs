@@ -49,20 +49,27 @@ unsafe extern "C-unwind" fn looked(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: the caller's arguments, passed on.
-    let original = || unsafe { original::syscall::call(number, a, b, c, d, e, f) };
+    let call = Call {
+        number,
+        arguments: [a, b, c, d, e, f],
+    };
+    let original = |call: &Call| {
+        let [a, b, c, d, e, f] = call.arguments;
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { original::syscall::call(call.number, a, b, c, d, e, f) }
+    };
     if number == SYS_kill || number == SYS_tgkill {
         let (tid, signal) = match number == SYS_tgkill {
             true => (Some(Tid(b as u32)), c),
             false => (None, b),
         };
-        return send(a as pid_t, tid, signal as c_int, original);
+        return send(a as pid_t, tid, signal as c_int, || original(&call));
     }
     if number == SYS_prctl {
-        return sandbox::raw_prctl([a, b, c], original);
+        return sandbox::raw_prctl([a, b, c], || original(&call));
     }
     if number == SYS_seccomp {
-        return sandbox::raw_seccomp([a, b, c], original);
+        return sandbox::raw_seccomp([a, b, c], || original(&call));
     }
     #[cfg(target_arch = "x86_64")]
     if number == SYS_arch_prctl {
@@ -71,12 +78,8 @@ unsafe extern "C-unwind" fn looked(
         if a == ARCH_REQ_XCOMP_PERM {
             agent::frames_grow();
         }
-        return original();
+        return original(&call);
     }
-    let call = Call {
-        number,
-        arguments: [a, b, c, d, e, f],
-    };
     match call.kind() {
         Kind::Waits(probe, awaited) => {
             waiting::called();
@@ -87,6 +90,6 @@ unsafe extern "C-unwind" fn looked(
             waking::called();
             call.wake(is_shared, how, original)
         }
-        Kind::Other => original(),
+        Kind::Other => original(&call),
     }
 }

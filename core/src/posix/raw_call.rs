@@ -99,18 +99,19 @@ impl Call {
         }
     }
 
-    /// Makes the call, which ends waits of others.
+    /// Makes the call, which ends waits of others. `original` captures nothing: the program's stack may be
+    /// small.
     #[inline(never)]
-    pub fn wake(&self, is_shared: bool, how: How, original: impl FnOnce() -> c_long) -> c_long {
+    pub fn wake(&self, is_shared: bool, how: How, original: impl Fn(&Call) -> c_long) -> c_long {
         let id = self.arguments[0] as u64;
         agent::count(SystemCall::Futex);
         if agent::is_awaited(id) {
             let wake = agent::announce(&[id], is_shared, how);
-            let result = original();
+            let result = original(self);
             wake.end(Probe::FutexWake, id);
             return result;
         }
-        let result = original();
+        let result = original(self);
         agent::hit(Probe::FutexWake, id);
         result
     }
@@ -124,13 +125,13 @@ impl Call {
         &self,
         probe: Probe,
         awaited: Option<Awaited>,
-        original: impl FnOnce() -> c_long,
+        original: impl Fn(&Call) -> c_long,
     ) -> c_long {
         if self.number == SYS_io_uring_enter {
             agent::leave_timer();
         }
         let wait = agent::begin_wait_for(probe, self.arguments[0] as u64, awaited);
-        let result = original();
+        let result = original(self);
         // SAFETY: by contract.
         wait.end_moving(result, unsafe { self.moved(result) });
         result

@@ -28,11 +28,14 @@ unsafe extern "C-unwind" fn looked(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: whoever uses the table has put the function of this name there, and these are its caller's
-    // arguments. It takes them where they lie, however many there are.
-    let original = || unsafe {
-        let function = transmute::<*mut c_void, Syscall>(ORIGINAL.load(Ordering::Relaxed));
-        function(number, a, b, c, d, e, f)
+    let original = |call: &Call| {
+        let [a, b, c, d, e, f] = call.arguments;
+        // SAFETY: whoever uses the table has put the function of this name there, and these are its caller's
+        // arguments. It takes them where they lie, however many there are.
+        unsafe {
+            let function = transmute::<*mut c_void, Syscall>(ORIGINAL.load(Ordering::Relaxed));
+            function(call.number, a, b, c, d, e, f)
+        }
     };
     let call = Call {
         number,
@@ -42,6 +45,6 @@ unsafe extern "C-unwind" fn looked(
         // SAFETY: as above.
         Kind::Waits(probe, awaited) => unsafe { call.wait(probe, awaited, original) },
         Kind::Wakes { is_shared, how } => call.wake(is_shared, how, original),
-        Kind::Other => original(),
+        Kind::Other => original(&call),
     }
 }
