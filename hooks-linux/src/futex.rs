@@ -39,6 +39,17 @@ mod waking {
     crate::hooked_functions::function!(syscall = FutexWake);
 }
 
+/// The call is `kill` or `tgkill`. Apart, so that others do not need the room for it on the stack.
+#[inline(never)]
+fn sends(call: &Call, original: impl Fn(&Call) -> c_long) -> c_long {
+    let [pid, a, b, ..] = call.arguments;
+    let (tid, signal) = match call.number == SYS_tgkill {
+        true => (Some(Tid(a as u32)), b),
+        false => (None, a),
+    };
+    send(pid as pid_t, tid, signal as c_int, || original(call))
+}
+
 /// A system call whose number is in [`LOOKED_AT`].
 unsafe extern "C-unwind" fn looked(
     number: c_long,
@@ -59,11 +70,7 @@ unsafe extern "C-unwind" fn looked(
         unsafe { original::syscall::call(call.number, a, b, c, d, e, f) }
     };
     if number == SYS_kill || number == SYS_tgkill {
-        let (tid, signal) = match number == SYS_tgkill {
-            true => (Some(Tid(b as u32)), c),
-            false => (None, b),
-        };
-        return send(a as pid_t, tid, signal as c_int, || original(&call));
+        return sends(&call, original);
     }
     if number == SYS_prctl {
         return sandbox::raw_prctl([a, b, c], || original(&call));
@@ -81,14 +88,14 @@ unsafe extern "C-unwind" fn looked(
         return original(&call);
     }
     match call.kind() {
-        Kind::Waits(probe, awaited) => {
+        Kind::Waits(probe, how) => {
             waiting::called();
             // SAFETY: the caller's arguments, passed on.
-            unsafe { call.wait(probe, awaited, original) }
+            unsafe { call.wait(probe, how, original) }
         }
-        Kind::Wakes { is_shared, how } => {
+        Kind::Wakes(how) => {
             waking::called();
-            call.wake(is_shared, how, original)
+            call.wake(how, original)
         }
         Kind::Other => original(&call),
     }

@@ -41,15 +41,10 @@ pub const fn looked_at(others: &[c_long]) -> [u64; NUMBERS / 64] {
 /// What a system call does to the calling thread.
 #[derive(Debug)]
 pub enum Kind {
-    /// It may wait, for something that another thread gives where that is known.
-    Waits(Probe, Option<Awaited>),
-    /// It ends waits of a futex, which processes may share.
-    Wakes {
-        /// Whether processes may share it.
-        is_shared: bool,
-        /// How many, or all.
-        how: How,
-    },
+    /// It may wait; for the futex of the call, if it is said how another thread ends that.
+    Waits(Probe, Option<How>),
+    /// It ends waits of the call's futex.
+    Wakes(How),
     /// Neither.
     Other,
 }
@@ -66,35 +61,20 @@ pub struct Call {
 impl Call {
     /// What it does; its number is a blocking one, or that of `futex`.
     pub fn kind(&self) -> Kind {
-        let [a, operation, count, ..] = self.arguments;
+        let [_, operation, count, ..] = self.arguments;
         if self.number != SYS_futex {
             let probe = blocking_calls::probe_of(self.number, operation as c_int);
             return Kind::Waits(probe.unwrap_or(Probe::FutexWait), None);
         }
-        let is_shared = operation as c_int & FUTEX_PRIVATE_FLAG == 0;
-        let waits = |how| {
-            let awaited = Awaited {
-                id: a as u64,
-                is_shared,
-                owner_tid: Tid(0),
-                how,
-            };
-            Kind::Waits(Probe::FutexWait, Some(awaited))
-        };
+        let waits = |how| Kind::Waits(Probe::FutexWait, Some(how));
         match operation as c_int & FUTEX_CMD_MASK {
             FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI => waits(How::Wake(1)),
             // FUTEX_LOCK_PI2 is 13.
             FUTEX_LOCK_PI | 13 => waits(How::Release),
-            FUTEX_UNLOCK_PI => Kind::Wakes {
-                is_shared,
-                how: How::Release,
-            },
+            FUTEX_UNLOCK_PI => Kind::Wakes(How::Release),
             FUTEX_WAKE | FUTEX_WAKE_BITSET | FUTEX_WAKE_OP | FUTEX_REQUEUE | FUTEX_CMP_REQUEUE
-            | FUTEX_CMP_REQUEUE_PI => Kind::Wakes {
-                is_shared,
-                // Its third argument says how many.
-                how: How::Wake(count as u32),
-            },
+            // Its third argument says how many.
+            | FUTEX_CMP_REQUEUE_PI => Kind::Wakes(How::Wake(count as u32)),
             _ => Kind::Other,
         }
     }
@@ -102,11 +82,11 @@ impl Call {
     /// Makes the call, which ends waits of others. `original` captures nothing: the program's stack may be
     /// small.
     #[inline(never)]
-    pub fn wake(&self, is_shared: bool, how: How, original: impl Fn(&Call) -> c_long) -> c_long {
+    pub fn wake(&self, how: How, original: impl Fn(&Call) -> c_long) -> c_long {
         let id = self.arguments[0] as u64;
         agent::count(SystemCall::Futex);
         if agent::is_awaited(id) {
-            let wake = agent::announce(&[id], is_shared, how);
+            let wake = agent::announce(&[id], self.is_shared(), how);
             let result = original(self);
             wake.end(Probe::FutexWake, id);
             return result;
@@ -124,17 +104,29 @@ impl Call {
     pub unsafe fn wait(
         &self,
         probe: Probe,
-        awaited: Option<Awaited>,
+        how: Option<How>,
         original: impl Fn(&Call) -> c_long,
     ) -> c_long {
         if self.number == SYS_io_uring_enter {
             agent::leave_timer();
         }
-        let wait = agent::begin_wait_for(probe, self.arguments[0] as u64, awaited);
+        let id = self.arguments[0] as u64;
+        let awaited = how.map(|how| Awaited {
+            id,
+            is_shared: self.is_shared(),
+            owner_tid: Tid(0),
+            how,
+        });
+        let wait = agent::begin_wait_for(probe, id, awaited);
         let result = original(self);
         // SAFETY: by contract.
         wait.end_moving(result, unsafe { self.moved(result) });
         result
+    }
+
+    /// Whether processes may share its futex.
+    fn is_shared(&self) -> bool {
+        self.arguments[1] as c_int & FUTEX_PRIVATE_FLAG == 0
     }
 
     /// How many bytes it has moved with this result, if it is one that moves any.

@@ -43,8 +43,8 @@ unsafe extern "C-unwind" fn looked(
     };
     match call.kind() {
         // SAFETY: as above.
-        Kind::Waits(probe, awaited) => unsafe { call.wait(probe, awaited, original) },
-        Kind::Wakes { is_shared, how } => call.wake(is_shared, how, original),
+        Kind::Waits(probe, how) => unsafe { call.wait(probe, how, original) },
+        Kind::Wakes(how) => call.wake(how, original),
         Kind::Other => original(&call),
     }
 }

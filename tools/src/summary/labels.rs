@@ -91,7 +91,11 @@ pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, La
     let labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
     let all: Vec<_> = labels.iter().map(|l| label_text(metadata, *l)).collect();
     let managed = labels.iter().position(|label| is_managed(metadata, *label));
-    let first = managed.or_else(|| labels.iter().position(|label| !is_standard(metadata, *label)));
+    let first = managed.or_else(|| {
+        labels
+            .iter()
+            .position(|label| !is_standard(metadata, *label))
+    });
     let first = first.unwrap_or(0);
     let nameless = all[first..]
         .iter()
