@@ -178,7 +178,7 @@ pub(super) fn last_pid() -> Option<Pid> {
 
 /// Whether a process with this pid exists.
 pub(super) fn exists(pid: Pid) -> bool {
-    let pid = process::Pid::from_raw(pid.0.cast_signed());
+    let pid = i32::try_from(pid.0).ok().and_then(process::Pid::from_raw);
     pid.is_some_and(|pid| process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 

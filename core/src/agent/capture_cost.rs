@@ -13,6 +13,8 @@ use crate::sync::Ordering;
 /// A capture that took longer may have been off its processor in between, ns: the thread's CPU time tells. An
 /// event of the kernel's clock comes about when its tick does, which ends the thread's turn.
 const LONG_CAPTURE_NS: u64 = 50_000;
+/// Where that is not known: one that took longer was off its processor, ns.
+const LONGEST_CAPTURE_NS: u64 = 1_000_000;
 /// A signal that took longer to arrive found its thread waiting for a processor, ns. What the signal itself
 /// cost is not known then and taken to be this, ns.
 const LONGEST_DELIVERY_NS: u64 = 150_000;
@@ -29,7 +31,10 @@ pub(super) fn add_capture(
 ) {
     let long = in_cycles(control, entry, LONG_CAPTURE_NS);
     let cycles = if took > long {
-        let used_ns = cpu_ns.map_or(0, |begin| platform::thread_cpu_ns().saturating_sub(begin));
+        let used_ns = match (cpu_ns, platform::thread_cpu_ns()) {
+            (None, _) | (_, 0) => LONGEST_CAPTURE_NS,
+            (Some(begin), now) => now.saturating_sub(begin),
+        };
         in_cycles(control, entry, used_ns).clamp(long, took)
     } else {
         took

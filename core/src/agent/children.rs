@@ -119,12 +119,14 @@ pub fn vfork_parent(result: i64) {
 /// is noted, and it returns to its caller.
 pub fn calls_vfork(caller: [u64; 3]) -> bool {
     let block = tls::block();
-    if block.has(flag::ANY) || !session::is_active() {
+    let others = flag::EXITED | flag::OWN;
+    if block.has(flag::VFORK_CHILD | flag::FORKING | flag::FOREIGN | others)
+        || !session::is_active()
+    {
         return false;
     }
-    if registered(block).is_none() && !thread::register() {
-        return false;
-    }
+    // Without an entry the wait is not seen, but the child is known for one.
+    let _ = registered(block).is_some() || thread::register();
     let Some(way_back) = vfork_caller(block) else {
         return false;
     };

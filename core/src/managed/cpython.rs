@@ -400,10 +400,10 @@ impl<M: Memory> Reader<'_, '_, M> {
             0 => 0,
             offset => self.memory.word(state + offset)?,
         };
-        let task = self.running_task(state);
+        let mut task = self.running_task(state);
         while frame != 0 && frame != base {
             let before = out.mark();
-            let end = self.follow_to_shim(frame, task, out);
+            let end = self.follow_to_shim(frame, &mut task, out);
             if end.is_none() {
                 out.go_back(before);
             }
@@ -417,7 +417,7 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn follow_to_shim(
         &mut self,
         innermost: u64,
-        task: Option<Task>,
+        task: &mut Option<Task>,
         out: &mut Frames,
     ) -> Option<u64> {
         let o = self.runtime.offsets;
@@ -428,7 +428,7 @@ impl<M: Memory> Reader<'_, '_, M> {
             outermost = frame;
             frame = self.memory.word(frame.checked_add(o.previous)?)?;
         }
-        if let Some(task) = task.filter(|task| task.frame == outermost) {
+        if let Some(task) = task.take_if(|task| task.frame == outermost) {
             self.push_awaiting(task, out);
         }
         out.anchor_last(frame);

@@ -502,7 +502,7 @@ fn take_in(
         text,
     };
     cpython::module_came(&module_of_python);
-    if cpython::asyncio::may_be_in(path.to_bytes()) {
+    if cpython::asyncio::is_looked_for_in(path.to_bytes()) {
         source::with_file(path, |file| {
             cpython::asyncio::module_came(&module_of_python, file);
         });

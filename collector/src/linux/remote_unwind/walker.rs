@@ -5,10 +5,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::managed::cpython::asyncio::{self, Asyncio};
@@ -186,7 +189,9 @@ impl Process {
             };
             state.searched += 1;
             state.runtime = (state.runtime).or_else(|| Runtime::of_module(&mut memory, &module));
-            state.asyncio = (state.asyncio).or_else(|| self.asyncio_in(&module, &mut memory));
+            if place.await_chains && state.asyncio.is_none() {
+                state.asyncio = self.asyncio_in(&module, &mut memory);
+            }
         }
         if let Some(runtime) = state.runtime
             && stack.frames().iter().any(|frame| runtime.is_code(frame.pc))
@@ -201,9 +206,13 @@ impl Process {
         if !asyncio::may_be_in(module.path) {
             return None;
         }
-        // The path is one of the process' own root.
-        let path = String::from_utf8_lossy(module.path);
-        let file = std::fs::File::open(format!("/proc/{}/root{path}", self.pid.0)).ok()?;
+        // The path is one of the process' own root, and may name anything by now: never block in a pipe or
+        // take a terminal.
+        let mut path = OsString::from(format!("/proc/{}/root", self.pid.0));
+        path.push(OsStr::from_bytes(module.path));
+        let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = file.ok()?;
         let mut read = |offset, buffer: &mut [u8]| file.read_exact_at(buffer, offset).is_ok();
         Asyncio::of_module(memory, module, &mut read)
     }

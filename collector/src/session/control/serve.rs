@@ -131,11 +131,11 @@ impl Serving {
                 break;
             }
             let clients = std::mem::take(&mut self.clients);
-            if ready.is_new {
-                self.accept();
-            }
             for (client, is_ready) in clients.into_iter().zip(ready.clients) {
                 self.serve(client, is_ready);
+            }
+            if ready.is_new {
+                self.accept();
             }
             thread::sleep(PACE);
         }

@@ -8,6 +8,9 @@
 //! that frame's stack.
 //!
 //! A task that several others await ends the chain: a stack has one caller.
+//!
+//! As all reading of an interpreter this runs in signal handlers, while other threads change and free what is
+//! read: by `Memory` alone, without allocating, and each loop has a bound.
 
 use super::super::Frames;
 use super::super::memory::Memory;
@@ -15,11 +18,12 @@ use super::{Copied, Module, Reader};
 use crate::unwind::elf::{self, ReadBytes};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Most tasks and futures of a chain.
+/// Most tasks and futures of a chain, and most coroutines of one task. Programs have some ten.
 const MOST_TASKS: usize = 128;
-/// Most coroutines of one task.
-const MOST_COROUTINES: usize = 512;
-/// Most places of a set that are looked at.
+const MOST_COROUTINES: usize = 256;
+/// Frames of what awaits after which the chain ends: most of the room is for calls.
+const MOST_AWAITING: usize = 256;
+/// Most places of a set that are looked at: one that shrank to a single entry keeps those of before.
 const MOST_ENTRIES: u64 = 256;
 
 /// Where asyncio's fields lie.
@@ -44,10 +48,20 @@ pub fn own() -> Option<Asyncio> {
 
 /// Whether a module may have it: `_asyncio`, or an interpreter that has it built in.
 pub fn may_be_in(path: &[u8]) -> bool {
+    const BEGINS: [&[u8]; 3] = [b"_asyncio.", b"python", b"libpython"];
     let file = path.rsplit(|byte| *byte == b'/').next();
-    file.is_some_and(|file| {
-        file.starts_with(b"_asyncio.") || file.windows(6).any(|part| part == b"python")
-    })
+    file.is_some_and(|file| BEGINS.iter().any(|begin| file.starts_with(begin)))
+}
+
+/// Whether the file of a module of this process is to be read for it: files are not read for interpreters
+/// that have none.
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "nobody tells of modules there")
+)]
+pub(crate) fn is_looked_for_in(path: &[u8]) -> bool {
+    let has_chains = super::runtime().is_some_and(|runtime| runtime.offsets.coroutines.is_some());
+    has_chains && own().is_none() && may_be_in(path)
 }
 
 /// A module is there that may have it, and its file can be read. Of two in one process the first is taken.
@@ -149,8 +163,13 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// it.
     pub(super) fn push_awaiting(&mut self, task: Task, out: &mut Frames) {
         let mut at = task.object;
+        let begin = out.len();
         for _ in 0..MOST_TASKS {
             let before = out.len();
+            if before - begin >= MOST_AWAITING {
+                self.found.is_truncated = true;
+                return;
+            }
             match self.push_awaiting_one(at, out) {
                 Some(next) => at = next,
                 None => {
@@ -165,6 +184,9 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn push_awaiting_one(&mut self, awaited: u64, out: &mut Frames) -> Option<u64> {
         let asyncio = self.asyncio?;
         let before = out.len();
+        // A future has no frame, and takes room all the same.
+        let has_room = out.take_room();
+        self.room(has_room)?;
         let waiter = self.only_waiter(awaited, asyncio)?;
         let is_task = self
             .memory
