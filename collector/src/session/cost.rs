@@ -121,7 +121,7 @@ impl Costs {
         };
         (self.wall_ns, self.ticker_ns, self.recorder_ns) = (now_ns, ticker_ns, recorder_ns);
         self.poll_threads(shared, &mut cost, now_ns);
-        let (used_ns, is_complete) = self.poll_processes(processes);
+        let (used_ns, is_complete) = self.poll_processes(processes, wall_ns);
         cost.program_ns = used_ns.max(wall_ns / LEAST_LOAD);
         if !is_complete {
             // Processes that came and went in between.
@@ -164,17 +164,44 @@ impl Costs {
         self.threads.poll(shared, Part::Costs, now_ns, poll);
     }
 
-    /// CPU time that the live processes used, ns, and whether they are the same as before.
-    fn poll_processes(&mut self, processes: impl Iterator<Item = (Upid, u64)>) -> (u64, bool) {
+    /// CPU time that the live processes used in this time, ns, and whether they are the same as before. One
+    /// that is new here may be old itself, by attach or exec: it has used no more than the processors give.
+    fn poll_processes(
+        &mut self,
+        processes: impl Iterator<Item = (Upid, u64)>,
+        wall_ns: u64,
+    ) -> (u64, bool) {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let most_ns = wall_ns.saturating_mul(cpus);
         let mut used_ns = 0;
         let mut known = 0;
         let before = std::mem::take(&mut self.processes);
         for (upid, cpu_ns) in processes {
             known += usize::from(before.contains_key(&upid));
-            used_ns += cpu_ns.saturating_sub(before.get(&upid).copied().unwrap_or(0));
+            used_ns += match before.get(&upid) {
+                Some(before_ns) => cpu_ns.saturating_sub(*before_ns),
+                None => cpu_ns.min(most_ns),
+            };
             self.processes.insert(upid, cpu_ns);
         }
         let is_complete = known == before.len() && known == self.processes.len();
         (used_ns, is_complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_used_before_is_no_part_of_a_recording() {
+        const MS: u64 = 1_000_000;
+        let mut costs = Costs::default();
+        let (first, is_complete) = costs.poll_processes([(Upid(1), 100_000 * MS)].into_iter(), MS);
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        assert_eq!((first, is_complete), (cpus * MS, false));
+        let both = [(Upid(1), 100_005 * MS), (Upid(2), MS)];
+        let (next, _) = costs.poll_processes(both.into_iter(), 10 * MS);
+        assert_eq!(next, 6 * MS);
     }
 }

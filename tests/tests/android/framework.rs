@@ -90,7 +90,12 @@ fn check_loop(session: &Session, before: usize) {
         })
         .collect();
     assert!(found.len() >= ITERATIONS / 2, "{polls:?}");
-    let all = || waits.iter().map(|row| begin_and_end(row)).collect::<Vec<_>>();
+    let all = || {
+        waits
+            .iter()
+            .map(|row| begin_and_end(row))
+            .collect::<Vec<_>>()
+    };
     assert!(
         found.iter().all(|(_, wait)| wait.is_some()),
         "{polls:?} in {:?}",
