@@ -28,6 +28,16 @@ pub(crate) struct EventRow {
     pub place: u32,
 }
 
+impl EventRow {
+    /// Whether nothing was captured from here on, until capturing began again.
+    pub(crate) fn is_off(&self) -> bool {
+        self.kind == "setting" && self.text == CAPTURING_OFF
+    }
+}
+
+/// What is shown where a session was switched off.
+const CAPTURING_OFF: &str = "capturing off";
+
 /// Collects events while a trace is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Events {
@@ -98,7 +108,7 @@ fn timers(trace: &Trace, event: &Event) -> String {
 
 fn setting(event: &Event) -> String {
     match (event.name.as_str(), event.value) {
-        ("capture", 0) => "capturing off".to_owned(),
+        ("capture", 0) => CAPTURING_OFF.to_owned(),
         ("capture", _) => "capturing on".to_owned(),
         ("probes", mask) => {
             let names = names_of(mask as u64);

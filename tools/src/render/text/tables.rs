@@ -13,6 +13,7 @@ use crate::drop_causes;
 use crate::render::text::section::{Section, Shown};
 use crate::render::text::table_layout::{Layout, indented, more, sentences, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
+use crate::summary::events::EventRow;
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, Own, blocking_sites, functions, spent_by};
 use crate::summary::idle;
@@ -204,16 +205,17 @@ fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
         .fold(0, u64::saturating_add);
     let is_worth_it = gap_ns as f64 > WORTH * cpu_ns as f64;
     let hooks_only = metadata.recording.hooks_only;
+    let was_off = metadata.events.iter().any(EventRow::is_off);
     (is_worth_it || hooks_only).then(|| {
         let amount = format!("{} of {} of CPU time", duration(gap_ns), duration(cpu_ns));
-        match hooks_only {
-            true => format!(
-                "no evidence for {amount}: threads that run were not interrupted (--no-interrupt), so only functions \
-                 around hooks are known"
-            ),
-            false => format!("no evidence for {amount}: samples were lost there, or none could be taken, \
-                 or threads ended before their first"),
-        }
+        let why = if hooks_only {
+            "threads that run were not interrupted (--no-interrupt), so only functions around hooks are known"
+        } else if was_off {
+            "capturing was off for a while (--start-disabled, `stackbeat stop`), until `stackbeat start`"
+        } else {
+            "samples were lost there, or none could be taken, or threads ended before their first"
+        };
+        format!("no evidence for {amount}: {why}")
     })
 }
 
@@ -521,6 +523,7 @@ pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::call_tree::ROOT;
     use stackbeat_model::{FunctionIndex, SegmentKind};
 
     use super::*;
@@ -611,6 +614,28 @@ mod tests {
                 .to_string()
                 .contains("nonsense")
         );
+    }
+
+    #[test]
+    fn time_in_which_capturing_was_off_is_no_loss() {
+        let mut off = testing::report();
+        off.metadata.recording.hooks_only = false;
+        let mut gap = segment(0, 10_000_000_000, SegmentKind::Gap);
+        (gap.thread, gap.metrics.cpu_ns) = (ThreadIndex(3), 10_000_000_000);
+        off.profile.add(&gap, ROOT);
+        let shown = |report: &Report| super::tests::shown(report, &Shown::Screen, Some(140));
+        assert!(shown(&off).contains("samples were lost there"));
+        off.metadata.events.push(EventRow {
+            at_ns: 0,
+            utid: 0,
+            kind: "setting",
+            text: "capturing off".to_owned(),
+            value: 0,
+            place: ROOT,
+        });
+        let text = shown(&off);
+        assert!(text.contains("capturing was off for a while"), "{text}");
+        assert!(!text.contains("lost there"), "{text}");
     }
 
     #[test]
