@@ -9,7 +9,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use libc::{id_t, idtype_t, pid_t, rusage, siginfo_t};
 use stackbeat_core::agent;
-use stackbeat_core::posix::exec_list::{Strings, with_list};
+use stackbeat_core::posix::exec_list::{PLAIN, SEARCH_PATH, Strings, WITH_ENVIRONMENT, with_list};
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
 
@@ -277,10 +277,6 @@ execs! {
     fexecve(file: c_int, argv: Strings, envp: Strings) { envp => |with| fexecve::call(file, argv, with) }
     execveat(directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) { envp => |with| execveat::call(directory, path, argv, with, flags) }
 }
-
-const PLAIN: usize = 0;
-const WITH_ENVIRONMENT: usize = 1;
-const SEARCH_PATH: usize = 2;
 
 unsafe extern "C-unwind" fn exec_list(
     path: *const c_char,

@@ -11,6 +11,13 @@ use crate::agent;
 /// Strings with a null behind the last one.
 pub type Strings = *const *const c_char;
 
+/// What `exec_lists!` tells its function: `execl`, `execle`, `execlp`.
+pub const PLAIN: usize = 0;
+/// The environment follows the list.
+pub const WITH_ENVIRONMENT: usize = 1;
+/// The program is looked for in `PATH`.
+pub const SEARCH_PATH: usize = 2;
+
 /// How many of the arguments after the first come in registers.
 const REGISTER_ARGUMENTS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
 

@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use libc::*;
-use stackbeat_core::posix::exec_list::{Strings, with_list};
+use stackbeat_core::posix::exec_list::{PLAIN, SEARCH_PATH, Strings, WITH_ENVIRONMENT, with_list};
 use stackbeat_core::posix::function_table::Function;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::system_call::SystemCall;
@@ -88,10 +88,6 @@ execs! {
     execvpe(file: *const c_char, arguments: Strings, environment: Strings)
     fexecve(file: c_int, arguments: Strings, environment: Strings)
 }
-
-const PLAIN: usize = 0;
-const WITH_ENVIRONMENT: usize = 1;
-const SEARCH_PATH: usize = 2;
 
 static EXECL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static EXECLE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
