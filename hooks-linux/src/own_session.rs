@@ -7,6 +7,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use stackbeat_core::embedded::{
@@ -63,8 +64,8 @@ unsafe impl Sync for Path {}
 static PATH: Path = Path(core::cell::UnsafeCell::new([0; PATH_BYTES]));
 
 /// Whether the module with these addresses is the library: its calls are its own.
-pub(crate) fn is_library(range: (usize, usize)) -> bool {
-    (range.0..range.1).contains(&BEGIN.load(Ordering::Acquire).addr())
+pub(crate) fn is_library(range: &Range<usize>) -> bool {
+    range.contains(&BEGIN.load(Ordering::Acquire).addr())
 }
 
 extern "C" fn own_thread() {

@@ -166,7 +166,7 @@ unsafe extern "C" fn patch_module(
         };
         let table_hooks = look.table_hooks.get_or_insert_with(TableHooks::find);
         let mut put = |slot: Slot| {
-            let held = slot.value().load(Ordering::Acquire);
+            let held = slot.held();
             if held == slot.hook {
                 look.slots += 1;
             } else if module.is_unrelocated(held) {
@@ -176,14 +176,7 @@ unsafe extern "C" fn patch_module(
                 && writable.make(slot.address)
                 && SAVED.keep(slot.address, held)
             {
-                // Lazy binding may have come in between: then the slot is left as it is.
-                let taken = slot.value().compare_exchange(
-                    held,
-                    slot.hook,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
-                look.slots += usize::from(taken.is_ok());
+                look.slots += usize::from(slot.exchange(held, slot.hook));
             }
         };
         if look.wanted != Slots::OfTables {
@@ -213,17 +206,11 @@ unsafe extern "C" fn restore_module(
     {
         let mut writable = Writable::of_any(&slots_lock, &module);
         let mut restore = |slot: Slot| {
-            if slot.value().load(Ordering::Acquire) == slot.hook
+            if slot.held() == slot.hook
                 && let Some(held) = SAVED.kept(slot.address)
                 && writable.make(slot.address)
             {
-                let put_back = slot.value().compare_exchange(
-                    slot.hook,
-                    held,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
-                restoration.slots += usize::from(put_back.is_ok());
+                restoration.slots += usize::from(slot.exchange(slot.hook, held));
             }
         };
         module.for_each_slot(&mut restore);

@@ -10,6 +10,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libc::{dl_phdr_info, size_t};
+use stackbeat_core::address::{Bias, Svma};
 
 /// The library was loaded into a running process.
 static LATE: AtomicBool = AtomicBool::new(false);
@@ -88,7 +89,7 @@ struct Debug {
 
 #[repr(C)]
 struct LinkMap {
-    bias: usize,
+    bias: Bias,
     name: *const c_char,
     dynamic: *const Dynamic,
     next: *const LinkMap,
@@ -108,7 +109,7 @@ pub(crate) struct Symbol {
     info: u8,
     other: u8,
     section: u16,
-    value: usize,
+    value: Svma,
     size: usize,
 }
 
@@ -268,14 +269,14 @@ pub(crate) fn loader_base() -> usize {
 /// Calls `f` with the modules that the program was started with, which are never unloaded: bias, dynamic
 /// section, and whether it is the program itself. What the dynamic linker loads at the start comes before
 /// itself in its list, nearly always. With none where the list does not name the dynamic linker.
-pub(crate) fn for_each_at_start(mut f: impl FnMut(usize, *const Dynamic, bool)) {
+pub(crate) fn for_each_at_start(mut f: impl FnMut(Bias, *const Dynamic, bool)) {
     let loader = loader_base();
     // SAFETY: as in `own_map`; the walk ends before entries that may come and go.
     unsafe {
         let first = first_map();
         let mut end = first;
         while let Some(m) = end.as_ref()
-            && (loader == 0 || m.bias != loader)
+            && (loader == 0 || m.bias != Bias(loader as u64))
         {
             end = m.next;
         }
@@ -416,6 +417,7 @@ fn definition(name: &CStr, wanted: &[Version]) -> Option<*mut c_void> {
 unsafe fn definition_in(map: &LinkMap, name: &CStr, version: Version) -> Option<*mut c_void> {
     let (mut strings, mut symbols, mut gnu, mut hash, mut versions) = (0, 0, 0, 0, 0);
     let mut definitions = 0;
+    let bias = map.bias.0 as usize;
     let mut entry = map.dynamic;
     if entry.is_null() {
         return None;
@@ -445,17 +447,17 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, version: Version) -> Option<
             &mut versions,
             &mut definitions,
         ] {
-            *value += if *value == 0 { 0 } else { map.bias };
+            *value += if *value == 0 { 0 } else { bias };
         }
     }
     // glibc relocates these in place, except in the vDSO (read-only), whose functions are not a next
     // definition anyway.
-    if strings < map.bias || symbols < map.bias || strings == 0 || symbols == 0 {
+    if strings < bias || symbols < bias || strings == 0 || symbols == 0 {
         return None;
     }
     // This one glibc leaves as it is in the file.
-    if definitions != 0 && definitions < map.bias {
-        definitions += map.bias;
+    if definitions != 0 && definitions < bias {
+        definitions += bias;
     }
     let found = |index: u32| {
         // SAFETY: the index comes from the library's own hash table.
@@ -481,7 +483,7 @@ unsafe fn definition_in(map: &LinkMap, name: &CStr, version: Version) -> Option<
                     return None;
                 }
             }
-            let address = map.bias + symbol.value;
+            let address = map.bias.in_process(symbol.value) as usize;
             if kind == STT_GNU_IFUNC {
                 let resolver: extern "C" fn(u64) -> *mut c_void =
                     core::mem::transmute(address as *const c_void);

@@ -3,10 +3,12 @@
 
 use super::library;
 use crate::{own_session, resolve, stdio};
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, dl_phdr_info};
 use resolve::{DT_STRTAB, DT_SYMTAB, DT_VERSYM, Dynamic, Symbol};
+use stackbeat_core::address::{Bias, Svma};
 
 // Tags of <elf.h>.
 const DT_PLTRELSZ: isize = 2;
@@ -32,15 +34,36 @@ const ABSOLUTE: u32 = 257;
 /// `Elf64_Rela`.
 #[repr(C)]
 struct Relocation {
-    offset: usize,
+    offset: Svma,
     info: u64,
     addend: i64,
 }
 
+/// Where a slot lies.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct SlotAddress(pub usize);
+
+/// What a slot holds: the address of a function, or what it is before it is bound.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Target(pub usize);
+
+impl Target {
+    pub(super) fn of(function: *const c_void) -> Target {
+        Target(function.addr())
+    }
+
+    /// What a function's hook calls.
+    pub(super) fn original(name: &CStr, version: u32) -> Option<Target> {
+        resolve::original(name, version).map(|f| Target::of(f))
+    }
+}
+
 /// A slot whose function has a hook.
-pub(crate) struct Slot<'a> {
-    pub address: usize,
-    pub hook: usize,
+pub(super) struct Slot<'a> {
+    pub address: SlotAddress,
+    pub hook: Target,
     pub name: &'a CStr,
     symbol: usize,
     /// For calls only; others may be read for the function's address too.
@@ -48,29 +71,41 @@ pub(crate) struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    pub(crate) fn value(&self) -> &AtomicUsize {
+    fn value(&self) -> &AtomicUsize {
         // SAFETY: a pointer lies here, by a relocation or in memory of the module's; the module is loaded as
         // long as the lock of `dl_iterate_phdr` is held, or for good. Only slots of hooks are stored to.
-        unsafe { AtomicUsize::from_ptr(self.address as *mut usize) }
+        unsafe { AtomicUsize::from_ptr(self.address.0 as *mut usize) }
+    }
+
+    pub(super) fn held(&self) -> Target {
+        Target(self.value().load(Ordering::Acquire))
+    }
+
+    /// Stores `to`. False: it does not hold `from` any more, because lazy binding came in between, and is
+    /// left as it is.
+    pub(super) fn exchange(&self, from: Target, to: Target) -> bool {
+        self.value()
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
 /// The functions that libc calls by tables of its own, as far as it has them.
-pub(crate) struct TableHooks([Option<TableHook>; stdio::IN_TABLES.len()]);
+pub(super) struct TableHooks([Option<TableHook>; stdio::IN_TABLES.len()]);
 
 struct TableHook {
     name: &'static CStr,
-    original: usize,
-    hook: usize,
+    original: Target,
+    hook: Target,
 }
 
 impl TableHooks {
     /// Looks them up, which takes a walk through the loaded libraries for each.
-    pub(crate) fn find() -> TableHooks {
+    pub(super) fn find() -> TableHooks {
         TableHooks(stdio::IN_TABLES.map(|name| {
             Some(TableHook {
                 name,
-                original: resolve::original(name, 0)?.addr(),
+                original: Target::original(name, 0)?,
                 hook: hook(name)?,
             })
         }))
@@ -78,13 +113,13 @@ impl TableHooks {
 }
 
 /// A loaded module: the tables that its slots were filled in by.
-pub(crate) struct Module {
-    bias: usize,
+pub(super) struct Module {
+    bias: Bias,
     dynamic: usize,
     /// Addresses of its segments.
-    range: (usize, usize),
+    range: Range<usize>,
     /// Made read-only by the dynamic linker after relocation.
-    relro: (usize, usize),
+    relro: Range<usize>,
     strings: usize,
     symbols: usize,
     versions: usize,
@@ -98,13 +133,16 @@ impl Module {
     ///
     /// # Safety
     /// `info` describes a loaded module.
-    pub(crate) unsafe fn of(info: &dl_phdr_info) -> Option<Module> {
-        let bias = info.dlpi_addr as usize;
+    pub(super) unsafe fn of(info: &dl_phdr_info) -> Option<Module> {
+        let bias = Bias(info.dlpi_addr);
         let mut module = Module {
             bias,
             dynamic: 0,
-            range: (usize::MAX, 0),
-            relro: (0, 0),
+            range: Range {
+                start: usize::MAX,
+                end: 0,
+            },
+            relro: 0..0,
             strings: 0,
             symbols: 0,
             versions: 0,
@@ -119,24 +157,27 @@ impl Module {
         for i in 0..info.dlpi_phnum as usize {
             // SAFETY: by contract there are so many headers.
             let header = unsafe { &*info.dlpi_phdr.add(i) };
-            let start = bias.wrapping_add(header.p_vaddr as usize);
+            let start = bias.in_process(Svma(header.p_vaddr)) as usize;
             let end = start.wrapping_add(header.p_memsz as usize);
             match header.p_type {
-                PT_LOAD => module.range = (module.range.0.min(start), module.range.1.max(end)),
+                PT_LOAD => module.range = module.range.start.min(start)..module.range.end.max(end),
                 PT_DYNAMIC => dynamic = start as *const Dynamic,
                 // Rounded as glibc's _dl_protect_relro does.
-                PT_GNU_RELRO => module.relro = (page_start(start), page_start(end)),
+                PT_GNU_RELRO => module.relro = page_start(start)..page_start(end),
                 _ => {}
             }
         }
-        let is_loader = module.range.0 <= loader && loader < module.range.1;
+        let is_loader = module.range.contains(&loader);
         let is_ours = core::ptr::eq(dynamic, resolve::own_dynamic());
-        if dynamic.is_null() || is_loader || is_ours || own_session::is_library(module.range) {
+        if dynamic.is_null() || is_loader || is_ours || own_session::is_library(&module.range) {
             return None;
         }
         module.dynamic = dynamic.addr();
         // glibc relocates these in place, except where the section is read-only.
-        let absolute = |value: usize| if value < bias { value + bias } else { value };
+        let absolute = |value: usize| match value < bias.0 as usize {
+            true => bias.in_process(Svma(value as u64)) as usize,
+            false => value,
+        };
         let mut entry = dynamic;
         loop {
             // SAFETY: a dynamic section ends with a null tag.
@@ -161,41 +202,40 @@ impl Module {
 
     /// Whether a slot that holds this has still the file's own address, or nothing: the module is being
     /// loaded.
-    pub(super) fn is_unrelocated(&self, held: usize) -> bool {
-        self.bias != 0 && held < self.range.1 - self.range.0
+    pub(super) fn is_unrelocated(&self, held: Target) -> bool {
+        self.bias != Bias(0) && held.0 < self.range.len()
     }
 
     /// What the dynamic linker made read-only after relocation.
-    pub(super) fn read_only(&self) -> (usize, usize) {
-        self.relro
+    pub(super) fn read_only(&self) -> Range<usize> {
+        self.relro.clone()
     }
 
     /// Whether its dynamic section lies here.
-    pub(crate) fn has_dynamic(&self, dynamic: *const Dynamic) -> bool {
+    pub(super) fn has_dynamic(&self, dynamic: *const Dynamic) -> bool {
         self.dynamic == dynamic.addr()
     }
 
     /// Goes through the slots whose functions have a hook.
-    pub(crate) fn for_each_slot(&self, f: impl FnMut(Slot)) {
+    pub(super) fn for_each_slot(&self, f: impl FnMut(Slot)) {
         self.for_each(&[JUMP_SLOT, GLOB_DAT], f);
     }
 
     /// Goes through the entries of tables by which libc calls these functions, if this is libc. The dynamic
     /// linker makes them read-only, and no relocation names them: an entry is known by what it holds. False:
     /// it is another module.
-    pub(crate) fn for_each_table_entry(&self, hooks: &TableHooks, mut f: impl FnMut(Slot)) -> bool {
-        let range = self.range.0..self.range.1;
+    pub(super) fn for_each_table_entry(&self, hooks: &TableHooks, mut f: impl FnMut(Slot)) -> bool {
         let hooks = || hooks.0.iter().flatten();
-        if !hooks().any(|hook| range.contains(&hook.original)) {
+        if !hooks().any(|hook| self.range.contains(&hook.original.0)) {
             return false;
         }
-        for address in (self.relro.0..self.relro.1).step_by(size_of::<usize>()) {
+        for address in self.relro.clone().step_by(size_of::<usize>()) {
             // SAFETY: an aligned word of the module, which stays loaded.
             let held = unsafe { AtomicUsize::from_ptr(address as *mut usize) };
-            let held = held.load(Ordering::Relaxed);
+            let held = Target(held.load(Ordering::Relaxed));
             if let Some(found) = hooks().find(|h| held == h.original || held == h.hook) {
                 f(Slot {
-                    address,
+                    address: SlotAddress(address),
                     hook: found.hook,
                     name: found.name,
                     symbol: 0,
@@ -207,7 +247,7 @@ impl Module {
     }
 
     /// Goes through the pointers in data to functions that have a hook.
-    pub(crate) fn for_each_pointer(&self, f: impl FnMut(Slot)) {
+    pub(super) fn for_each_pointer(&self, f: impl FnMut(Slot)) {
         self.for_each(&[ABSOLUTE], f);
     }
 
@@ -232,7 +272,7 @@ impl Module {
                 }
                 if let Some(hook) = hook(name) {
                     f(Slot {
-                        address: self.bias.wrapping_add(relocation.offset),
+                        address: SlotAddress(self.bias.in_process(relocation.offset) as usize),
                         hook,
                         name,
                         symbol,
@@ -244,15 +284,15 @@ impl Module {
     }
 
     /// Whether a slot that holds `held` leads to what the hook calls.
-    pub(crate) fn calls_original(&self, slot: &Slot, held: usize) -> bool {
-        let target = resolve::original(slot.name, 0).map(|f| f as usize);
+    pub(super) fn calls_original(&self, slot: &Slot, held: Target) -> bool {
+        let target = Target::original(slot.name, 0);
         if target.is_none() || target == Some(held) {
             return target == Some(held);
         }
         // Not bound yet: the slot leads back into the module's own linkage table.
-        let is_lazy = slot.is_call && self.range.0 <= held && held < self.range.1;
+        let is_lazy = slot.is_call && self.range.contains(&held.0);
         let version = self.version_hash(slot.symbol);
-        is_lazy && resolve::original(slot.name, version).map(|f| f as usize) == target
+        is_lazy && Target::original(slot.name, version) == target
     }
 
     /// The hash of the version in which this module needs a symbol; 0: none.
@@ -302,13 +342,13 @@ impl Module {
 }
 
 /// The hook for a name.
-fn hook(name: &CStr) -> Option<usize> {
+fn hook(name: &CStr) -> Option<Target> {
     match name.to_bytes() {
         // Asked for by AddressSanitizer, not a hook.
         b"__asan_default_options" => None,
         // Only here: preloaded, the library need not know when a program looks for a symbol.
-        b"dlsym" => Some(library::dlsym_when_late as *const () as usize),
-        b"dlvsym" => Some(library::dlvsym_when_late as *const () as usize),
-        _ => resolve::hook(name).map(|f| f as usize),
+        b"dlsym" => Some(Target::of(library::dlsym_when_late as *const c_void)),
+        b"dlvsym" => Some(Target::of(library::dlvsym_when_late as *const c_void)),
+        _ => resolve::hook(name).map(|f| Target::of(f)),
     }
 }

@@ -1,5 +1,6 @@
 //! What slots held before they got hooks.
 
+use super::loaded_module::{SlotAddress, Target};
 use crate::memory;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -36,7 +37,8 @@ impl Saved {
     }
 
     /// The place of a slot, or the free one where it would be. There always is a free one.
-    fn place(places: &[Place], slot: usize) -> Option<&Place> {
+    fn place(places: &[Place], slot: SlotAddress) -> Option<&Place> {
+        let slot = slot.0;
         let mask = places.len().checked_sub(1)?;
         let mut i = (slot >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 & mask;
         loop {
@@ -50,14 +52,14 @@ impl Saved {
     }
 
     /// What a slot held; `None`: nothing was kept of it.
-    pub(super) fn kept(&self, slot: usize) -> Option<usize> {
+    pub(super) fn kept(&self, slot: SlotAddress) -> Option<Target> {
         let place = Self::place(self.places(), slot)?;
-        let is_it = place.slot.load(Ordering::Relaxed) == slot;
-        is_it.then(|| place.held.load(Ordering::Relaxed))
+        let is_it = place.slot.load(Ordering::Relaxed) == slot.0;
+        is_it.then(|| Target(place.held.load(Ordering::Relaxed)))
     }
 
     /// False: no memory.
-    pub(super) fn keep(&self, slot: usize, held: usize) -> bool {
+    pub(super) fn keep(&self, slot: SlotAddress, held: Target) -> bool {
         if self.used.load(Ordering::Relaxed) * 2 >= self.capacity.load(Ordering::Relaxed)
             && !self.grow()
         {
@@ -66,10 +68,10 @@ impl Saved {
         let Some(place) = Self::place(self.places(), slot) else {
             return false;
         };
-        if place.slot.swap(slot, Ordering::Relaxed) == 0 {
+        if place.slot.swap(slot.0, Ordering::Relaxed) == 0 {
             self.used.fetch_add(1, Ordering::Relaxed);
         }
-        place.held.store(held, Ordering::Relaxed);
+        place.held.store(held.0, Ordering::Relaxed);
         true
     }
 
@@ -86,7 +88,7 @@ impl Saved {
         for place in old {
             let slot = place.slot.load(Ordering::Relaxed);
             if slot != 0
-                && let Some(to) = Self::place(new, slot)
+                && let Some(to) = Self::place(new, SlotAddress(slot))
             {
                 to.slot.store(slot, Ordering::Relaxed);
                 to.held

@@ -18,10 +18,11 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use stackbeat_core::address::{Bias, Svma};
 use stackbeat_core::probe::Category;
 use stackbeat_core::{agent, platform};
 
-use super::loaded_module::Module;
+use super::loaded_module::{Module, Target};
 use super::writable::{self, SlotsLock, Writable};
 use crate::resolve::{self, Dynamic};
 use crate::signal;
@@ -117,7 +118,7 @@ fn place(name: &CStr) -> Option<usize> {
 fn find_in_data(module: &Module, in_data: &mut [bool; ALLOCATION.len()]) {
     module.for_each_pointer(|pointer| {
         if let Some(at) = place(pointer.name) {
-            in_data[at] |= pointer.value().load(Ordering::Relaxed) == pointer.hook;
+            in_data[at] |= pointer.held() == pointer.hook;
         }
     });
 }
@@ -131,23 +132,21 @@ fn empty(slots_lock: &SlotsLock, module: &Module, in_data: &[bool; ALLOCATION.le
         if !slot.is_call && in_data[at] || resolve::stands_before_us(slot.name).is_some() {
             return;
         }
-        let Some(original) = resolve::original(slot.name, 0).map(|f| f as usize) else {
+        let Some(original) = Target::original(slot.name, 0) else {
             return;
         };
-        let held = slot.value().load(Ordering::Acquire);
+        let held = slot.held();
         let leads_to_hook =
             held == slot.hook || held != original && module.calls_original(&slot, held);
         if leads_to_hook && writable.make(slot.address) {
-            // Lazy binding may have come in between: then the slot holds the hook, and keeps it.
-            let _ =
-                slot.value()
-                    .compare_exchange(held, original, Ordering::AcqRel, Ordering::Relaxed);
+            // One that was bound in between holds the hook, and keeps it.
+            slot.exchange(held, original);
         }
     });
 }
 
 /// A module that was there from the start.
-fn describe(bias: usize, dynamic: *const Dynamic, is_program: bool) -> Option<Module> {
+fn describe(bias: Bias, dynamic: *const Dynamic, is_program: bool) -> Option<Module> {
     let (headers, count) = if is_program {
         // SAFETY: reads the auxiliary vector.
         unsafe {
@@ -159,7 +158,8 @@ fn describe(bias: usize, dynamic: *const Dynamic, is_program: bool) -> Option<Mo
     } else {
         // Libraries are linked to address 0, where the file begins; one that is not may have nothing there.
         let mut bytes = [0u8; size_of::<FileHeader>()];
-        let read = platform::read_memory(platform::process_id(), bias as u64, &mut bytes);
+        let read =
+            platform::read_memory(platform::process_id(), bias.in_process(Svma(0)), &mut bytes);
         if read.ok()? != bytes.len() {
             return None;
         }
@@ -167,11 +167,11 @@ fn describe(bias: usize, dynamic: *const Dynamic, is_program: bool) -> Option<Mo
         let header: FileHeader = unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast()) };
         let is_elf = header.magic.starts_with(b"\x7fELF")
             && usize::from(header.header_bytes) == size_of::<libc::Elf64_Phdr>();
-        let at = bias.checked_add(usize::try_from(header.headers_at).ok()?)?;
+        let at = usize::try_from(bias.0.checked_add(header.headers_at)?).ok()?;
         is_elf.then_some((at, usize::from(header.headers)))?
     };
     let info = libc::dl_phdr_info {
-        dlpi_addr: bias as u64,
+        dlpi_addr: bias.0,
         dlpi_name: core::ptr::null(),
         dlpi_phdr: headers as *const libc::Elf64_Phdr,
         dlpi_phnum: u16::try_from(count).ok()?,

@@ -5,11 +5,12 @@
 //! [`SlotsLock`] while it has any open. `patch` holds the lock of `dl_iterate_phdr` besides, `unpatch` may
 //! not. Nothing here waits, allocates, or calls a hook.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use stackbeat_core::platform;
 
-use super::loaded_module::Module;
+use super::loaded_module::{Module, SlotAddress};
 use crate::memory;
 
 /// A thread changes slots.
@@ -42,7 +43,7 @@ pub(super) fn after_fork() -> bool {
 /// The part of a module that is read-only, while it is made writable for a moment.
 pub(super) struct Writable<'a> {
     _slots_lock: &'a SlotsLock,
-    range: (usize, usize),
+    range: Range<usize>,
     is_open: bool,
     /// It may be one that another thread is loading.
     may_load: bool,
@@ -65,26 +66,24 @@ impl<'a> Writable<'a> {
     /// Of one that another thread may be loading: modules are listed before they are relocated. Taking away
     /// at the end what the dynamic linker still needs would end the program.
     pub(super) fn of_any(slots_lock: &'a SlotsLock, module: &Module) -> Writable<'a> {
-        Writable {
-            may_load: true,
-            ..Writable::new(slots_lock, module)
-        }
+        let mut writable = Writable::new(slots_lock, module);
+        writable.may_load = true;
+        writable
     }
 
     /// Makes a slot writable, if it is not. False: it cannot be, or the dynamic linker is at work there.
-    pub(super) fn make(&mut self, address: usize) -> bool {
-        if !(self.range.0..self.range.1).contains(&address) || self.is_open {
+    pub(super) fn make(&mut self, slot: SlotAddress) -> bool {
+        if !self.range.contains(&slot.0) || self.is_open {
             return true;
         }
         // Once it is, the whole module is left to the next pass.
-        self.is_loading |= self.may_load && platform::is_writable(address) == Some(true);
+        self.is_loading |= self.may_load && platform::is_writable(slot.0) == Some(true);
         if self.is_loading {
             return false;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: more rights for pages of data; `drop` takes them back.
-        self.is_open =
-            unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, protection) };
+        self.is_open = unsafe { memory::protect(self.range.start, self.range.len(), protection) };
         self.is_open
     }
 }
@@ -93,7 +92,7 @@ impl Drop for Writable<'_> {
     fn drop(&mut self) {
         if self.is_open {
             // SAFETY: as the dynamic linker had it.
-            unsafe { memory::protect(self.range.0, self.range.1 - self.range.0, libc::PROT_READ) };
+            unsafe { memory::protect(self.range.start, self.range.len(), libc::PROT_READ) };
         }
     }
 }
