@@ -26,17 +26,10 @@ pub(crate) struct EventRow {
     /// Where its thread was, in the tree of the profile; `ROOT`: it does not say.
     #[serde(skip)]
     pub place: u32,
+    /// Nothing was captured from here on, until capturing began again.
+    #[serde(skip)]
+    pub is_off: bool,
 }
-
-impl EventRow {
-    /// Whether nothing was captured from here on, until capturing began again.
-    pub(crate) fn is_off(&self) -> bool {
-        self.kind == "setting" && self.text == CAPTURING_OFF
-    }
-}
-
-/// What is shown where a session was switched off.
-const CAPTURING_OFF: &str = "capturing off";
 
 /// Collects events while a trace is read.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +76,8 @@ impl Events {
             text,
             value: event.value,
             place,
+            is_off: event.kind() == event::Kind::ConfigChanged
+                && (event.name.as_str(), event.value) == CAPTURE_OFF,
         });
     }
 
@@ -106,9 +101,12 @@ fn timers(trace: &Trace, event: &Event) -> String {
     }
 }
 
+/// The setting by which a session is switched off.
+const CAPTURE_OFF: (&str, i64) = ("capture", 0);
+
 fn setting(event: &Event) -> String {
     match (event.name.as_str(), event.value) {
-        ("capture", 0) => CAPTURING_OFF.to_owned(),
+        CAPTURE_OFF => "capturing off".to_owned(),
         ("capture", _) => "capturing on".to_owned(),
         ("probes", mask) => {
             let names = names_of(mask as u64);

@@ -13,7 +13,6 @@ use crate::drop_causes;
 use crate::render::text::section::{Section, Shown};
 use crate::render::text::table_layout::{Layout, indented, more, sentences, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
-use crate::summary::events::EventRow;
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, Own, blocking_sites, functions, spent_by};
 use crate::summary::idle;
@@ -205,7 +204,7 @@ fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
         .fold(0, u64::saturating_add);
     let is_worth_it = gap_ns as f64 > WORTH * cpu_ns as f64;
     let hooks_only = metadata.recording.hooks_only;
-    let was_off = metadata.events.iter().any(EventRow::is_off);
+    let was_off = metadata.events.iter().any(|event| event.is_off);
     (is_worth_it || hooks_only).then(|| {
         let amount = format!("{} of {} of CPU time", duration(gap_ns), duration(cpu_ns));
         let why = if hooks_only {
@@ -529,6 +528,7 @@ mod tests {
     use super::*;
     use crate::render::text::focus;
     use crate::summary::call_tree::tests::segment;
+    use crate::summary::events::EventRow;
     use crate::terminal::Style;
     use crate::testing::{self, golden};
 
@@ -632,6 +632,7 @@ mod tests {
             text: "capturing off".to_owned(),
             value: 0,
             place: ROOT,
+            is_off: true,
         });
         let text = shown(&off);
         assert!(text.contains("capturing was off for a while"), "{text}");
