@@ -7,7 +7,7 @@
 # check   lints of the portable packages for each target, and of the tool for a Mac
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
 #         ask of the platform, and what that library offers, with the lists in imports/; links the tool for a Mac
-# build   both, and builds what `run` runs
+# build   both at once, and builds what `run` runs
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 # arm64   phones and Macs with that processor only, as the test command does; every: Intel's and the iOS simulator, too
 #
@@ -128,21 +128,27 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=-fuse-ld=lld
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 
 unpack_arm64_std
-# By its own name: as `cargo clippy` it would be the one of ~/.cargo/bin, of another compiler.
-if [[ $MODE = check || $MODE = build || $MODE = all ]]; then
+if [[ $MODE = check ]]; then
+  # By its own name: as `cargo clippy` it would be the one of ~/.cargo/bin, of another compiler.
   step cargo-clippy clippy -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
   step cargo-clippy clippy -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
   step cargo-clippy clippy -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
   step cargo-clippy clippy -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
   step cargo-clippy clippy -q --locked $ON_APPLE
   step cargo-clippy clippy -q --locked -p stackbeat $(printf -- '--target %s ' $MACS)
+else
+  # What is built is linted by the way: apart, all that it depends on would be compiled once more for it.
+  export RUSTC_WORKSPACE_WRAPPER=/usr/bin/clippy-driver
+fi
+# rustc asks Xcode for a folder of libraries, unless it has one.
+if [[ $MODE = build || $MODE = all ]]; then
+  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked --keep-going $PORTABLE \
+    $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
 fi
 if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
-  # rustc asks Xcode for a folder of libraries, unless it has one.
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
-  # One is enough: what it asks for does not depend on the processor.
-  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked -p stackbeat --bin stackbeat --target aarch64-apple-darwin
+  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked -p stackbeat --bin stackbeat $(printf -- '--target %s ' $MACS)
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   step cargo build -q --locked -p stackbeat-hooks-android $(printf -- '--target %s ' $ANDROID)

@@ -49,10 +49,39 @@ pub fn real(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
 }
 
+/// Where this user's caches are: `$XDG_CACHE_HOME` (XDG Base Directory Specification), or `.cache` in the
+/// home folder. A home that does not exist is not made: it is that of nobody (`/nonexistent`).
+pub fn of_caches() -> Option<PathBuf> {
+    of_caches_by(&|name| std::env::var_os(name).map(PathBuf::from))
+}
+
+fn of_caches_by(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let absolute = |name| variable(name).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| {
+        let home = absolute("HOME").filter(|home| home.is_dir())?;
+        Some(home.join(".cache"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn a_home_that_does_not_exist_has_no_caches() {
+        let of = |set: &[(&str, &str)]| {
+            of_caches_by(&|name| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| PathBuf::from(value))
+            })
+        };
+        assert_eq!(of(&[("HOME", "/")]), Some("/.cache".into()));
+        assert_eq!(of(&[("HOME", "/nonexistent/of/nobody")]), None);
+        assert_eq!(of(&[("HOME", "home")]), None);
+        let both = [("HOME", "/nonexistent/of/nobody"), ("XDG_CACHE_HOME", "/c")];
+        assert_eq!(of(&both), Some("/c".into()));
+    }
 
     #[test]
     fn the_kernel_says_what_libc_says() {

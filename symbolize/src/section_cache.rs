@@ -107,13 +107,7 @@ impl SymbolCache {
     /// The one of this user: `$XDG_CACHE_HOME/stackbeat/symbols` or `~/.cache/stackbeat/symbols`. `None`:
     /// there is no such folder and it cannot be made, or others can write to it.
     pub fn of_user() -> Option<SymbolCache> {
-        let absolute = |name| {
-            let folder = std::env::var_os(name).map(PathBuf::from);
-            folder.filter(|folder| folder.is_absolute())
-        };
-        let caches =
-            absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-        SymbolCache::at(caches.join("stackbeat/symbols"))
+        SymbolCache::at(paths::of_caches()?.join("stackbeat/symbols"))
     }
 
     /// One in this folder, which is made.

@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use flate2::read::ZlibDecoder;
 use rustix::fs::StatVfsMountFlags;
+use stackbeat_symbolize::paths;
 
 use crate::user_folders::{is_private, private_folder};
 
@@ -105,18 +106,11 @@ fn take_out(embedded: &[u8]) -> Result<PathBuf> {
 /// Folders to try, best first.
 fn folders() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|p| p.is_absolute())
-    };
     let mut folders = Vec::new();
-    folders.extend(absolute("XDG_RUNTIME_DIR").map(|p| p.join("stackbeat")));
-    folders.extend(
-        absolute("XDG_CACHE_HOME")
-            .or_else(|| absolute("HOME").map(|p| p.join(".cache")))
-            .map(|p| p.join("stackbeat")),
-    );
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|folder| folder.is_absolute());
+    folders.extend(runtime.map(|p| p.join("stackbeat")));
+    folders.extend(paths::of_caches().map(|p| p.join("stackbeat")));
     // What root extracts must also be readable by programs that root starts as somebody else.
     if uid == 0 {
         folders.insert(0, PathBuf::from("/run/stackbeat"));
