@@ -40,6 +40,7 @@ mod wakeups;
 use std::borrow::Cow;
 use std::ops::AddAssign;
 
+pub use lock_functions::waits_for_lock;
 pub use methods::{is_runtime, qualified_name};
 use stackbeat_core::probe::{Category, Cause, Probe};
 pub use stackbeat_proto::columns::{Rusage, SampleRow};

@@ -43,7 +43,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
 const MOST_BELOW: u8 = 12;
 
 /// Whether a thread that waits below this function waits for a lock.
-pub(super) fn waits_for_lock(function: &str) -> bool {
+pub fn waits_for_lock(function: &str) -> bool {
     // Rust's newer mangling says `<Type>::function`.
     let name = without_arguments(function).replace(['<', '>'], "");
     FUNCTIONS

@@ -12,7 +12,7 @@ use super::call_tree::{Label, Leaf, Profile, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
 use super::labels::is_managed;
 use super::metadata::Metadata;
-use super::verdict::is_library;
+use super::own_code::is_library;
 use crate::units::{duration, plural};
 
 /// Waits that a thread spends by choice, not because something holds it up.

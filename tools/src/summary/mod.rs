@@ -16,6 +16,7 @@ pub(crate) mod load;
 pub(crate) mod long_waits;
 pub(crate) mod metadata;
 pub(crate) mod missing_names;
+pub(crate) mod own_code;
 pub(crate) mod roles;
 pub(crate) mod scope_sums;
 pub(crate) mod sort_key;

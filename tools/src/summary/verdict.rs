@@ -4,19 +4,18 @@
 //! thread that does the work, where there is one; of several threads the times are said.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::comparable_names;
-use stackbeat_model::layers::is_entry;
-use stackbeat_model::{FunctionIndex, Metrics, ProbeId, Spent, ThreadIndex, is_runtime};
+use stackbeat_model::{FunctionIndex, Metrics, ProbeId, Spent, ThreadIndex};
 
 use super::evidence::effective_samples;
-use crate::summary::call_tree::{Label, Leaf, Profile, ROOT, ThreadTime};
+use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
-use crate::summary::labels::{is_address, is_managed};
 use crate::summary::load::Report;
-use crate::summary::metadata::{FunctionName, Metadata};
+use crate::summary::metadata::Metadata;
+use crate::summary::own_code::{Lead, OwnCode, lead};
 use crate::table::shorten_name;
 use crate::terminal::clean;
 use crate::units::{duration, plural};
@@ -29,9 +28,7 @@ const ALONE: f64 = 0.95;
 const LEAST_SAMPLES: f64 = 10.0;
 /// Who held a lock in this part of the waits for it held it; in half of them, mostly.
 const NEARLY_ALL: f64 = 0.9;
-/// A function with this part of its caller's time is what the caller is about.
-const ABOVE_ALL: f64 = 0.3;
-/// Functions named where none has half of the time.
+/// Parts of a thread's time, and names of threads, in one sentence.
 const NAMED: usize = 3;
 /// Room for a name.
 const NAME: usize = 48;
@@ -116,24 +113,6 @@ fn waiting(cause: Cause) -> &'static str {
         Cause::Safepoint => "at safepoints",
         Cause::Binder => "waiting for Binder calls",
         Cause::None | Cause::Unknown => "blocked outside of hooks",
-    }
-}
-
-/// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
-/// it.
-pub(crate) fn is_library(function: &FunctionName) -> bool {
-    const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
-    match is_runtime(&function.module) {
-        true => {
-            let file = function.file.as_str();
-            file.starts_with(['<', '('])
-                || file.starts_with("node:")
-                || PARTS.iter().any(|part| file.contains(part))
-        }
-        // The last are `[vdso]` and the like.
-        false => ["/lib", "/usr/lib", "["]
-            .iter()
-            .any(|begin| function.module.starts_with(begin)),
     }
 }
 
@@ -302,161 +281,53 @@ impl<'a> View<'a> {
         parts
     }
 
-    /// In which function most of the computing was done: ` (70 % in parse at json.py:12)`.
+    /// In which function most of the computing was done, by the rule of `own_code`: ` (70 % in parse at
+    /// json.py:12)`.
     fn hot_spot(&self, whole_ns: u64) -> String {
-        let tree = &self.profile().tree;
-        let places = tree.places();
-        let mut own = vec![0_u64; places.len()];
+        let mut by_place: BTreeMap<u32, u64> = BTreeMap::new();
         let mut spent = Spent::default();
         for ((thread, place), cell) in &self.profile().cells {
             if (self.wanted)(*thread) {
-                own[*place as usize] += cell.spent.computing_ns();
+                *by_place.entry(*place).or_default() += cell.spent.computing_ns();
                 spent.add(&cell.spent);
             }
         }
-        let running_ns = sum(own.iter().copied());
+        let running_ns = sum(by_place.values().copied());
         if running_ns == 0 || effective_samples(&spent) < LEAST_SAMPLES {
             return String::new();
         }
-        let of = |function: FunctionIndex, ns: u64| {
-            format!(
-                "{} in {}",
-                share(ns, whole_ns),
-                self.function_text(function)
-            )
+        let own = OwnCode::new(self.metadata(), &self.profile().tree);
+        let stacks = by_place.into_iter().filter(|(_, ns)| *ns > 0);
+        let stacks: Vec<_> = stacks.map(|(place, ns)| own.stack(place, ns)).collect();
+        let of = |(function, ns): (FunctionIndex, u64)| {
+            let name = self.function_text(function);
+            format!("{} in {name}", share(ns, whole_ns))
         };
-        let Some((place, function)) = self.half(&own, running_ns) else {
-            let heaviest = self.by_function(&own, |_| true);
-            let named = heaviest.into_iter().take(NAMED);
-            let texts: Vec<String> = named
-                .filter(|(_, ns)| is_worth(*ns, running_ns))
-                .map(|(function, ns)| of(function, ns))
-                .collect();
-            return match texts.is_empty() {
-                true => String::new(),
-                false => format!(" ({})", texts.join(", ")),
-            };
+        let text = match lead(&stacks) {
+            Some(Lead::One(function, Some((inner, ns)))) => {
+                let name = self.function_text(inner);
+                let inner = format!(", above all in {name}: {}", share(ns, whole_ns));
+                of(function) + &inner
+            }
+            Some(Lead::One(function, None)) => of(function),
+            Some(Lead::Several(several)) => {
+                let several = several.into_iter();
+                let worth = several.filter(|(_, ns)| is_worth(*ns, running_ns));
+                Vec::from_iter(worth.map(of)).join(", ")
+            }
+            None => String::new(),
         };
-        // Wherever it was called from; callers stand before their callees.
-        let mut is_below = vec![false; places.len()];
-        for (at, here) in places.iter().enumerate().skip(1) {
-            is_below[at] =
-                is_below[here.parent as usize] || here.label == Label::Function(function);
+        match text.is_empty() {
+            true => text,
+            false => format!(" ({text})"),
         }
-        let below = own.iter().zip(&is_below).filter(|(_, is_below)| **is_below);
-        let below_ns = sum(below.map(|(ns, _)| *ns));
-        let mut text = of(function, below_ns);
-        let heaviest = self.by_function(&own, |at| is_below[at]).into_iter().next();
-        if let Some((inner, ns)) = heaviest
-            && inner != function
-            && ns as f64 >= ABOVE_ALL * below_ns as f64
-        {
-            let name = self.function_text(inner);
-            text += &format!(", above all in {name}: {}", share(ns, whole_ns));
-        } else if let Some(caller) = self.caller(place, function) {
-            text += &format!(", called by {}", self.function_text(caller));
-        }
-        format!(" ({text})")
-    }
-
-    /// The innermost function that tells something, and its place, where at least half of the time was spent,
-    /// callees included. Of an interpreted program it is an interpreted one.
-    fn half(&self, own: &[u64], running_ns: u64) -> Option<(u32, FunctionIndex)> {
-        let tree = &self.profile().tree;
-        let mut below = own.to_vec();
-        tree.include_callees(&mut below, |sum, more| *sum = sum.saturating_add(*more));
-        let mut heaviest = vec![ROOT; own.len()];
-        for (at, place) in tree.places().iter().enumerate().skip(1) {
-            let best = &mut heaviest[place.parent as usize];
-            let is_function = matches!(place.label, Label::Function(_));
-            if is_function && (*best == ROOT || below[at] > below[*best as usize]) {
-                *best = at as u32;
-            }
-        }
-        let (mut place, mut managed, mut native) = (ROOT, None, None);
-        while heaviest[place as usize] != ROOT {
-            place = heaviest[place as usize];
-            if below[place as usize] < running_ns.div_ceil(2) {
-                break;
-            }
-            let label = tree.places()[place as usize].label;
-            match label {
-                Label::Function(f) if is_managed(self.metadata(), label) => {
-                    managed = Some((place, f));
-                }
-                Label::Function(f) if self.tells(f) => native = Some((place, f)),
-                _ => {}
-            }
-        }
-        managed.or(native)
-    }
-
-    /// Time by the functions in which it was spent, the most first.
-    fn by_function(
-        &self,
-        own: &[u64],
-        counts: impl Fn(usize) -> bool,
-    ) -> Vec<(FunctionIndex, u64)> {
-        let mut sums: HashMap<FunctionIndex, u64> = HashMap::new();
-        for (at, ns) in own
-            .iter()
-            .enumerate()
-            .filter(|(at, ns)| **ns > 0 && counts(*at))
-        {
-            let function = self.doer(at as u32);
-            if let Some(function) = function {
-                *sums.entry(function).or_default() += ns;
-            }
-        }
-        let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_by_key(|(function, ns)| (Reverse(*ns), *function));
-        sums
-    }
-
-    /// Who called a function of a library: the next function that is the program's own.
-    fn caller(&self, place: u32, function: FunctionIndex) -> Option<FunctionIndex> {
-        let known = |f: FunctionIndex| self.metadata().functions.get(f.0 as usize);
-        let called = known(function)?;
-        if !is_library(called) {
-            return None;
-        }
-        let is_another = |f: &FunctionName| f.module != called.module || is_runtime(&f.module);
-        let find = |test: &dyn Fn(&FunctionName) -> bool| {
-            let mut callers = self.functions(place).skip(1).filter(|f| self.tells(*f));
-            callers.find(|f| known(*f).is_some_and(test))
-        };
-        // The interpreter's own code is not the program's, wherever it is installed.
-        let is_program = |f: &FunctionName| {
-            !is_library(f) && (is_runtime(&f.module) || !is_runtime(&called.module))
-        };
-        find(&|f| is_another(f) && is_program(f)).or_else(|| match is_runtime(&called.module) {
-            true => None,
-            false => find(&is_another),
-        })
-    }
-
-    /// The functions from a place outwards.
-    fn functions(&self, place: u32) -> impl Iterator<Item = FunctionIndex> + 'a {
-        self.profile()
-            .tree
-            .labels(place)
-            .filter_map(|label| match label {
-                Label::Function(function) => Some(function),
-                _ => None,
-            })
-    }
-
-    /// Whether a function has a name that is more than the begin of every stack, or a layer of a standard
-    /// library.
-    fn tells(&self, function: FunctionIndex) -> bool {
-        let known = self.metadata().functions.get(function.0 as usize);
-        known.is_some_and(|f| !is_address(&f.name) && !is_entry(&f.name) && !f.is_standard())
     }
 
     /// Where most of the waits of a cause were, and who held the lock: ` (fsync in unixSync at os.c:12)`.
     fn site(&self, cause: Cause) -> String {
         let mut sums: BTreeMap<(ProbeId, Option<FunctionIndex>), u64> = BTreeMap::new();
         let mut whole = 0_u64;
+        let own = OwnCode::new(self.metadata(), &self.profile().tree);
         for ((thread, place), cell) in &self.profile().cells {
             let label = self.profile().tree.places()[*place as usize].label;
             if let Label::Leaf(Leaf::Blocking(probe)) = label
@@ -464,7 +335,7 @@ impl<'a> View<'a> {
                 && (self.wanted)(*thread)
             {
                 let blocked_ns = cell.spent.blocked_ns;
-                let sum = sums.entry((probe, self.doer(*place))).or_default();
+                let sum = sums.entry((probe, own.innermost(*place))).or_default();
                 *sum = sum.saturating_add(blocked_ns);
                 whole = whole.saturating_add(blocked_ns);
             }
@@ -486,15 +357,6 @@ impl<'a> View<'a> {
             };
         }
         text
-    }
-
-    /// The function that computes or waits at a place: of an interpreted program the interpreted one.
-    fn doer(&self, place: u32) -> Option<FunctionIndex> {
-        let is_managed = |f: &FunctionIndex| is_managed(self.metadata(), Label::Function(*f));
-        let functions = || self.functions(place);
-        let managed = functions().find(is_managed);
-        let named = || functions().find(|f| self.tells(*f));
-        managed.or_else(named).or_else(|| functions().next())
     }
 
     /// Who held the lock in most of the long waits for one: ` held by worker-3`. Nothing where all threads
@@ -544,11 +406,12 @@ impl<'a> View<'a> {
 #[cfg(test)]
 mod tests {
     use stackbeat_core::probe::Probe;
-    use stackbeat_model::{LongWait, SegmentKind, StackIndex};
+    use stackbeat_model::{LongWait, SegmentKind, StackIndex, is_runtime};
 
     use super::*;
+    use crate::summary::call_tree::ROOT;
     use crate::summary::call_tree::tests::segment;
-    use crate::summary::metadata::{ProcessRow, ThreadMetadata};
+    use crate::summary::metadata::{FunctionName, ProcessRow, ThreadMetadata};
     use crate::testing;
 
     const MS: u64 = 1_000_000;
@@ -654,7 +517,7 @@ mod tests {
         assert!(is_runtime("python"));
         assert_eq!(
             said(&report),
-            "50 % computing (50 % in loads at __init__.py:12, called by parse at shop.py:12); \
+            "50 % computing (50 % in parse at shop.py:12, above all in loads at __init__.py:12: 50 %); \
              50 % waiting for I/O (fsync in parse at shop.py:12)"
         );
     }

@@ -17,8 +17,8 @@ use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
 use crate::summary::load::{Report, summarize_by};
 use crate::summary::metadata::{FunctionName, Metadata, Recording};
+use crate::summary::own_code::is_library;
 use crate::summary::roles::role_of_thread;
-use crate::summary::verdict::is_library;
 
 /// What stays the same while traces are read one after the other.
 #[derive(Debug, Default)]

@@ -1,0 +1,382 @@
+//! Which function a sentence names for an amount: one that somebody wrote for this program, not what serves
+//! it. The rule, as docs/reading-a-report.md says it:
+//!
+//! - A function's total is what it did itself and what it called. What a library does counts for the
+//!   program's own functions around it.
+//! - Where a function has half of the whole in its total, the innermost such function is named, with the
+//!   function below it that has the largest total.
+//! - Elsewhere those with the largest totals are named, each stack once.
+//! - A function that does little but call another of the program's own is passed over for that one.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use stackbeat_model::layers::{Layer, is_entry};
+use stackbeat_model::{FunctionIndex, is_runtime, waits_for_lock};
+
+use super::call_tree::{Label, Tree};
+use super::labels::is_address;
+use super::metadata::{FunctionName, Metadata};
+
+/// A callee with this part of its caller's total is what the caller does.
+const NEARLY_ALL: f64 = 0.9;
+/// A function with this part of its caller's total is what the caller is about.
+const ABOVE_ALL: f64 = 0.3;
+/// Functions named where none has half of the whole.
+const NAMED: usize = 3;
+
+/// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
+/// it.
+pub(crate) fn is_library(function: &FunctionName) -> bool {
+    const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
+    /// Code that Python was given in its command line or its standard input.
+    const GIVEN: [&str; 2] = ["<string>", "<stdin>"];
+    match is_runtime(&function.module) {
+        true => {
+            let file = function.file.as_str();
+            let is_made = file.starts_with(['<', '(']) && !GIVEN.contains(&file);
+            is_made || file.starts_with("node:") || PARTS.iter().any(|part| file.contains(part))
+        }
+        // The last are `[vdso]` and the like.
+        false => ["/lib", "/usr/lib", "["]
+            .iter()
+            .any(|begin| function.module.starts_with(begin)),
+    }
+}
+
+/// What a function is for a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Own,
+    /// The program's own, and every stack has it.
+    Entry,
+    Library,
+    /// It has no name, or its name tells nothing.
+    Other,
+}
+
+fn class(function: &FunctionName, layer: Layer) -> Class {
+    if is_address(&function.name) {
+        return Class::Other;
+    }
+    match layer {
+        Layer::Program if is_library(function) || waits_for_lock(&function.name) => Class::Library,
+        Layer::Program if is_entry(&function.name) || function.name == "<module>" => Class::Entry,
+        Layer::Program => Class::Own,
+        _ => Class::Other,
+    }
+}
+
+/// A stack, and what was spent there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stack {
+    /// The functions that may be named, outermost first, each once.
+    functions: Vec<FunctionIndex>,
+    /// What the innermost of them calls of a library.
+    library: Option<FunctionIndex>,
+    ns: u64,
+}
+
+impl Stack {
+    fn has(&self, function: FunctionIndex) -> bool {
+        self.functions.contains(&function)
+    }
+
+    /// The functions below another one.
+    fn below(&self, function: FunctionIndex) -> &[FunctionIndex] {
+        let at = self.functions.iter().position(|f| *f == function);
+        at.map_or(&[], |at| &self.functions[at + 1..])
+    }
+}
+
+/// Knows which functions are the program's own.
+pub(crate) struct OwnCode<'a> {
+    tree: &'a Tree,
+    classes: Vec<Class>,
+    is_managed: Vec<bool>,
+}
+
+impl<'a> OwnCode<'a> {
+    pub(crate) fn new(metadata: &Metadata, tree: &'a Tree) -> OwnCode<'a> {
+        let layer = metadata.layers();
+        let functions = (0..).map(FunctionIndex).zip(&metadata.functions);
+        let classes = functions.map(|(index, function)| class(function, layer(index)));
+        let is_managed = metadata.functions.iter().map(|f| is_runtime(&f.module));
+        OwnCode {
+            tree,
+            classes: classes.collect(),
+            is_managed: is_managed.collect(),
+        }
+    }
+
+    fn class(&self, function: FunctionIndex) -> Class {
+        let known = self.classes.get(function.0 as usize);
+        known.copied().unwrap_or(Class::Other)
+    }
+
+    fn is_managed(&self, function: FunctionIndex) -> bool {
+        let known = self.is_managed.get(function.0 as usize);
+        known.copied().unwrap_or(false)
+    }
+
+    /// The stack of a place. Of an interpreted program only interpreted functions may be named.
+    pub(crate) fn stack(&self, place: u32, ns: u64) -> Stack {
+        let mut all: Vec<FunctionIndex> = (self.tree.labels(place))
+            .filter_map(|label| match label {
+                Label::Function(function) => Some(function),
+                _ => None,
+            })
+            .collect();
+        all.reverse();
+        if all.iter().any(|f| self.is_managed(*f)) {
+            all.retain(|f| self.is_managed(*f));
+        }
+        let classes = [Class::Own, Class::Entry, Class::Library];
+        let class = classes
+            .into_iter()
+            .find(|class| all.iter().any(|f| self.class(*f) == *class));
+        let mut functions: Vec<FunctionIndex> = Vec::new();
+        let mut library = None;
+        for function in &all {
+            if class == Some(self.class(*function)) {
+                library = None;
+                if !functions.contains(function) {
+                    functions.push(*function);
+                }
+            } else if self.class(*function) == Class::Library {
+                library.get_or_insert(*function);
+            }
+        }
+        if functions.is_empty() {
+            functions.extend(all.last());
+        }
+        Stack {
+            functions,
+            library,
+            ns,
+        }
+    }
+
+    /// The innermost function at a place that may be named.
+    pub(crate) fn innermost(&self, place: u32) -> Option<FunctionIndex> {
+        self.stack(place, 0).functions.last().copied()
+    }
+}
+
+/// Functions with their totals in ns.
+pub(crate) type Totals = Vec<(FunctionIndex, u64)>;
+
+/// Where most of an amount is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// In one function, and above all in one below it.
+    One((FunctionIndex, u64), Option<(FunctionIndex, u64)>),
+    Several(Totals),
+}
+
+/// The functions to name for some stacks; `None` where there is nothing.
+pub(crate) fn lead(stacks: &[Stack]) -> Option<Lead> {
+    let whole = sum(stacks.iter());
+    let stacks: Vec<&Stack> = stacks.iter().collect();
+    let all = totals(&stacks, |stack| &stack.functions);
+    let with_half = all
+        .iter()
+        .filter(|(_, total)| total.ns >= whole.div_ceil(2));
+    let Some((function, total)) = with_half.min_by_key(|(f, total)| total.innermost(**f)) else {
+        let several = several(stacks);
+        return (!several.is_empty()).then_some(Lead::Several(several));
+    };
+    let stacks: Vec<&Stack> = (stacks.into_iter())
+        .filter(|stack| stack.has(*function))
+        .collect();
+    let own = totals(&stacks, |stack| stack.below(*function));
+    let own = largest(&own).map(|found| passed_on(&stacks, found));
+    let library = totals(&stacks, |stack| stack.library.as_slice());
+    let library = largest(&library);
+    let inner = match (own, library) {
+        (Some(own), Some(library)) if library.1 > own.1 => Some(library),
+        (own, library) => own.or(library),
+    };
+    let is_worth = |inner: &(FunctionIndex, u64)| inner.1 as f64 >= ABOVE_ALL * total.ns as f64;
+    Some(Lead::One((*function, total.ns), inner.filter(is_worth)))
+}
+
+fn sum<'a>(stacks: impl Iterator<Item = &'a Stack>) -> u64 {
+    stacks.fold(0, |sum, stack| sum.saturating_add(stack.ns))
+}
+
+/// What a function has in its total, and how deep it was met.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    ns: u64,
+    depth: usize,
+}
+
+impl Total {
+    /// The least of several is the innermost function.
+    fn innermost(self, function: FunctionIndex) -> (u64, Reverse<usize>, FunctionIndex) {
+        (self.ns, Reverse(self.depth), function)
+    }
+}
+
+fn totals<'a>(
+    stacks: &[&'a Stack],
+    functions: impl Fn(&'a Stack) -> &'a [FunctionIndex],
+) -> HashMap<FunctionIndex, Total> {
+    let mut totals: HashMap<FunctionIndex, Total> = HashMap::new();
+    for stack in stacks {
+        for (depth, function) in functions(stack).iter().enumerate() {
+            let total = totals.entry(*function).or_default();
+            total.ns = total.ns.saturating_add(stack.ns);
+            total.depth = total.depth.max(depth);
+        }
+    }
+    totals
+}
+
+fn largest(totals: &HashMap<FunctionIndex, Total>) -> Option<(FunctionIndex, u64)> {
+    let found = totals
+        .iter()
+        .max_by_key(|(f, total)| (total.ns, Reverse(**f)));
+    found.map(|(function, total)| (*function, total.ns))
+}
+
+/// A function, or the innermost below it that has nearly all of its total.
+fn passed_on(stacks: &[&Stack], found: (FunctionIndex, u64)) -> (FunctionIndex, u64) {
+    let (function, ns) = found;
+    let below = totals(stacks, |stack| stack.below(function));
+    let does_it = below
+        .iter()
+        .filter(|(_, total)| total.ns as f64 >= NEARLY_ALL * ns as f64);
+    let innermost = does_it.min_by_key(|(f, total)| total.innermost(**f));
+    innermost.map_or(found, |(f, total)| (*f, total.ns))
+}
+
+/// The functions with the largest totals, each stack counted for the first of them that it has.
+fn several(mut stacks: Vec<&Stack>) -> Totals {
+    let mut named = Totals::new();
+    while named.len() < NAMED
+        && let Some(found) = largest(&totals(&stacks, |stack| &stack.functions))
+    {
+        let (function, _) = passed_on(&stacks, found);
+        named.push((
+            function,
+            sum(stacks.iter().copied().filter(|s| s.has(function))),
+        ));
+        stacks.retain(|stack| !stack.has(function));
+    }
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stack of functions with these numbers, outermost first.
+    fn stack(functions: &[u32], library: Option<u32>, ns: u64) -> Stack {
+        Stack {
+            functions: functions.iter().copied().map(FunctionIndex).collect(),
+            library: library.map(FunctionIndex),
+            ns,
+        }
+    }
+
+    fn one(function: (u32, u64), inner: Option<(u32, u64)>) -> Option<Lead> {
+        let named = |(function, ns)| (FunctionIndex(function), ns);
+        Some(Lead::One(named(function), inner.map(named)))
+    }
+
+    const RUN: u32 = 1;
+    const PARSE: u32 = 2;
+    const SPLIT: u32 = 3;
+    const BUILD: u32 = 4;
+    const DIGEST: u32 = 5;
+    const SHA: u32 = 9;
+
+    #[test]
+    fn the_largest_total_counts_and_not_who_calls_the_largest_leaf() {
+        let stacks = [
+            stack(&[RUN, PARSE], None, 10),
+            stack(&[RUN, PARSE, SPLIT], None, 20),
+            stack(&[RUN, PARSE, BUILD], None, 15),
+            stack(&[RUN, DIGEST], Some(SHA), 40),
+            stack(&[RUN], None, 15),
+        ];
+        assert_eq!(lead(&stacks), one((RUN, 100), Some((PARSE, 45))));
+    }
+
+    #[test]
+    fn the_innermost_with_half_is_named_wherever_it_was_called_from() {
+        let stacks = [
+            stack(&[RUN, PARSE, SPLIT], None, 30),
+            stack(&[RUN, BUILD, SPLIT], Some(SHA), 30),
+            stack(&[RUN, DIGEST], None, 40),
+        ];
+        assert_eq!(lead(&stacks), one((SPLIT, 60), Some((SHA, 30))));
+        // Recursion counts once.
+        let recursive = [stack(&[PARSE, BUILD], None, 40), stack(&[PARSE], None, 60)];
+        assert_eq!(lead(&recursive), one((PARSE, 100), Some((BUILD, 40))));
+    }
+
+    #[test]
+    fn where_none_has_half_no_stack_is_named_twice() {
+        let stacks = [
+            stack(&[RUN, PARSE], None, 1),
+            stack(&[RUN, PARSE, SPLIT], None, 44),
+            stack(&[DIGEST], Some(SHA), 35),
+            stack(&[BUILD], None, 20),
+        ];
+        let named = [(SPLIT, 44), (DIGEST, 35), (BUILD, 20)];
+        let named = named.map(|(function, ns)| (FunctionIndex(function), ns));
+        assert_eq!(lead(&stacks), Some(Lead::Several(named.to_vec())));
+        assert_eq!(lead(&[]), None);
+    }
+
+    #[test]
+    fn libraries_count_for_the_code_around_them() {
+        let name = |name: &str, module: &str, file: &str| FunctionName {
+            name: name.to_owned(),
+            module: module.to_owned(),
+            file: file.to_owned(),
+            line: 1,
+        };
+        let [shop, libc] = ["/srv/shop", "/lib/x86_64-linux-gnu/libc.so.6"];
+        let metadata = Metadata {
+            functions: vec![
+                name("_start", shop, ""),
+                name("main", shop, ""),
+                name("parse", shop, ""),
+                name("strtod", libc, ""),
+                name("shop+0x1230", shop, ""),
+                name("<module>", "python", "/srv/shop.py"),
+                name("load", "python", "/srv/shop.py"),
+                name("loads", "python", "/usr/lib/python3.11/json/__init__.py"),
+                name("given", "python", "<string>"),
+                name("strtod_l", libc, ""),
+            ],
+            ..Metadata::default()
+        };
+        let mut tree = Tree::default();
+        let mut place = |functions: &[u32]| {
+            let functions: Vec<_> = functions.iter().copied().map(FunctionIndex).collect();
+            tree.path(&functions)
+        };
+        let cases: [(&[u32], &[u32], Option<u32>); 8] = [
+            (&[0, 1, 2, 3, 9], &[2], Some(3)),
+            (&[0, 1, 3], &[1], Some(3)),
+            // Nothing of the program has a name.
+            (&[0, 4, 3, 9], &[3, 9], None),
+            (&[0, 4], &[4], None),
+            // Interpreted functions count, and not what interprets them.
+            (&[0, 1, 2, 5, 6, 2, 7, 3], &[6], Some(7)),
+            (&[0, 1, 5, 7], &[5], Some(7)),
+            (&[0, 1, 7], &[7], None),
+            (&[0, 5, 8], &[8], None),
+        ];
+        let places: Vec<u32> = cases.iter().map(|(all, _, _)| place(all)).collect();
+        let own = OwnCode::new(&metadata, &tree);
+        for ((all, named, library), place) in cases.into_iter().zip(places) {
+            assert_eq!(own.stack(place, 7), stack(named, library, 7), "{all:?}");
+        }
+    }
+}
