@@ -12,14 +12,20 @@ use super::methods::is_runtime;
 pub enum Layer {
     /// None of the others: the program, or a library that it uses.
     Program,
+    /// The same, and all that is known of it is its address.
+    Nameless,
     /// Hands out memory for its caller.
     Allocator,
     /// Code of a standard library in the program's own file: templates, generics, and what was inlined.
     StandardCode,
     /// A standard library's own file.
     StandardFile,
+    /// The C library's files and the loader.
+    SystemFile,
     /// The machine code of an interpreter, which works for the interpreted function around it.
     Interpreter,
+    /// Interpreted code that loads modules, for the module that imports them.
+    ModuleLoader,
     /// Every stack, or every thread's, begins with it.
     Entry,
 }
@@ -174,6 +180,29 @@ const RUST_SOURCES: &str = "/lib/rustlib/src/rust/library/";
 /// How the files of these libraries are named.
 const STANDARD_FILES: &[&str] = &["libstdc++", "libc++", "libstd-"];
 
+/// The same of the C library. The last two are the kernel's part of it.
+const SYSTEM_FILES: &[&str] = &[
+    "libc.so",
+    "libc-",
+    "libm.so",
+    "libm-",
+    "libpthread",
+    "libdl",
+    "librt",
+    "ld-linux",
+    "ld-musl",
+    "libgcc_s",
+    "[vdso]",
+    "linux-vdso",
+];
+
+/// How the sources of what loads modules are called: Python's `import` and Node.js' `require`.
+const MODULE_LOADERS: &[&str] = &[
+    "<frozen importlib",
+    "<frozen zipimport",
+    "node:internal/modules/",
+];
+
 /// Whether a function belongs to Rust's or C++'s standard library, by its name.
 fn is_standard(name: &str) -> bool {
     let name = name.trim_start_matches(['<', '&']);
@@ -194,8 +223,10 @@ const PARKING: &[&str] = &["parking_lot", "parking::"];
 pub fn is_of_executor<'a>(functions: impl Iterator<Item = (Layer, &'a str)>) -> bool {
     let mut executor = None;
     for (layer, name) in functions {
-        let waits = matches!(layer, Layer::StandardCode | Layer::StandardFile)
-            || PARKING.iter().any(|begin| name.starts_with(begin));
+        let waits = matches!(
+            layer,
+            Layer::StandardCode | Layer::StandardFile | Layer::SystemFile
+        ) || PARKING.iter().any(|begin| name.starts_with(begin));
         if waits {
             continue;
         }
@@ -229,8 +260,13 @@ fn is_allocator(name: &str) -> bool {
 impl Layer {
     /// What a function of this name, module and source file is.
     pub fn of(name: &str, module: &str, source: &str) -> Layer {
+        let is_of =
+            |begins: &[&str], text: &str| begins.iter().any(|begin| text.starts_with(begin));
         if is_runtime(module) {
-            return Layer::Program;
+            return match is_of(MODULE_LOADERS, source) {
+                true => Layer::ModuleLoader,
+                false => Layer::Program,
+            };
         }
         let file = module.rsplit('/').next().unwrap_or_default();
         if is_allocator(name) {
@@ -239,8 +275,6 @@ impl Layer {
         if ENTRIES.contains(&name) {
             return Layer::Entry;
         }
-        let is_of =
-            |begins: &[&str], text: &str| begins.iter().any(|begin| text.starts_with(begin));
         let is_source = is_of(STANDARD_SOURCES, source) || source.contains(RUST_SOURCES);
         if is_standard(name) || is_source {
             return match is_of(STANDARD_FILES, file) {
@@ -248,9 +282,30 @@ impl Layer {
                 false => Layer::StandardCode,
             };
         }
-        match is_of(&["python", "libpython"], file) {
-            true => Layer::Interpreter,
+        if is_of(&["python", "libpython"], file) {
+            return Layer::Interpreter;
+        }
+        match is_of(SYSTEM_FILES, file) {
+            true => Layer::SystemFile,
+            false if name.starts_with("0x") || name.contains("+0x") => Layer::Nameless,
             false => Layer::Program,
+        }
+    }
+
+    /// Whether it is the program, or a library that it uses.
+    fn is_program(self) -> bool {
+        matches!(self, Layer::Program | Layer::Nameless)
+    }
+
+    /// Whether running time in such a function counts for the one around it that it serves. What a nameless
+    /// function calls of a library stands for itself: its name says more.
+    fn serves(self, served: Option<Layer>) -> bool {
+        match self {
+            Layer::StandardCode | Layer::Interpreter | Layer::ModuleLoader => true,
+            Layer::Allocator | Layer::StandardFile | Layer::SystemFile => {
+                served.is_some_and(|served| served != Layer::Nameless)
+            }
+            Layer::Program | Layer::Nameless | Layer::Entry => false,
         }
     }
 }
@@ -261,8 +316,7 @@ pub struct CountsFor {
     /// What is allocated: the innermost function that is the program's own, and no allocator, standard
     /// library or interpreter; where there is none, the innermost that is no allocator.
     pub allocated: Vec<u32>,
-    /// Running time: the innermost function that is neither code of a standard library in the program's file
-    /// nor an interpreter's, nor an allocator that one of these calls.
+    /// Running time: the innermost function that does not only serve another ([`Layer::serves`]).
     pub running: Vec<u32>,
 }
 
@@ -280,25 +334,25 @@ impl CountsFor {
             _ => None,
         });
         let layers: Vec<Option<Layer>> = layers.collect();
-        // The nearest function outwards that is not passed, by its own layer and its caller's.
+        // The nearest function outwards that is not passed, by its own layer and that of the one found around
+        // it. Modules that are loaded before there is a function of the program count for who loads them.
         let nearest = |is_passed: &dyn Fn(Layer, Option<Layer>) -> bool| {
             let mut found: Vec<Option<u32>> = vec![None];
             for (at, place) in (0..).zip(tree.places()).skip(1) {
-                let caller = place.parent as usize;
+                let around = found[place.parent as usize];
+                let layer_around = around.and_then(|place| layers[place as usize]);
                 found.push(match layers[at as usize] {
                     Some(Layer::Entry) => None,
-                    Some(layer) if !is_passed(layer, layers[caller]) => Some(at),
-                    _ => found[caller],
+                    Some(layer) if !is_passed(layer, layer_around) => Some(at),
+                    Some(Layer::ModuleLoader) => around.or(Some(at)),
+                    _ => around,
                 });
             }
             found
         };
-        let serves = |layer| matches!(layer, Layer::StandardCode | Layer::Interpreter);
-        let own = nearest(&|layer, _| layer != Layer::Program);
+        let own = nearest(&|layer, _| !layer.is_program());
         let outside = nearest(&|layer, _| layer == Layer::Allocator);
-        let served = nearest(&|layer, caller| {
-            serves(layer) || layer == Layer::Allocator && caller.is_some_and(serves)
-        });
+        let served = nearest(&Layer::serves);
         let places = || ROOT..tree.places().len() as u32;
         let allocated = places().map(|at| {
             let index = at as usize;
@@ -447,7 +501,7 @@ mod tests {
             ("parse", shop),
             ("xmalloc", shop),
         ];
-        assert_eq!(counts_for(&c), (2, 3));
+        assert_eq!(counts_for(&c), (2, 2));
         let vector = ("std::vector<int>::push_back(int&&)", shop);
         let new = ("operator new(unsigned long)", "/usr/lib/libstdc++.so.6");
         assert_eq!(counts_for(&[c[0], c[1], vector, new]), (1, 1));
@@ -467,5 +521,47 @@ mod tests {
         assert_eq!(counts_for(&[c[0], run, list]), (2, 2));
         let memory = ("_PyObject_Malloc", python);
         assert_eq!(counts_for(&[c[0], run, load, list, memory]), (2, 2));
+    }
+
+    #[test]
+    fn the_c_library_counts_for_its_caller_where_that_has_a_name() {
+        let (shop, libc) = ("/srv/shop", "/lib/x86_64-linux-gnu/libc.so.6");
+        let [main, parse, nameless] = ["main", "parse", "shop+0x1230"].map(|name| (name, shop));
+        let library = [
+            "bsearch",
+            "memcmp",
+            "__memcmp_evex_movbe",
+            "malloc",
+            "_int_malloc",
+        ];
+        let [search, compare, inner, malloc, chunk] = library.map(|name| (name, libc));
+        assert_eq!(counts_for(&[main, parse, compare, inner]).1, 1);
+        assert_eq!(counts_for(&[main, parse, malloc, chunk]).1, 1);
+        assert_eq!(counts_for(&[main, search, parse]).1, 2);
+        // The outermost name is the one that was called.
+        assert_eq!(counts_for(&[main, nameless, compare, inner]).1, 2);
+        assert_eq!(counts_for(&[main, nameless, malloc, chunk]).1, 2);
+        assert_eq!(counts_for(&[main, nameless]).1, 1);
+        assert_eq!(counts_for(&[("_start", shop), inner]).1, 1);
+    }
+
+    #[test]
+    fn what_loads_modules_counts_for_who_imports_them() {
+        let mut tree = CallTree::<Label<(), u32, u32>>::default();
+        let files = [
+            "/srv/shop.py",
+            "<frozen importlib._bootstrap>",
+            "<frozen importlib._bootstrap_external>",
+            "/srv/orders.py",
+        ];
+        let layer = |number: u32| Layer::of("f", "python", files[number as usize]);
+        let imports = tree.path(&[0, 1, 2, 1]) as usize;
+        let imported = tree.path(&[0, 1, 2, 1, 3]) as usize;
+        let at_start = tree.path(&[1, 2, 1]) as usize;
+        let counts = CountsFor::of(&tree, layer).running;
+        assert_eq!(counts[imports], 1);
+        assert_eq!(counts[imported], imported as u32);
+        // Before there is a program they are one row.
+        assert_eq!(counts[at_start], tree.path(&[1]));
     }
 }

@@ -63,6 +63,7 @@ fn class(function: &FunctionName, layer: Layer) -> Class {
         Layer::Program if is_library(function) || waits_for_lock(&function.name) => Class::Library,
         Layer::Program if is_entry(&function.name) || function.name == "<module>" => Class::Entry,
         Layer::Program => Class::Own,
+        Layer::Allocator | Layer::SystemFile => Class::Library,
         _ => Class::Other,
     }
 }
@@ -72,6 +73,8 @@ fn class(function: &FunctionName, layer: Layer) -> Class {
 pub(crate) struct Stack {
     /// The functions that may be named, outermost first, each once.
     functions: Vec<FunctionIndex>,
+    /// Whether they are the program's own.
+    is_own: bool,
     /// What the innermost of them calls of a library.
     library: Option<FunctionIndex>,
     ns: u64,
@@ -137,10 +140,14 @@ impl<'a> OwnCode<'a> {
             .find(|class| all.iter().any(|f| self.class(*f) == *class));
         let mut functions: Vec<FunctionIndex> = Vec::new();
         let mut library = None;
+        let mut before = None;
         for function in &all {
+            let class_before = before.replace(self.class(*function));
             if class == Some(self.class(*function)) {
                 library = None;
-                if !functions.contains(function) {
+                // Of a library that one which was called, and not what it does it by.
+                let is_inside = class == Some(Class::Library) && class_before == class;
+                if !is_inside && !functions.contains(function) {
                     functions.push(*function);
                 }
             } else if self.class(*function) == Class::Library {
@@ -152,6 +159,7 @@ impl<'a> OwnCode<'a> {
         }
         Stack {
             functions,
+            is_own: matches!(class, Some(Class::Own | Class::Entry)),
             library,
             ns,
         }
@@ -183,7 +191,10 @@ pub(crate) fn lead(stacks: &[Stack]) -> Option<Lead> {
         .iter()
         .filter(|(_, total)| total.ns >= whole.div_ceil(2));
     let Some((function, total)) = with_half.min_by_key(|(f, total)| total.innermost(**f)) else {
-        let several = several(stacks);
+        // Beside the program's own code nobody looks for what a library did without it.
+        let own = stacks.iter().copied().filter(|stack| stack.is_own);
+        let own: Vec<&Stack> = own.collect();
+        let several = several(if own.is_empty() { stacks } else { own });
         return (!several.is_empty()).then_some(Lead::Several(several));
     };
     let stacks: Vec<&Stack> = (stacks.into_iter())
@@ -276,6 +287,7 @@ mod tests {
     fn stack(functions: &[u32], library: Option<u32>, ns: u64) -> Stack {
         Stack {
             functions: functions.iter().copied().map(FunctionIndex).collect(),
+            is_own: true,
             library: library.map(FunctionIndex),
             ns,
         }
@@ -329,6 +341,13 @@ mod tests {
         let named = [(SPLIT, 44), (DIGEST, 35), (BUILD, 20)];
         let named = named.map(|(function, ns)| (FunctionIndex(function), ns));
         assert_eq!(lead(&stacks), Some(Lead::Several(named.to_vec())));
+        // What a library does by itself is not among them, except where there is nothing else.
+        let others = stacks.map(|stack| Stack {
+            is_own: stack.has(FunctionIndex(DIGEST)),
+            ..stack
+        });
+        let digest = vec![(FunctionIndex(DIGEST), 35)];
+        assert_eq!(lead(&others), Some(Lead::Several(digest)));
         assert_eq!(lead(&[]), None);
     }
 
@@ -361,22 +380,26 @@ mod tests {
             let functions: Vec<_> = functions.iter().copied().map(FunctionIndex).collect();
             tree.path(&functions)
         };
-        let cases: [(&[u32], &[u32], Option<u32>); 8] = [
-            (&[0, 1, 2, 3, 9], &[2], Some(3)),
-            (&[0, 1, 3], &[1], Some(3)),
+        let cases: [(&[u32], &[u32], bool, Option<u32>); 8] = [
+            (&[0, 1, 2, 3, 9], &[2], true, Some(3)),
+            (&[0, 1, 3], &[1], true, Some(3)),
             // Nothing of the program has a name.
-            (&[0, 4, 3, 9], &[3, 9], None),
-            (&[0, 4], &[4], None),
+            (&[0, 4, 3, 9], &[3], false, None),
+            (&[0, 4], &[4], false, None),
             // Interpreted functions count, and not what interprets them.
-            (&[0, 1, 2, 5, 6, 2, 7, 3], &[6], Some(7)),
-            (&[0, 1, 5, 7], &[5], Some(7)),
-            (&[0, 1, 7], &[7], None),
-            (&[0, 5, 8], &[8], None),
+            (&[0, 1, 2, 5, 6, 2, 7, 3], &[6], true, Some(7)),
+            (&[0, 1, 5, 7], &[5], true, Some(7)),
+            (&[0, 1, 7], &[7], false, None),
+            (&[0, 5, 8], &[8], true, None),
         ];
-        let places: Vec<u32> = cases.iter().map(|(all, _, _)| place(all)).collect();
+        let places: Vec<u32> = cases.iter().map(|(all, ..)| place(all)).collect();
         let own = OwnCode::new(&metadata, &tree);
-        for ((all, named, library), place) in cases.into_iter().zip(places) {
-            assert_eq!(own.stack(place, 7), stack(named, library, 7), "{all:?}");
+        for ((all, named, is_own, library), place) in cases.into_iter().zip(places) {
+            let expected = Stack {
+                is_own,
+                ..stack(named, library, 7)
+            };
+            assert_eq!(own.stack(place, 7), expected, "{all:?}");
         }
     }
 }
