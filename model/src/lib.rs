@@ -271,8 +271,8 @@ pub struct Segment {
     pub is_inferred: bool,
 }
 
-/// What running time is known from. Each sample that speaks for running time weighs as much as it stands for,
-/// wherever that lies: before and after a call, and in bursts that no tick met.
+/// What running time is known from. Each sample that speaks for running time weighs as much CPU time as it
+/// stands for, wherever that lies: before and after a call, and in bursts that no tick met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Samples that stand for running time; each counts where it first does.
@@ -282,7 +282,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// A sample stands for so much more running time. `weight_ns`: what it stood for so far.
+    /// A sample stands for so much more CPU time. `weight_ns`: what it stood for so far.
     pub(crate) fn of_more(weight_ns: &mut u64, more_ns: u64) -> Evidence {
         let before = u128::from(*weight_ns);
         *weight_ns = weight_ns.saturating_add(more_ns);

@@ -425,7 +425,7 @@ impl Segmenter {
         }
         let (stack, evidence) = match &cut.found {
             Some(found) => (found.stack, found.evidence),
-            None => (last.stack, self.evidence_of_last(running_of(&metrics))),
+            None => (last.stack, self.evidence_of_last(metrics.cpu_ns)),
         };
         self.push_known(stack, evidence, (cut.from, cut.a_end), metrics, out);
         // What is paid to others is not of those that ticks meet in it later.
@@ -434,7 +434,7 @@ impl Segmenter {
         }
     }
 
-    /// B's part, and B itself. Gives the running time that B stands for so far.
+    /// B's part, and B itself. Gives the CPU time that B stands for so far.
     fn begin_next(
         &mut self,
         row: &SampleRow,
@@ -445,10 +445,10 @@ impl Segmenter {
         out: &mut impl FnMut(&Segment),
     ) -> u64 {
         let mut weight_ns = 0;
-        let running = running_of(&metrics);
+        let cpu_ns = metrics.cpu_ns;
         if step.blocks {
             if step.begin > cut.b_begin || metrics != Metrics::default() {
-                let evidence = self.evidence_of(&mut weight_ns, step.speaks, running);
+                let evidence = self.evidence_of(&mut weight_ns, step.speaks, cpu_ns);
                 self.push_known(stack, evidence, (cut.b_begin, step.begin), metrics, out);
             }
             self.hand_out_sampled(u64::MAX, step.begin, out);
@@ -460,7 +460,7 @@ impl Segmenter {
                 _ => step.end,
             };
             metrics.samples += 1;
-            let evidence = self.evidence_of(&mut weight_ns, step.speaks, running);
+            let evidence = self.evidence_of(&mut weight_ns, step.speaks, cpu_ns);
             self.push_known(stack, evidence, (cut.b_begin, to), metrics, out);
             self.hand_out_sampled(u64::MAX, to, out);
         }
@@ -686,7 +686,7 @@ impl Segmenter {
             }
             Some(last) => {
                 if until > from || rest != Metrics::default() || off.is_some() {
-                    let evidence = self.evidence_of_last(running_of(&rest));
+                    let evidence = self.evidence_of_last(rest.cpu_ns);
                     self.push_known(last.stack, evidence, (from, until), rest, out);
                 }
                 self.hand_out_sampled(u64::MAX, until, out);
@@ -831,23 +831,24 @@ impl Segmenter {
         }
     }
 
-    /// What so much running time after the last sample stands on.
-    fn evidence_of_last(&mut self, running_ns: u64) -> Evidence {
+    /// What so much CPU time after the last sample stands on.
+    fn evidence_of_last(&mut self, cpu_ns: u64) -> Evidence {
         let Some(mut last) = self.last else {
             return Evidence::default();
         };
-        let evidence = self.evidence_of(&mut last.weight_ns, last.speaks, running_ns);
+        let evidence = self.evidence_of(&mut last.weight_ns, last.speaks, cpu_ns);
         self.last = Some(last);
         evidence
     }
 
-    /// What so much running time around a sample stands on.
-    fn evidence_of(&mut self, weight_ns: &mut u64, speaks: bool, running_ns: u64) -> Evidence {
+    /// What so much CPU time around a sample stands on. That in which others had the processor counts for no
+    /// function, so no sample weighs more by it.
+    fn evidence_of(&mut self, weight_ns: &mut u64, speaks: bool, cpu_ns: u64) -> Evidence {
         match speaks {
-            true => Evidence::of_more(weight_ns, running_ns),
+            true => Evidence::of_more(weight_ns, cpu_ns),
             false => Evidence {
                 samples: 0,
-                ..Evidence::of_more(&mut self.guessed_ns, running_ns)
+                ..Evidence::of_more(&mut self.guessed_ns, cpu_ns)
             },
         }
     }
@@ -927,10 +928,6 @@ fn is_of_life(probe: ProbeId) -> bool {
         probe.known(),
         Some(Probe::ThreadStart | Probe::ThreadExit | Probe::Exit | Probe::Exec | Probe::Crash)
     )
-}
-
-fn running_of(metrics: &Metrics) -> u64 {
-    metrics.cpu_ns.saturating_add(metrics.runnable_ns)
 }
 
 /// Whether a call that blocks has surely given the CPU up itself: it was off it for most of its time, and not

@@ -275,6 +275,33 @@ fn a_thread_that_waited_for_the_cpu_was_where_it_is_seen_next() {
     );
 }
 
+/// So one sample beside a busy rival does not outweigh all others.
+#[test]
+fn a_sample_weighs_no_more_for_the_time_in_which_others_had_the_processor() {
+    let (_, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let rusage = |involuntary_switches| {
+            Some(Rusage {
+                involuntary_switches,
+                ..Rusage::default()
+            })
+        };
+        for round in 0..10 {
+            if round == 5 {
+                t.vanish(500 * MS);
+                t.totals.involuntary_switches = 1;
+            }
+            t.run(ab, MS, Probe::Running).rusage = rusage(u64::from(round >= 5));
+        }
+    });
+    let running = all.segments.iter();
+    let squares: u128 = running.map(|segment| segment.evidence.squares).sum();
+    let cpu_ns = all.totals[0].1.metrics.cpu_ns;
+    assert_eq!(all.totals[0].1.metrics.runnable_ns, 500 * MS);
+    let worth = u128::from(cpu_ns).pow(2) / squares;
+    assert!((8..=10).contains(&worth), "{worth}");
+}
+
 /// The scheduler has chosen where that is, so it has no part of the CPU time around it.
 #[test]
 fn where_a_signal_met_a_wait_for_the_cpu_there_was_the_wait_and_nothing_else() {

@@ -1,20 +1,21 @@
 //! On how many samples a figure stands, and how far it may be off.
 //!
-//! A function's share of the running time is a proportion found by sampling. Samples stand for stretches of
-//! different lengths, so their number alone says too much: one that stands for most of the time is worth one.
-//! With stretches w of all samples, Kish's effective number is (Σw)² / Σw²; the interval of the share is
-//! Wilson's with that number.
+//! A function's share of the computing is a proportion found by sampling. Samples stand for different amounts
+//! of CPU time, so their number alone says too much: one that stands for most of the time is worth one. With
+//! amounts w of all samples, Kish's effective number is (Σw)² / Σw²; the interval of the share is Wilson's
+//! with that number. How long a thread waited for a processor around a sample changes neither the share nor
+//! w.
 
 use stackbeat_model::Spent;
 
 /// 97.5 % quantile of the normal distribution: intervals are of 95 %.
 const Z: f64 = 1.959_963_985;
 
-/// How many samples of equal weight would say as much of the running time.
+/// How many samples of equal weight would say as much of the time on a processor.
 pub(crate) fn effective_samples(spent: &Spent) -> f64 {
     match spent.evidence.squares {
         0 => 0.0,
-        squares => (spent.running_ns() as f64).powi(2) / squares as f64,
+        squares => (spent.computing_ns() as f64).powi(2) / squares as f64,
     }
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn interval(part: u64, whole: u64, samples: f64) -> Option<(f64, f64)
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_model::Evidence;
+    use stackbeat_model::{Evidence, Metrics};
 
     use super::*;
 
@@ -74,5 +75,28 @@ mod tests {
         }
         let effective = effective_samples(&spent);
         assert!((1.0..1.1).contains(&effective), "{effective}");
+    }
+
+    #[test]
+    fn waits_for_a_processor_make_no_sample_worth_less() {
+        let mut spent = Spent::default();
+        // Ten samples of 1 ms on a processor; after one of them others had it for a second.
+        for runnable_ns in [0, 0, 0, 0, 1_000_000_000, 0, 0, 0, 0, 0] {
+            let metrics = Metrics {
+                cpu_ns: 1_000_000,
+                runnable_ns,
+                ..Metrics::default()
+            };
+            spent.add(&Spent {
+                wall_ns: metrics.cpu_ns + runnable_ns,
+                metrics,
+                evidence: Evidence {
+                    samples: 1,
+                    squares: u128::from(metrics.cpu_ns).pow(2),
+                },
+                ..Spent::default()
+            });
+        }
+        assert!((effective_samples(&spent) - 10.0).abs() < 1e-9);
     }
 }

@@ -221,16 +221,16 @@ class View {
     return rows.filter((r) => r.total > 0 || r.totalBytes > 0);
   }
 
-  // What is known of the running time: time and squares of what each sample stands for (tools/src/summary/evidence.rs),
-  // and the CPU time without evidence.
+  // What is known of the running time: CPU time and squares of what each sample stands for
+  // (tools/src/summary/evidence.rs), and the CPU time without evidence.
   evidence() {
     const { data } = this, { own } = this.sums();
-    let time = 0, squares = 0, gapCpu = 0;
+    let time = 0, cpu = 0, squares = 0, gapCpu = 0;
     for (let p = 1; p < data.count; p++) {
       if (data.label[p] === GAP) gapCpu += own.cpu[p];
-      else if (!data.isBlocking(data.label[p])) { time += own.time[p]; squares += own.squares[p]; }
+      else if (!data.isBlocking(data.label[p])) { time += own.time[p]; cpu += own.cpu[p]; squares += own.squares[p]; }
     }
-    return { whole: time + gapCpu, gapCpu, samples: squares > 0 ? (time * time) / squares : 0 };
+    return { whole: time + gapCpu, gapCpu, samples: squares > 0 ? (cpu * cpu) / squares : 0 };
   }
 
   // Labels from a place outwards, without the root.
