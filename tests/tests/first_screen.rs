@@ -112,6 +112,68 @@ fn a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type() {
     }
 }
 
+/// Computes for half a second of CPU time, with a line every 50 ms.
+const FEED: &str = r#"
+#include <stdio.h>
+#include <time.h>
+static long now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+__attribute__((noinline)) void prepare(long ms) {
+  for (long end = now() + ms; now() < end;)
+    for (volatile long i = 0; i < 100000; i++) {}
+}
+int main(void) {
+  for (int i = 0; i < 10; i++) {
+    prepare(50);
+    puts("line");
+    fflush(stdout);
+  }
+}
+"#;
+
+/// The first screen of what a shell is told to run beside `feed`.
+fn screen_of(script: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    compile(folder.path(), "feed.c", FEED, &["-g"]);
+    let record = ["record", "-q", "-o", "t.beat", "--", "sh", "-c", script];
+    let output = stackbeat(folder.path(), &record);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = command_in(folder.path(), &["report", "t.beat"])
+        .env("COLUMNS", "140")
+        .output();
+    text(&report.expect("runs").stdout)
+}
+
+#[test]
+fn of_a_pipeline_the_programs_are_named_and_who_waits_for_whom() {
+    let screen = screen_of("./feed | cat");
+    for part in [
+        "\nfeed ",
+        "in prepare at feed.c",
+        "waits mostly: cat for feed (",
+    ] {
+        assert!(screen.contains(part), "{part}: {screen}");
+    }
+}
+
+#[test]
+fn the_program_that_a_wrapper_starts_comes_first_and_its_helpers_are_summed_up() {
+    let helper = "x=$(echo a | sed s/a/b/); ".repeat(8);
+    let screen = screen_of(&format!("{helper} exec ./feed"));
+    assert!(screen.contains("\nfeed "), "{screen}");
+    let (_, table) = screen
+        .split_once("BLOCKED ON\n")
+        .expect("a table of threads");
+    let rows: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(rows[0].contains(" feed "), "{screen}");
+    assert!(rows.len() <= 5, "{screen}");
+    let is_of_many = |row: &&&str| row.contains(" threads ") && row.contains(" helpers ");
+    assert!(rows.iter().any(|row| is_of_many(&row)), "{screen}");
+}
+
 #[test]
 fn quiet_and_empty_recordings_find_nothing() {
     let folder = tempfile::tempdir().expect("a folder");

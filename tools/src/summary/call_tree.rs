@@ -80,6 +80,11 @@ impl ThreadTime {
         self.blocked_ns.iter().copied().fold(0, u64::saturating_add)
     }
 
+    /// Time on a processor, of time running: without that in which others had it.
+    pub(crate) fn computing_ns(&self) -> u64 {
+        self.running_ns.saturating_sub(self.metrics.runnable_ns)
+    }
+
     pub(crate) fn wall_ns(&self) -> u64 {
         self.running_ns + self.all_blocked_ns() + self.gap_ns
     }

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_gate::comparable_names;
-use stackbeat_model::{FunctionIndex, Metrics, ProbeId, Spent, ThreadIndex};
+use stackbeat_model::{FunctionIndex, ProbeId, Spent, ThreadIndex};
 
 use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
+use crate::summary::helpers::helpers;
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -33,8 +34,11 @@ const NAMED: usize = 3;
 /// Room for a name.
 const NAME: usize = 48;
 
-/// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them.
+/// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them. Processes that help
+/// another program are left out.
 pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<String> {
+    let is_helper = helpers(&report.metadata, &report.profile, wanted);
+    let wanted = &|thread: ThreadIndex| wanted(thread) && !is_helper[thread.0 as usize];
     let view = View { report, wanted };
     let threads = view.threads();
     let running_ns = sum(threads.iter().map(|(_, time)| time.running_ns));
@@ -54,11 +58,6 @@ pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> 
 
 fn sum(times: impl Iterator<Item = u64>) -> u64 {
     times.fold(0, u64::saturating_add)
-}
-
-/// Time on a processor, of time running: without that in which others had it.
-fn computed(running_ns: u64, metrics: &Metrics) -> u64 {
-    running_ns.saturating_sub(metrics.runnable_ns)
 }
 
 /// Whether a part of a whole is worth a word.
@@ -125,6 +124,14 @@ fn share(part: u64, whole: u64) -> String {
     }
 }
 
+/// Threads of processes with one name, and a time of theirs.
+#[derive(Clone, Debug, Default)]
+struct Program<'a> {
+    name: &'a str,
+    ns: u64,
+    threads: BTreeSet<ThreadIndex>,
+}
+
 /// A trace, and the threads of it that are asked for.
 struct View<'a> {
     report: &'a Report,
@@ -146,6 +153,50 @@ impl<'a> View<'a> {
         all.take(known)
             .filter(|(index, _)| (self.wanted)(*index))
             .collect()
+    }
+
+    /// What is said of some of the threads.
+    fn of<R>(&self, threads: &BTreeSet<ThreadIndex>, ask: impl FnOnce(&View<'_>) -> R) -> R {
+        ask(&View {
+            report: self.report,
+            wanted: &|thread| threads.contains(&thread),
+        })
+    }
+
+    /// Times of programs, the longest first; nothing where all threads are of one.
+    fn of_programs(
+        &self,
+        threads: &[(ThreadIndex, &ThreadTime)],
+        time: impl Fn(&ThreadTime) -> u64,
+    ) -> Vec<Program<'a>> {
+        let mut programs: BTreeMap<&str, Program<'_>> = BTreeMap::new();
+        for (thread, of_thread) in threads {
+            let row = &self.metadata().threads[thread.0 as usize];
+            let process = self.metadata().processes.get(row.process);
+            let name = process.map_or("", |process| &*process.name);
+            let program = programs.entry(name).or_default();
+            program.name = name;
+            program.ns = program.ns.saturating_add(time(of_thread));
+            program.threads.insert(*thread);
+        }
+        if programs.len() < 2 {
+            return Vec::new();
+        }
+        let mut programs: Vec<_> = programs.into_values().collect();
+        programs.sort_by_key(|program| (Reverse(program.ns), program.name));
+        programs
+    }
+
+    /// ` of PROGRAM` for threads that are all of one, where others were recorded, too.
+    fn of_program(&self, threads: &[(ThreadIndex, &ThreadTime)]) -> String {
+        let process = threads.first().and_then(|(thread, _)| {
+            let row = self.metadata().threads.get(thread.0 as usize)?;
+            self.metadata().processes.get(row.process)
+        });
+        match process.filter(|_| self.metadata().process_count() > 1) {
+            Some(process) => format!(" of {}", process.name),
+            None => String::new(),
+        }
     }
 
     fn deadlock(&self) -> Option<String> {
@@ -197,16 +248,20 @@ impl<'a> View<'a> {
             report: self.report,
             wanted: &|other| other == thread,
         };
-        let mut parts: Vec<(u64, String)> = vec![(time.gap_ns, "without evidence".to_owned())];
-        let computed_ns = computed(time.running_ns, &time.metrics);
-        if is_worth(computed_ns, whole) {
+        let mut parts: Vec<(u64, String)> = Vec::new();
+        if is_worth(time.gap_ns, whole) {
+            parts.push((time.gap_ns, "without evidence".to_owned()));
+        }
+        let computed_ns = time.computing_ns();
+        let ready_ns = time.running_ns - computed_ns;
+        // On a busy machine what it did is of interest, however long others had the processor.
+        if is_worth(computed_ns, whole - ready_ns) {
             let place = of_thread.hot_spot(whole);
             parts.push((computed_ns, format!("computing{place}")));
         }
-        parts.push((
-            time.running_ns - computed_ns,
-            "waiting for a processor".to_owned(),
-        ));
+        if is_worth(ready_ns, whole) {
+            parts.push((ready_ns, "waiting for a processor".to_owned()));
+        }
         for cause in Cause::ALL {
             let ns = time.blocked_ns[cause as usize];
             if is_worth(ns, whole) {
@@ -215,7 +270,6 @@ impl<'a> View<'a> {
         }
         parts.sort_by_key(|(ns, _)| Reverse(*ns));
         let texts = (parts.into_iter().take(NAMED))
-            .filter(|(ns, _)| is_worth(*ns, whole))
             .map(|(ns, text)| format!("{} {text}", share(ns, whole)));
         let texts = texts.collect::<Vec<_>>().join("; ");
         self.subject(thread, threads.len()) + &texts
@@ -229,9 +283,7 @@ impl<'a> View<'a> {
         let count = computing.map(|(i, _)| self.metadata().threads[i.0 as usize].merged.max(1));
         let count = u64::from(count.sum::<u32>());
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
-        let computed_ns = sum(threads
-            .iter()
-            .map(|(_, t)| computed(t.running_ns, &t.metrics)));
+        let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
         // Of threads that leave processors idle it is of interest what they wait for, work included.
         let is_slow = running_ns < self.metadata().recording.duration_ns / 2;
         let counts = |cause: &Cause| {
@@ -247,20 +299,58 @@ impl<'a> View<'a> {
             .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
             .collect();
         waits.sort_by_key(|(ns, _)| Reverse(*ns));
-        let waits = waits.into_iter().take(2).map(|(ns, cause)| match cause {
-            Some(cause) => format!("{} {}{}", duration(ns), waiting(cause), self.site(cause)),
-            None => format!("{} waiting for a processor", duration(ns)),
+        let waits = waits.into_iter().take(2).map(|(ns, cause)| {
+            let (what, of) = match cause {
+                Some(cause) => (
+                    waiting(cause),
+                    self.of_programs(threads, |t| t.blocked_ns[cause as usize]),
+                ),
+                None => ("waiting for a processor", Vec::new()),
+            };
+            let ns_text = duration(ns);
+            match (of.as_slice(), cause) {
+                (_, None) => format!("{ns_text} {what}"),
+                ([], Some(cause)) => format!("{ns_text} {what}{}", self.site(cause)),
+                ([first, ..], Some(cause)) if first.ns.saturating_mul(2) >= ns => {
+                    let site = self.of(&first.threads, |view| view.site(cause));
+                    format!("{ns_text} {what} in {}{site}", first.name)
+                }
+                (several, Some(_)) => {
+                    let several = several.iter().take(NAMED).filter(|of| is_worth(of.ns, ns));
+                    let several = several.map(|of| format!("{} {}", of.name, duration(of.ns)));
+                    format!("{ns_text} {what} ({})", Vec::from_iter(several).join(", "))
+                }
+            }
         });
         let waits: Vec<String> = waits.collect();
-        let of_computing = format!(
-            "{} computed {}{}",
-            plural(count, "thread", "threads"),
-            duration(computed_ns),
-            match is_busy {
-                true => self.hot_spot(computed_ns),
-                false => String::new(),
+        let of = self.of_programs(threads, ThreadTime::computing_ns);
+        let of_computing = match of.as_slice() {
+            [] => format!(
+                "{}{} computed {}{}",
+                plural(count, "thread", "threads"),
+                self.of_program(threads),
+                duration(computed_ns),
+                match is_busy {
+                    true => self.hot_spot(computed_ns),
+                    false => String::new(),
+                }
+            ),
+            several => {
+                let several = several
+                    .iter()
+                    .take(NAMED)
+                    .filter(|of| is_worth(of.ns, computed_ns));
+                let texts = several.enumerate().map(|(i, of)| {
+                    let verb = if i == 0 { " computed" } else { "" };
+                    let place = match is_busy && i < 2 {
+                        true => self.of(&of.threads, |view| view.hot_spot(of.ns)),
+                        false => String::new(),
+                    };
+                    format!("{}{verb} {}{place}", of.name, duration(of.ns))
+                });
+                Vec::from_iter(texts).join(", ")
             }
-        );
+        };
         if is_busy {
             parts.push(of_computing);
             parts.extend(waits);
@@ -551,23 +641,95 @@ mod tests {
         add(&mut report, 2, &[1], lock, 40);
         let join = SegmentKind::Blocked(Probe::ThreadJoin.into());
         add(&mut report, 0, &[0], join, 100);
-        let wait = LongWait {
-            thread: ThreadIndex(2),
-            owner: Some(ThreadIndex(1)),
-            probe: Probe::MutexLock.into(),
-            begin_ns: 0,
-            end_ns: 400 * MS,
-            stack: StackIndex::NONE,
-            object: 1,
-            result: 0,
-            waker: None,
-            wake: None,
-        };
-        report.waits.add(&wait, ROOT, None);
+        wait_for_lock(&mut report, (2, 1), 400, None);
         assert_eq!(
             said(&report),
             "2 threads computed 1.20 s (100 % in parse at json.py:12); 400 ms waiting for a lock held by worker-1 \
              (pthread_mutex_lock in load at json.py:12)"
+        );
+    }
+
+    /// A long wait for a lock.
+    fn wait_for_lock(report: &mut Report, threads: (u32, u32), ms: u64, waking: Option<u32>) {
+        let wait = LongWait {
+            thread: ThreadIndex(threads.0),
+            owner: Some(ThreadIndex(threads.1)),
+            probe: Probe::MutexLock.into(),
+            begin_ns: 0,
+            end_ns: ms * MS,
+            stack: StackIndex::NONE,
+            object: 1,
+            result: 0,
+            waker: Some(ThreadIndex(threads.1)),
+            wake: None,
+        };
+        report.waits.add(&wait, ROOT, waking);
+    }
+
+    /// A report whose threads are main threads of processes with their names.
+    fn processes(names: &[&str]) -> Report {
+        let mut report = report(names, &FUNCTIONS);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let process = |(i, name): (usize, &&str)| ProcessRow {
+            pid: 10 + i as u32,
+            upid: 1 + i as u32,
+            name: (*name).to_owned(),
+            end_ns: 1000 * MS,
+            ..ProcessRow::default()
+        };
+        report.metadata.processes = names.iter().enumerate().map(process).collect();
+        for (i, thread) in report.metadata.threads.iter_mut().enumerate() {
+            (thread.process, thread.pid, thread.is_main) = (i, 10 + i as u32, true);
+        }
+        report
+    }
+
+    #[test]
+    fn of_several_programs_each_is_named() {
+        let mut report = processes(&["sh", "sed", "sort"]);
+        let io = SegmentKind::Blocked(Probe::Read.into());
+        add(&mut report, 1, &[0, 2], SegmentKind::Running, 45);
+        add(&mut report, 2, &[0, 3], SegmentKind::Running, 40);
+        add(&mut report, 2, &[0, 3], io, 60);
+        add(&mut report, 1, &[0, 2], io, 50);
+        assert_eq!(
+            said(&report),
+            "sed computed 450 ms (100 % in parse at json.py:12), sort 400 ms (100 % in lookup [shop]); \
+             1.10 s waiting for I/O in sort (read in lookup [shop])"
+        );
+    }
+
+    #[test]
+    fn a_program_that_helpers_start_is_described_alone() {
+        let mut report = processes(&["bash", "python3", "sed"]);
+        let io = SegmentKind::Blocked(Probe::Read.into());
+        add(&mut report, 0, &[4], SegmentKind::Running, 1);
+        add(&mut report, 0, &[4], io, 300);
+        add(&mut report, 1, &[0, 2], SegmentKind::Running, 90);
+        add(&mut report, 2, &[4], SegmentKind::Running, 1);
+        assert_eq!(
+            said(&report),
+            "python3 100 % computing (100 % in parse at json.py:12)"
+        );
+        // Those are asked for alone.
+        let of_bash = verdict(&report, &|thread| thread == ThreadIndex(0));
+        assert!(of_bash.expect("ran").contains("waiting for I/O (read"));
+    }
+
+    #[test]
+    fn what_was_computed_is_said_however_long_others_had_the_processor() {
+        let mut report = report(&["main"], &FUNCTIONS);
+        let functions = [FunctionIndex(0), FunctionIndex(2)];
+        let path = report.profile.tree.path(&functions);
+        for _ in 0..40 {
+            let mut piece = segment(0, 100 * MS, SegmentKind::Running);
+            (piece.metrics.cpu_ns, piece.metrics.runnable_ns) = (2 * MS, 98 * MS);
+            piece.evidence.squares = u128::from(2 * MS).pow(2);
+            report.profile.add(&piece, path);
+        }
+        assert_eq!(
+            said(&report),
+            "98 % waiting for a processor; 2 % computing (2 % in parse at json.py:12)"
         );
     }
 

@@ -8,6 +8,7 @@ use crate::render::text::section::Section;
 use crate::render::text::table_layout::{Layout, sentences};
 use crate::render::text::tables::section_text;
 use crate::summary::functions::{Own, functions};
+use crate::summary::helpers;
 use crate::summary::idle;
 use crate::summary::labels::alike;
 use crate::summary::sort_key::SortKey;
@@ -100,8 +101,11 @@ impl View {
         let wanted = |thread| self.wants(moment, thread);
         match section {
             Section::Threads => {
-                let threads = (0..).map(ThreadIndex).take(metadata.threads.len());
-                threads.filter(|thread| wanted(*thread)).count()
+                let threads = (0..).zip(profile.threads.iter().copied());
+                let threads = threads.take(metadata.threads.len());
+                let chosen = threads.filter(|(i, _)| wanted(ThreadIndex(*i as u32)));
+                let most = usize::MAX;
+                helpers::summed_up(metadata, profile, &wanted, chosen.collect(), most).len()
             }
             Section::Functions => functions(profile, &wanted, self.sort, Own::OfProgram)
                 .iter()

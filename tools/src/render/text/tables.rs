@@ -15,10 +15,12 @@ use crate::render::text::table_layout::{Layout, indented, more, sentences, title
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, Own, blocking_sites, functions, spent_by};
+use crate::summary::helpers;
 use crate::summary::idle;
 use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
+use crate::summary::process_waits;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
 use crate::summary::verdict::verdict;
@@ -43,6 +45,9 @@ pub(crate) fn report(
         && let Some(verdict) = verdict(report, wanted)
     {
         sentences(&mut out, layout, &verdict, Style::bold);
+        if let Some(text) = process_waits::text(report, wanted) {
+            sentences(&mut out, layout, &text, |_, line| line.to_owned());
+        }
     }
     let mut left_out = Vec::new();
     for section in Section::value_variants() {
@@ -224,14 +229,13 @@ fn threads(
     wanted: &dyn Fn(ThreadIndex) -> bool,
     layout: &Layout,
 ) -> String {
-    let mut rows: Vec<(usize, ThreadTime)> = profile
+    let rows: Vec<(usize, ThreadTime)> = profile
         .threads
         .iter()
         .copied()
         .enumerate()
         .filter(|(i, _)| *i < metadata.threads.len() && wanted(ThreadIndex(*i as u32)))
         .collect();
-    rows.sort_by_key(|(i, t)| (std::cmp::Reverse((t.running_ns, t.wall_ns())), *i));
     let mut table = Table::new(vec![
         Column::number("WALL", 0),
         Column::number("RUNNING", 0),
@@ -245,9 +249,21 @@ fn threads(
         Column::text("THREAD", 0),
         Column::list("BLOCKED ON", 2),
     ]);
+    // On the first screen those that only help a program are one line for each of theirs.
+    let mut rows: Vec<helpers::Row> = match layout.is_exact {
+        true => rows.into_iter().map(helpers::Row::of_thread).collect(),
+        false => helpers::summed_up(metadata, profile, wanted, rows, layout.top),
+    };
+    rows.sort_by_key(|row| {
+        (
+            Reverse((row.time.running_ns, row.time.wall_ns())),
+            row.thread,
+        )
+    });
     let many = metadata.processes.len() > 1;
-    for (index, time) in layout.part(&rows) {
-        let thread = &metadata.threads[*index];
+    for row in layout.part(&rows) {
+        let time = &row.time;
+        let thread = &metadata.threads[row.thread];
         let process = &metadata.processes[thread.process];
         table.row(vec![
             duration(time.wall_ns()),
@@ -263,17 +279,21 @@ fn threads(
                 ns => duration(ns),
             },
             bytes(time.metrics.allocated_bytes),
-            match thread.merged {
+            match thread.merged.max(row.helpers) {
                 0 => thread.tid.to_string(),
                 1 => "1 thread".to_owned(),
                 n => format!("{n} threads"),
             },
             match many {
                 true if thread.upid == 0 => "several".to_owned(),
+                true if row.helpers > 0 => row.programs(),
                 true => format!("{} {}", process.name, process.pid),
                 false => String::new(),
             },
-            thread.name.clone(),
+            match row.helpers {
+                0 => thread.name.clone(),
+                _ => "helpers".to_owned(),
+            },
             causes(time),
         ]);
     }
@@ -570,6 +590,28 @@ mod tests {
             assert!(text.lines().count() <= SCREEN, "{text}");
             assert!(text.contains("… and 35 more"), "{text}");
         }
+    }
+
+    #[test]
+    fn helpers_of_a_program_are_one_row() {
+        let mut report = testing::report();
+        let (rows, times) = (&mut report.metadata.threads, &mut report.profile.threads);
+        for _ in 0..20 {
+            rows.push(rows[3].clone());
+            let mut time = times[3];
+            (time.running_ns, time.gap_ns) = (1_000_000, 0);
+            times.push(time);
+        }
+        let rows = |text: &str| {
+            let table = text.split("Functions by").next().unwrap_or_default();
+            let rows = table.lines().filter(|line| line.contains(" threads  sh "));
+            rows.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let screen = shown(&report, &Shown::Screen, Some(140));
+        assert_eq!(rows(&screen).len(), 1, "{screen}");
+        assert!(rows(&screen)[0].contains("21 threads"), "{screen}");
+        let all = shown(&report, &Shown::All, Some(140));
+        assert!(rows(&all).is_empty(), "{all}");
     }
 
     #[test]

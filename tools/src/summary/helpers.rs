@@ -1,0 +1,183 @@
+//! Processes that others start for a moment: the commands of a wrapper script, the stages before the program
+//! that matters. A reader looks for that program first, so they are summed up.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use stackbeat_model::ThreadIndex;
+
+use super::call_tree::{Profile, ThreadTime};
+use super::metadata::Metadata;
+
+/// A program with this part of the computing is what the recording is about.
+const LEADS: f64 = 0.5;
+/// A process with less than this part of it helps.
+const HELPS: f64 = 0.05;
+/// All processes of such a program together have less than this.
+const HELP_TOGETHER: f64 = 0.2;
+
+/// By `ThreadIndex`: whether a thread is of a process that helps another program. None does where no program
+/// has half of the computing.
+pub(crate) fn helpers(
+    metadata: &Metadata,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+) -> Vec<bool> {
+    let rows = || {
+        let threads = metadata.threads.iter().zip(&profile.threads).enumerate();
+        threads.filter(|(index, _)| wanted(ThreadIndex(*index as u32)))
+    };
+    let mut is_helper = vec![false; metadata.threads.len()];
+    let name = |process: usize| metadata.processes.get(process).map_or("", |p| &*p.name);
+    let mut by_process: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+    for (_, (row, time)) in rows() {
+        *by_process.entry(row.process).or_default() += time.computing_ns();
+        *by_name.entry(name(row.process)).or_default() += time.computing_ns();
+    }
+    let whole = by_name.values().sum::<u64>() as f64;
+    let Some((leader, most)) = by_name.iter().max_by_key(|(_, ns)| **ns) else {
+        return is_helper;
+    };
+    if whole == 0.0 || (*most as f64) < LEADS * whole {
+        return is_helper;
+    }
+    for (index, (row, _)) in rows() {
+        let program = name(row.process);
+        is_helper[index] = program != *leader
+            && (by_process[&row.process] as f64) < HELPS * whole
+            && (by_name[program] as f64) < HELP_TOGETHER * whole;
+    }
+    is_helper
+}
+
+/// A row of the table of threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Row<'a> {
+    /// The number of its first thread.
+    pub thread: usize,
+    /// Threads of helpers that it sums up; 0: it is that one thread.
+    pub helpers: u32,
+    pub time: ThreadTime,
+    /// Whose they are.
+    names: Vec<&'a str>,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn of_thread((thread, time): (usize, ThreadTime)) -> Row<'a> {
+        Row {
+            thread,
+            helpers: 0,
+            time,
+            names: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, other: Row<'a>) {
+        self.helpers += other.helpers;
+        self.time.add(&other.time);
+        self.names.extend(other.names);
+    }
+
+    /// The programs that help, those that ran longest first.
+    pub(crate) fn programs(&self) -> String {
+        match self.names.as_slice() {
+            [one] => (*one).to_owned(),
+            [first, others @ ..] => format!("{first} and {} more", others.len()),
+            [] => String::new(),
+        }
+    }
+}
+
+/// Rows of threads, those of helpers summed up where several are of one program; where there are more than
+/// `most` rows even so, all helpers are one.
+pub(crate) fn summed_up<'a>(
+    metadata: &'a Metadata,
+    profile: &Profile,
+    wanted: &dyn Fn(ThreadIndex) -> bool,
+    rows: Vec<(usize, ThreadTime)>,
+    most: usize,
+) -> Vec<Row<'a>> {
+    let is_helper = helpers(metadata, profile, wanted);
+    let (helping, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(i, _)| is_helper[*i]);
+    let mut by_name: BTreeMap<&str, Row<'_>> = BTreeMap::new();
+    for (index, time) in helping {
+        let thread = &metadata.threads[index];
+        let name = &*metadata.processes[thread.process].name;
+        let row = Row {
+            helpers: thread.merged.max(1),
+            names: Vec::new(),
+            ..Row::of_thread((index, time))
+        };
+        match by_name.entry(name) {
+            Entry::Occupied(mut sum) => sum.get_mut().add(row),
+            Entry::Vacant(free) => free.insert(row).names.push(name),
+        }
+    }
+    let mut rows: Vec<Row<'_>> = by_name.into_values().collect();
+    rows.sort_by_key(|row| (Reverse(row.time.running_ns), row.thread));
+    if others.len() + rows.len() > most {
+        let all = rows.into_iter().reduce(|mut sum, row| {
+            sum.add(row);
+            sum
+        });
+        rows = all.into_iter().collect();
+    }
+    for row in &mut rows {
+        if row.helpers == 1 {
+            row.helpers = 0;
+        }
+    }
+    rows.extend(others.into_iter().map(Row::of_thread));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::metadata::{ProcessRow, ThreadMetadata};
+
+    /// Which of these programs' processes help, by what they computed.
+    fn helping(computed: &[(&str, u64)]) -> Vec<bool> {
+        let process = |name: &str| ProcessRow {
+            name: name.to_owned(),
+            ..ProcessRow::default()
+        };
+        let metadata = Metadata {
+            processes: computed.iter().map(|(name, _)| process(name)).collect(),
+            threads: (0..computed.len())
+                .map(|process| ThreadMetadata {
+                    process,
+                    ..ThreadMetadata::default()
+                })
+                .collect(),
+            ..Metadata::default()
+        };
+        let time = |(_, running_ns): &(&str, u64)| ThreadTime {
+            running_ns: *running_ns,
+            ..ThreadTime::default()
+        };
+        let profile = Profile {
+            threads: computed.iter().map(time).collect(),
+            ..Profile::default()
+        };
+        helpers(&metadata, &profile, &|_| true)
+    }
+
+    #[test]
+    fn the_commands_of_a_wrapper_help_the_program() {
+        let shim = [("bash", 2), ("bash", 3), ("python3", 90), ("sed", 1)];
+        assert_eq!(helping(&shim), [true, true, false, true]);
+        // Workers do the work, however many there are.
+        let workers = [("gcc", 3); 30];
+        assert_eq!(helping(&workers), [false; 30]);
+        let pipeline = [("sed", 50), ("sort", 40), ("tail", 1)];
+        assert_eq!(helping(&pipeline), [false, false, true]);
+        assert_eq!(
+            helping(&[("a", 40), ("b", 40), ("c", 1), ("d", 19)]),
+            [false; 4]
+        );
+        assert_eq!(helping(&[("a", 0), ("b", 0)]), [false; 2]);
+    }
+}
