@@ -29,6 +29,8 @@ const ALONE: f64 = 0.95;
 const LEAST_SAMPLES: f64 = 10.0;
 /// Who held a lock in this part of the waits for it held it; in half of them, mostly.
 const NEARLY_ALL: f64 = 0.9;
+/// Waits named of several threads.
+const WAITS: usize = 2;
 /// Parts of a thread's time, and names of threads, in one sentence.
 const NAMED: usize = 3;
 /// Room for a name.
@@ -299,7 +301,12 @@ impl<'a> View<'a> {
             .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
             .collect();
         waits.sort_by_key(|(ns, _)| Reverse(*ns));
-        let waits = waits.into_iter().take(2).map(|(ns, cause)| {
+        // A lock is named however long other waits are: it is the program that can make that shorter.
+        let is_named = |(rank, (_, cause)): &(usize, (u64, Option<Cause>))| {
+            *rank < WAITS || *cause == Some(Cause::Lock)
+        };
+        let waits = waits.into_iter().enumerate().filter(is_named);
+        let waits = waits.map(|(_, (ns, cause))| {
             let (what, of) = match cause {
                 Some(cause) => (
                     waiting(cause),
@@ -435,44 +442,97 @@ impl<'a> View<'a> {
             _ => None,
         };
         let mut text = owner.unwrap_or_default();
-        let heaviest = sums.into_iter().max_by_key(|(_, ns)| *ns);
-        if let Some(((probe, function), ns)) = heaviest.filter(|(_, ns)| *ns >= whole / 2) {
-            let most = match ns as f64 >= NEARLY_ALL * whole as f64 {
-                true => "",
-                false => "mostly ",
-            };
-            text += &match function {
-                Some(f) => format!(" ({most}{} in {})", probe.name(), self.function_text(f)),
-                None => format!(" ({most}{})", probe.name()),
-            };
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(site, ns)| (Reverse(*ns), *site));
+        let text_of = |(probe, function): (ProbeId, Option<FunctionIndex>)| match function {
+            Some(f) => format!("{} in {}", probe.name(), self.function_text(f)),
+            None => probe.name().into_owned(),
+        };
+        match sums.first() {
+            Some((site, ns)) if *ns >= whole / 2 => {
+                let most = match *ns as f64 >= NEARLY_ALL * whole as f64 {
+                    true => "",
+                    false => "mostly ",
+                };
+                text += &format!(" ({most}{})", text_of(*site));
+            }
+            _ => {
+                let worth = sums
+                    .iter()
+                    .take(NAMED)
+                    .filter(|(_, ns)| is_worth(*ns, whole));
+                let texts =
+                    worth.map(|(site, ns)| format!("{} {}", share(*ns, whole), text_of(*site)));
+                let texts: Vec<String> = texts.collect();
+                if !texts.is_empty() {
+                    text += &format!(" ({})", texts.join(", "));
+                }
+            }
         }
         text
     }
 
-    /// Who held the lock in most of the long waits for one: ` held by worker-3`. Nothing where all threads
-    /// have one name.
+    /// Who held the lock in most of the long waits for one, and where it was let go of: ` held by worker-3 in
+    /// flush at cache.c:40`. Of a lock whose holder is not known it is who let go of it. Nobody is named
+    /// where all threads have one name.
     fn owner(&self) -> Option<String> {
-        let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
-        for wait in self.report.waits.sums() {
-            if let Some(owner) = wait.owner
-                && wait.probe.cause() == Cause::Lock
-                && (self.wanted)(wait.thread)
-            {
-                let sum = sums.entry(owner).or_default();
+        let own = OwnCode::new(self.metadata(), &self.profile().tree);
+        let mut by_thread: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
+        let mut by_function: BTreeMap<FunctionIndex, u64> = BTreeMap::new();
+        let is_lock = |probe: ProbeId| probe.cause() == Cause::Lock;
+        let waits = self.report.waits.sums();
+        for wait in waits.filter(|wait| is_lock(wait.probe) && (self.wanted)(wait.thread)) {
+            let Some(owner) = wait.owner.or(wait.waker) else {
+                continue;
+            };
+            let sum = by_thread.entry(owner).or_default();
+            *sum = sum.saturating_add(wait.total_ns);
+            if let Some(function) = wait.waking.and_then(|place| own.innermost(place)) {
+                let sum = by_function.entry(function).or_default();
                 *sum = sum.saturating_add(wait.total_ns);
             }
         }
-        let whole = sum(sums.values().copied()) as f64;
-        let (owner, ns) = sums.into_iter().max_by_key(|(_, ns)| *ns)?;
-        let name = self.names(&BTreeSet::from([owner]));
-        let is_told_apart = self.metadata().threads.iter().any(|t| t.name != name);
-        if name.is_empty() || !is_told_apart || (ns as f64) < 0.5 * whole {
-            return None;
+        let whole = sum(by_thread.values().copied());
+        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        let (thread, longest_ns) = by_thread.iter().max_by_key(|(_, ns)| **ns)?;
+        let is_one = longest_ns.saturating_mul(2) >= whole;
+        for (thread, ns) in &by_thread {
+            let name = self.names(&BTreeSet::from([*thread]));
+            let name = if is_one {
+                name
+            } else {
+                comparable_names::role(&name)
+            };
+            *by_name.entry(name).or_default() += ns;
         }
-        Some(match ns as f64 >= NEARLY_ALL * whole {
-            true => format!(" held by {name}"),
-            false => format!(" mostly held by {name}"),
-        })
+        let name = match is_one {
+            true => self.names(&BTreeSet::from([*thread])),
+            false => by_name.iter().max_by_key(|(_, ns)| **ns)?.0.clone(),
+        };
+        let most = |ns: u64| match ns as f64 >= NEARLY_ALL * whole as f64 {
+            true => "",
+            false => "mostly ",
+        };
+        let mut threads = self.metadata().threads.iter();
+        let is_told_apart =
+            threads.any(|t| t.name != name && comparable_names::role(&t.name) != name);
+        let ns = by_name.get(&name).copied().unwrap_or(0);
+        let has_half = |ns: u64| ns > 0 && ns.saturating_mul(2) >= whole;
+        let mut text = String::new();
+        if !name.is_empty() && is_told_apart && has_half(ns) {
+            text = format!(" {}held by {name}", most(ns));
+        }
+        let function = by_function
+            .into_iter()
+            .max_by_key(|(f, ns)| (*ns, Reverse(*f)));
+        if let Some((function, ns)) = function.filter(|(_, ns)| has_half(*ns)) {
+            let place = self.function_text(function);
+            text += &match text.is_empty() {
+                true => format!(" {}held in {place}", most(ns)),
+                false => format!(" in {place}"),
+            };
+        }
+        (!text.is_empty()).then_some(text)
     }
 
     /// `parse at json.py:12`, or `memcpy [libc.so.6]`.
@@ -664,6 +724,31 @@ mod tests {
             wake: None,
         };
         report.waits.add(&wait, ROOT, waking);
+    }
+
+    #[test]
+    fn a_lock_that_workers_hold_in_turn_has_a_place_and_holders() {
+        let mut report = report(&["main", "worker-1", "worker-2", "worker-3"], &FUNCTIONS);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let lock = SegmentKind::Blocked(Probe::MutexLock.into());
+        // No function has half of the waits, and no thread had the lock in half of them.
+        for (thread, function) in [(1, 1), (2, 2), (3, 3)] {
+            add(&mut report, thread, &[function], SegmentKind::Running, 20);
+            add(&mut report, thread, &[function], lock, 40);
+        }
+        let path = report.profile.tree.path(&[FunctionIndex(3)]);
+        for threads in [(1, 2), (2, 3), (3, 1)] {
+            wait_for_lock(&mut report, threads, 400, Some(path));
+        }
+        let expected = "1.20 s waiting for a lock held by worker-* in lookup [shop] (33 % \
+                        pthread_mutex_lock in load at json.py:12, 33 % pthread_mutex_lock in parse at \
+                        json.py:12, 33 % pthread_mutex_lock in lookup [shop])";
+        assert!(said(&report).ends_with(expected), "{}", said(&report));
+        // Where all have one name, the place is what there is to say.
+        for thread in &mut report.metadata.threads {
+            thread.name = "shop".to_owned();
+        }
+        assert!(said(&report).contains("a lock held in lookup [shop] (33 %"));
     }
 
     /// A report whose threads are main threads of processes with their names.
