@@ -4,8 +4,8 @@
 //!
 //! - `cook-0` … `cook-3` compute in `chop_vegetables` and `knead_dough` (CPU), allocate in `plate_dish`,
 //!   and write and sync a receipt in `print_receipt` (blocked: io).
-//! - Every few milliseconds they are blocked in `take_ingredient` (blocked: lock). The holder is
-//!   `accountant`, which keeps the pantry locked while it counts in `count_pantry`.
+//! - At most orders they are blocked in `take_ingredient` (blocked: lock). The holder is `accountant`, which
+//!   keeps the pantry locked while it counts in `count_pantry`, half of the time.
 //! - `waiter` sleeps in `walk_to_the_table` (blocked: sleep) most of the time.
 //! - When the waiter is slow, the cooks wait for orders in `next_order` (blocked: wait).
 //! - `main` waits for the others to end (blocked: join).
@@ -152,13 +152,15 @@ fn walk_to_the_table() {
 fn accountant(kitchen: &Kitchen) {
     while !kitchen.closing.load(Ordering::Relaxed) {
         black_box(count_pantry(&lock(&kitchen.pantry)));
-        thread::sleep(Duration::from_millis(7));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Two to three milliseconds of work under the pantry's lock.
+/// Work under the pantry's lock, and a walk along the shelves: on one processor, too, the cooks come by
+/// meanwhile.
 #[inline(never)]
 fn count_pantry(pantry: &BTreeMap<String, u64>) -> u64 {
+    thread::sleep(Duration::from_millis(5));
     let mut sum = 0u64;
     for _ in 0..50 {
         for (name, amount) in pantry {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stackbeat_tests::tool::{command_in, stackbeat, text};
+use stackbeat_tests::tool::{binary, command_in, stackbeat, text};
 use stackbeat_tests::{compile, wait_until};
 
 /// Three quarters of its time in `price`, however long a busy machine makes that, and the rest in a wait for
@@ -172,6 +172,33 @@ fn the_program_that_a_wrapper_starts_comes_first_and_its_helpers_are_summed_up()
     assert!(rows.len() <= 5, "{screen}");
     let is_of_many = |row: &&&str| row.contains(" threads ") && row.contains(" helpers ");
     assert!(rows.iter().any(|row| is_of_many(&row)), "{screen}");
+}
+
+/// The README's first command.
+#[test]
+fn the_demo_shows_the_lock_that_it_announces() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tool = binary();
+    let record = [
+        "record",
+        "-q",
+        "-o",
+        "t.beat",
+        "--",
+        tool,
+        "demo-worker",
+        "kitchen",
+    ];
+    let output = stackbeat(folder.path(), &record);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = command_in(folder.path(), &["report", "t.beat"])
+        .env("COLUMNS", "140")
+        .output();
+    let screen = text(&report.expect("runs").stdout);
+    let words = Vec::from_iter(screen.split_whitespace()).join(" ");
+    assert!(words.contains("waiting for a lock"), "{screen}");
+    let is_lock = |line: &str| line.contains(" lock ") && line.contains(" futex lock ");
+    assert!(screen.lines().any(is_lock), "{screen}");
 }
 
 #[test]
