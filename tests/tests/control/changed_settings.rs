@@ -97,6 +97,28 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
     assert!(page.contains("first \\u003cmark>"));
 }
 
+/// Whoever notes the time that `mark` says finds it in the report.
+#[test]
+fn a_mark_is_where_it_was_said_to_be() {
+    let mut recording = Recording::start(&[]);
+    let mark = Request::Mark {
+        text: "here".to_owned(),
+    };
+    let before_ns = recording.status().elapsed_ns;
+    let reply = client::ask(&recording.status().session, &mark).expect("is done");
+    let after_ns = reply.session.expect("says how it is").elapsed_ns;
+    recording.end();
+    let report = json(&["report", &recording.path("t.beat"), "--json"]);
+    let mut events = report["events"].as_array().expect("events").iter();
+    let found = events.find(|event| event["kind"] == "mark");
+    let at_ns = found.and_then(|mark| mark["at_ns"].as_u64());
+    let at_ns = at_ns.expect("is there");
+    assert!(
+        (before_ns..=after_ns).contains(&at_ns),
+        "{before_ns} {at_ns} {after_ns}"
+    );
+}
+
 #[test]
 fn the_interval_that_the_budget_leaves_stands_in_the_trace() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -206,6 +206,11 @@ impl Session {
         control.kept_wait_ns[class].store(0, Ordering::Relaxed);
     }
 
+    /// Time since the trace's start, by the trace's clock: reports say the same of what happens now.
+    fn elapsed_ns(&self) -> u64 {
+        now_ns().saturating_sub(self.start.monotonic_ns)
+    }
+
     fn mark(&self, text: &str) -> Result<(), Refusal> {
         if text.is_empty() || text.len() > MAX_MARK {
             return Err(Refusal::Mark { bytes: text.len() });
@@ -254,7 +259,7 @@ impl Session {
             threads: written.threads,
             bytes: written.bytes,
             covered_ns: written.covered_ns,
-            elapsed_ns: self.began.elapsed().as_nanos() as u64,
+            elapsed_ns: self.elapsed_ns(),
         })
     }
 
@@ -304,7 +309,7 @@ impl Session {
             program_pid: self.program_pid.load(Ordering::Relaxed),
             command: self.command.clone(),
             trace: self.trace.to_string_lossy().into_owned(),
-            elapsed_ns: self.began.elapsed().as_nanos() as u64,
+            elapsed_ns: self.elapsed_ns(),
             capturing: control.switch.load(Ordering::Relaxed) == 1,
             interval_ns: interval(ThreadClass::Other),
             main_interval_ns: interval(ThreadClass::Main),
