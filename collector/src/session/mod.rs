@@ -47,7 +47,7 @@ pub use cpus::{CpuList, CpuListError};
 pub use dump_error::DumpError;
 pub use error::{RecordError, Warning, WhyNot};
 pub use options::{
-    AttachSession, AttachStep, Attachment, ClockChoice, Descendants, Dumps, MAX_DEPTH,
+    AttachSession, AttachStep, Attachment, Budget, ClockChoice, Descendants, Dumps, MAX_DEPTH,
     MAX_INTERVAL_NS, MIN_COUNTERS_NS, MIN_INTERVAL_NS, Options, Outcome, Progress, Status,
     Systrace,
 };

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use stackbeat_collector::session::{AttachSession, AttachStep, Options, Outcome, Warning};
+use stackbeat_collector::session::{AttachSession, AttachStep, Budget, Options, Outcome, Warning};
 
 use super::program_name;
 use crate::cli::local::LogArgs;
@@ -28,6 +28,10 @@ const QUICK_BYTES: u64 = 2 << 20;
 const COMPRESSION: u64 = 4;
 /// A recording that cost more than this, in percent, could cost less.
 const CHEAP_PERCENT: f64 = 1.0;
+/// One without a budget that cost more than this is not what somebody wants who does not know it.
+const EXPENSIVE_PERCENT: f64 = 20.0;
+/// A budget was kept up to so many times what it allows.
+const BUDGET_TOLERANCE: f64 = 1.25;
 /// A program that computed for less than a tenth of its time idles, as for the budget.
 const IDLE: f64 = 10.0;
 /// In less CPU time of the program a cost is that of the start alone.
@@ -176,10 +180,11 @@ fn cost_text(options: &Options, outcome: &Outcome) -> Option<String> {
             true => (cost_ns as f64 * 100.0 / elapsed_ns, "of a processor"),
             false => (cost.percent, "of the CPU time"),
         };
-        let could_be_less = percent > CHEAP_PERCENT && !is_declared && outcome.duration >= LONG;
-        let advice = match could_be_less {
-            true => " (--budget 1% for less)",
-            false => "",
+        let is_warned =
+            (outcome.warnings.iter()).any(|warning| matches!(warning, Warning::OverBudget { .. }));
+        let advice = match is_warned {
+            true => String::new(),
+            false => advice(percent, options.budget(), outcome.duration >= LONG),
         };
         parts.push(format!("recording cost {percent:.1} % {of}{advice}"));
     }
@@ -192,6 +197,25 @@ fn cost_text(options: &Options, outcome: &Outcome) -> Option<String> {
     }
     parts.extend(outcome.attach_session.as_ref().map(attach_session_text));
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// What is to be said of a cost, so much in percent: why it is over the budget, or how it would be less.
+fn advice(percent: f64, budget: Option<Budget>, is_long: bool) -> String {
+    match budget {
+        Some(budget) if budget.is_declared && percent > budget.percent * BUDGET_TOLERANCE => {
+            format!(
+                " (the budget of {} % is kept over some seconds: the start alone costs more)",
+                budget.percent
+            )
+        }
+        None if percent > EXPENSIVE_PERCENT => {
+            " (--budget 0 keeps the interval whatever it costs; --budget 5% bounds that)".to_owned()
+        }
+        budget if percent > CHEAP_PERCENT && is_long && budget.is_none_or(|b| !b.is_declared) => {
+            " (--budget 1% for less)".to_owned()
+        }
+        _ => String::new(),
+    }
 }
 
 /// CPU time that is neither of a recorded thread nor of a named process.
@@ -317,4 +341,29 @@ fn json(options: &Options, outcome: &Outcome) -> String {
         detach: outcome.attach_session.and_then(|v| v.detach).map(times),
     };
     terminal::json_line(&summary).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_that_surprises_is_explained() {
+        let budget = |percent, is_declared| {
+            Some(Budget {
+                percent,
+                longest_ns: 1_000_000,
+                is_declared,
+            })
+        };
+        let short = |percent, budget| advice(percent, budget, false);
+        assert!(short(5.3, budget(1.0, true)).contains("budget of 1 % is kept over some seconds"));
+        assert_eq!(short(1.2, budget(1.0, true)), "");
+        assert!(short(111.0, None).contains("--budget 0 keeps the interval whatever"));
+        assert_eq!(short(7.0, budget(5.0, false)), "");
+        let long = |percent, budget| advice(percent, budget, true);
+        assert_eq!(long(7.0, budget(5.0, false)), " (--budget 1% for less)");
+        assert_eq!(long(7.0, None), " (--budget 1% for less)");
+        assert_eq!(long(0.8, None), "");
+    }
 }
