@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stackbeat_tests::tool::{binary, command_in, stackbeat, text};
-use stackbeat_tests::{compile, wait_until};
+use stackbeat_tests::{compile, wait_until, workspace};
 
 /// Three quarters of its time in `price`, however long a busy machine makes that, and the rest in a wait for
 /// a lock that another thread holds.
@@ -254,6 +254,16 @@ fn sections_are_chosen_by_name() {
         "Losses",
     ] {
         assert!(all.contains(title), "{title}: {all}");
+    }
+    // Each title is explained.
+    let page = fs::read_to_string(workspace().join("docs/reading-a-report.md")).expect("reads");
+    let is_title = |line: &&str| line.starts_with(|c: char| c.is_ascii_uppercase());
+    let titles = all.split("\n\n").skip(1);
+    for title in titles
+        .filter_map(|part| part.lines().next())
+        .filter(is_title)
+    {
+        assert!(page.contains(title), "{title}");
     }
     let wrong = report(&["--section", "wait"]);
     let said = text(&wrong.stderr);
