@@ -493,7 +493,7 @@ impl<M: Memory> Reader<'_, '_, M> {
             }
             _ => {
                 let at = self.memory.word(frame + o.position)?;
-                at.saturating_sub(code + o.instructions)
+                at.saturating_sub(self.instructions(frame, code)?)
             }
         };
         let position = match position {
@@ -502,6 +502,30 @@ impl<M: Memory> Reader<'_, '_, M> {
         };
         let method = self.method(code)?;
         Some(method.map(|method| Frame::new(method, position)))
+    }
+
+    /// Where the instructions begin that a frame of this code runs. 0: that cannot be said.
+    fn instructions(&mut self, frame: u64, code: u64) -> Option<u64> {
+        let o = self.runtime.offsets;
+        let index = match o.copies {
+            Some(copies) => u64::from(self.memory.half(frame + copies.index)?),
+            None => 0,
+        };
+        match o.copies.filter(|_| index != 0) {
+            None => Some(code + o.instructions),
+            // Another thread may be changing the list.
+            Some(copies) => Some(self.copy(code + copies.list, index).unwrap_or(0)),
+        }
+    }
+
+    /// One of a code object's copies, whose list a word leads to.
+    fn copy(&mut self, list: u64, index: u64) -> Option<u64> {
+        let list = self.memory.word(list)?;
+        let count = self.memory.word(list)?;
+        match index < count {
+            true => self.memory.word(list.checked_add(8 * (index + 1))?),
+            false => None,
+        }
     }
 
     /// The number of a code object's method, 0: there is no room for it; `Some(None)`: it is nobody's.
@@ -580,9 +604,8 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn text_of(&mut self, object: u64) -> Option<Text> {
         let o = self.runtime.offsets;
         let length = self.memory.word(object.checked_add(o.text_length)?)?;
-        let state = self.memory.half(object + o.text_state)?;
-        let (width, is_compact, is_ascii) =
-            (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
+        let state = self.memory.half(object + o.text_state)? >> o.text_kind_bit;
+        let (width, is_compact, is_ascii) = (state & 7, state >> 3 & 1 != 0, state >> 4 & 1 != 0);
         let is_text = is_compact && matches!(width, 1 | 2 | 4) && length < 1 << 20;
         is_text.then_some(Text {
             characters: object
@@ -673,7 +696,7 @@ impl Key {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::asyncio::tests::ASYNCIO;
-    use super::offsets::Coroutines;
+    use super::offsets::{Copies, Coroutines};
     use super::*;
     use crate::shm::mapping::tests::small;
 
@@ -740,6 +763,10 @@ mod tests {
         for seed in 0..20_000 {
             let awaited = Offsets {
                 coroutines: Some(COROUTINES),
+                copies: Some(Copies {
+                    index: 72,
+                    list: 224,
+                }),
                 ..V3_12
             };
             let offsets = [V3_10, V3_11, V3_12, awaited][seed as usize % 4];
@@ -775,6 +802,76 @@ mod tests {
         }
     }
 
+    /// Puts code with a short name where `o` says.
+    fn put_code(words: &mut Words, o: &Offsets, code: u64, name: u64, file: u64) {
+        let mut put = |address: u64, value: u64| words.0.insert(address, value);
+        put(code + o.object_type, CODE_TYPE);
+        put(code + o.name, name);
+        put(code + o.file, file);
+        for text in [name, file] {
+            put(text + o.text_length, 3);
+            put(
+                text + o.text_state,
+                (1 | 1 << 3 | 1 << 4) << o.text_kind_bit,
+            );
+            put(text + o.ascii_bytes, u64::from_le_bytes(*b"abc\0\0\0\0\0"));
+        }
+    }
+
+    /// Threads of free-threaded builds run copies of the code of their own.
+    #[test]
+    fn positions_are_of_the_copy_that_the_thread_runs() {
+        let [state, frame, shim, code, name, file, list, copy] =
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|page| BASE + (page << 12));
+        let offsets = Offsets {
+            thread_frames: 56,
+            copies: Some(Copies {
+                index: 80,
+                list: 224,
+            }),
+            text_kind_bit: 8,
+            object_type: 24,
+            ..V3_12
+        };
+        let o = &offsets;
+        let mapping = small();
+        let methods = Methods::of(&mapping);
+        let own = code + o.instructions;
+        for (index, at, position) in [
+            (0, own + 6, 6),
+            (2, copy + 8, 8),
+            // There are so many.
+            (3, copy + 8, NO_POSITION),
+        ] {
+            let mut words = Words(std::collections::HashMap::new());
+            put_code(&mut words, o, code, name, file);
+            for (address, value) in [
+                (state + o.thread_frames, frame),
+                // The lowest bit: a reference that is not counted.
+                (frame + o.code, code | 1),
+                (frame + o.previous, shim),
+                (frame + o.position, at),
+                (frame + 80, index),
+                (shim + (o.owner & !7), 3 << (8 * (o.owner & 7))),
+                (code + 224, list),
+                (list, 3),
+                (list + 8, own),
+                (list + 24, copy),
+                (list + 32, copy),
+            ] {
+                words.0.insert(address, value);
+            }
+            let runtime = of(offsets, true);
+            let mut thread = super::super::Thread::boxed();
+            let to = &mut *thread;
+            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
+            let found = runtime.follow(state, &mut words, &methods, None, text, frames, None);
+            assert_eq!(found, Found::default(), "{index}");
+            let (anchor, frames) = frames.run(0).expect("there is one");
+            assert_eq!((anchor, frames), (shim, &[Frame::new(1, position)][..]));
+        }
+    }
+
     /// A frame that hangs on itself, with good code.
     #[test]
     fn a_circle_of_good_frames_is_cut() {
@@ -800,14 +897,7 @@ mod tests {
             put(cframe + o.cframe_previous, cframe);
             put(frame + o.code, code);
             put(frame + o.previous, frame);
-            put(code + o.object_type, CODE_TYPE);
-            put(code + o.name, name);
-            put(code + o.file, file);
-            for text in [name, file] {
-                put(text + o.text_length, 3);
-                put(text + o.text_state, 1 << 2 | 1 << 5 | 1 << 6);
-                put(text + o.ascii_bytes, u64::from_le_bytes(*b"abc\0\0\0\0\0"));
-            }
+            put_code(&mut words, o, code, name, file);
             let runtime = of(offsets, is_direct);
             let mut thread = super::super::Thread::boxed();
             let to = &mut *thread;

@@ -25,6 +25,10 @@ fn interpreters() -> Vec<(PathBuf, (u32, u32))> {
     // Of scripts/install-pythons.sh.
     let newer = workspace().join("target/pythons/usr/bin");
     candidates.extend(["python3.14", "python3.15"].map(|name| newer.join(name)));
+    // Of scripts/free-threaded-python.sh.
+    if let Some(more) = std::env::var_os("STACKBEAT_TESTS_PYTHONS") {
+        candidates.extend(std::env::split_paths(&more));
+    }
     if let Some(home) = std::env::var_os("HOME") {
         let versions = Path::new(&home).join(".pyenv/versions");
         let entries = std::fs::read_dir(versions).into_iter().flatten().flatten();
@@ -89,26 +93,23 @@ fn recorded(trace: &Trace) -> BTreeMap<u32, Vec<Stack>> {
     stacks
 }
 
-/// Generators, comprehensions, callbacks from C, coroutines, code made at run time, names that are not ASCII,
-/// threads.
-#[test]
-fn stacks_are_those_of_the_interpreters_own_account() {
+/// Records a script, in which so many threads sleep, with each interpreter. Each sleep's stack is the one
+/// that the script says.
+fn sleeps_are_as_said(script: &str, arguments: &[&str], threads: usize) {
     for (python, version) in interpreters() {
         let folder = tempfile::tempdir().expect("a folder");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/stacks.py");
+        let script = format!("{}/tests/python/{script}", env!("CARGO_MANIFEST_DIR"));
         let python = python.to_str().expect("UTF-8");
-        let arguments = [
-            "record", "-q", "-o", "t.beat", "--", python, script, "150", "1",
-        ];
-        let output = stackbeat(folder.path(), &arguments);
+        let recorder = ["record", "-q", "-o", "t.beat", "--", python, &script];
+        let output = stackbeat(folder.path(), &[&recorder, arguments].concat());
         assert!(
             output.status.success(),
-            "{version:?}: {}",
+            "{python}: {}",
             text(&output.stderr)
         );
         let said = said(&text(&output.stdout));
         let recorded = recorded(&Trace::read(&folder.path().join("t.beat")));
-        assert_eq!(said.len(), 4, "{version:?}");
+        assert_eq!(said.len(), threads, "{version:?}");
         for (tid, expected) in &said {
             let found = recorded.get(tid).map_or(&[][..], Vec::as_slice);
             assert_eq!(
@@ -117,10 +118,24 @@ fn stacks_are_those_of_the_interpreters_own_account() {
                 "{version:?}: sleeps of thread {tid}"
             );
             for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-                assert_eq!(found, expected, "{version:?}: sleep {i} of thread {tid}");
+                assert_eq!(found, expected, "{python}: sleep {i} of thread {tid}");
             }
         }
     }
+}
+
+/// Generators, comprehensions, callbacks from C, coroutines, code made at run time, names that are not ASCII,
+/// threads.
+#[test]
+fn stacks_are_those_of_the_interpreters_own_account() {
+    sleeps_are_as_said("stacks.py", &["150", "1"], 4);
+}
+
+/// Another thread looks at them by `sys._current_frames()` at that moment, and two more compute all the time:
+/// without the interpreter's lock, at the same time.
+#[test]
+fn stacks_are_those_that_other_threads_see() {
+    sleeps_are_as_said("current_frames.py", &["60"], 3);
 }
 
 /// Samples at any instruction of the interpreter, of code that is thrown away all the time and whose memory

@@ -58,11 +58,15 @@ pub(super) struct Offsets {
     pub(super) code: u64,
     pub(super) previous: u64,
     pub(super) position: u64,
+    /// `None`: positions are of the code's own instructions.
+    pub(super) copies: Option<Copies>,
     pub(super) owner: u64,
     pub(super) is_entry: u64,
     /// Where a frame's local variables begin.
     pub(super) locals: u64,
     pub(super) attributes: Attributes,
+    /// How far in front of an object the pointer to its dictionary stands (`MANAGED_DICT_OFFSET`).
+    pub(super) managed_dict: u64,
     /// `PyCodeObject`.
     pub(super) name: u64,
     pub(super) file: u64,
@@ -74,15 +78,26 @@ pub(super) struct Offsets {
     /// `PyBytesObject`: `ob_size` and `ob_sval`.
     pub(super) bytes_size: u64,
     pub(super) bytes_content: u64,
-    /// `PyASCIIObject`: length and state.
+    /// `PyASCIIObject`: length, state, and at which bit of that `kind` begins.
     pub(super) text_length: u64,
     pub(super) text_state: u64,
+    pub(super) text_kind_bit: u32,
     /// Sizes of `PyASCIIObject` and `PyCompactUnicodeObject`, behind which the characters lie.
     pub(super) ascii_bytes: u64,
     pub(super) compact_bytes: u64,
     pub(super) line_format: u8,
     /// `None`: it is not known who awaits a task (before 3.14).
     pub(super) coroutines: Option<Coroutines>,
+}
+
+/// Where a thread finds its own copy of a code object's instructions (free-threaded builds of 3.14 and
+/// later).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copies {
+    /// The frame's `tlbc_index`, 32 bits: which one it runs; 0: the code's own instructions.
+    pub(super) index: u64,
+    /// `PyCodeObject::co_tlbc`: the count of copies, and a pointer to each.
+    pub(super) list: u64,
 }
 
 /// Where the fields of coroutines and of sets lie, and what tells of a coroutine that waits.
@@ -120,10 +135,12 @@ pub(super) const V3_10: Offsets = Offsets {
     code: 32,
     previous: 24,
     position: 96,
+    copies: None,
     owner: 0,
     is_entry: 0,
     locals: 352,
     attributes: Attributes::Dict,
+    managed_dict: 24,
     name: 112,
     file: 104,
     first_line: 40,
@@ -134,6 +151,7 @@ pub(super) const V3_10: Offsets = Offsets {
     bytes_content: 32,
     text_length: 16,
     text_state: 32,
+    text_kind_bit: 2,
     ascii_bytes: 48,
     compact_bytes: 72,
     line_format: format::CPYTHON_PAIRS,
@@ -155,10 +173,12 @@ pub(super) const V3_11: Offsets = Offsets {
     code: 32,
     previous: 48,
     position: 56,
+    copies: None,
     owner: 69,
     is_entry: 68,
     locals: 72,
     attributes: Attributes::Apart { keys: 872 },
+    managed_dict: 24,
     name: 128,
     file: 112,
     first_line: 72,
@@ -169,6 +189,7 @@ pub(super) const V3_11: Offsets = Offsets {
     bytes_content: 32,
     text_length: 16,
     text_state: 32,
+    text_kind_bit: 2,
     ascii_bytes: 48,
     compact_bytes: 72,
     line_format: format::CPYTHON_LOCATIONS,
@@ -190,10 +211,12 @@ pub(super) const V3_12: Offsets = Offsets {
     code: 0,
     previous: 8,
     position: 56,
+    copies: None,
     owner: 70,
     is_entry: 0,
     locals: 72,
     attributes: Attributes::Tagged { keys: 880 },
+    managed_dict: 24,
     name: 128,
     file: 112,
     first_line: 68,
@@ -204,6 +227,7 @@ pub(super) const V3_12: Offsets = Offsets {
     bytes_content: 32,
     text_length: 16,
     text_state: 32,
+    text_kind_bit: 2,
     ascii_bytes: 40,
     compact_bytes: 56,
     line_format: format::CPYTHON_LOCATIONS,
@@ -300,6 +324,11 @@ const PUBLISHED_3_15: Published = Published {
 };
 
 impl Offsets {
+    /// Bytes of an object's header, of which the type is the last word.
+    pub(super) fn header(&self) -> u64 {
+        self.object_type + 8
+    }
+
     /// As 3.13 and later publish them at the begin of `_PyRuntime`. `None`: they are not as expected, or the
     /// version is unknown.
     pub(super) fn published(
@@ -317,13 +346,13 @@ impl Offsets {
             0x030f => PUBLISHED_3_15,
             _ => return None,
         };
-        // Threads of such a build of 3.14 and later have copies of the code of their own (`co_tlbc`).
-        let is_free_threaded = memory.word(runtime + 8 * FREE_THREADED)? != 0;
-        if memory.word(runtime + 8 * VERSION)? >> 16 != version
-            || is_free_threaded && version > 0x030d
-        {
+        if memory.word(runtime + 8 * VERSION)? >> 16 != version {
             return None;
         }
+        let is_free_threaded = memory.word(runtime + 8 * FREE_THREADED)? != 0;
+        let has_copies = is_free_threaded && version > 0x030d;
+        // Not published: by how much an object's header is longer then.
+        let longer_header = if is_free_threaded { 16 } else { 0 };
         let mut at = |word: u64| {
             memory
                 .word(runtime + 8 * word)
@@ -348,10 +377,21 @@ impl Offsets {
             code: at(p.frame + 2)?,
             previous: at(p.frame + 1)?,
             position: at(p.frame + 3)?,
+            copies: match has_copies {
+                true => Some(Copies {
+                    index: at(p.frame + 7)?,
+                    list: at(p.instructions + 1)?,
+                }),
+                false => None,
+            },
             owner: at(p.frame + 5)?,
             is_entry: 0,
             locals: at(p.frame + 4)?,
-            attributes: Attributes::Inline { keys: p.class_keys },
+            attributes: Attributes::Inline {
+                keys: p.class_keys + longer_header,
+            },
+            // There is no header of the garbage collector in between.
+            managed_dict: if is_free_threaded { 8 } else { 24 },
             name: at(p.code + 3)?,
             file: at(p.code + 1)?,
             first_line: at(p.code + 5)?,
@@ -362,6 +402,8 @@ impl Offsets {
             bytes_content: at(p.bytes + 2)?,
             text_length: at(p.text + 2)?,
             text_state: at(p.text + 1)?,
+            // `interned` is a byte of its own.
+            text_kind_bit: if has_copies { 8 } else { 2 },
             ascii_bytes,
             // `utf8_length` and `utf8` follow.
             compact_bytes: ascii_bytes + 16,
@@ -381,8 +423,9 @@ impl Offsets {
                 }),
             },
         };
-        let is_as_expected =
-            at(p.thread + 2)? == THREAD_NEXT && at(p.thread + 3)? == THREAD_INTERPRETER;
+        let is_as_expected = at(p.thread + 2)? == THREAD_NEXT
+            && at(p.thread + 3)? == THREAD_INTERPRETER
+            && offsets.header() == V3_12.header() + longer_header;
         is_as_expected.then_some(offsets)
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! The outermost frame of such a thread is `Thread._bootstrap`, whose first local variable is the thread's
 //! object. Its attribute `_name` has the name. Where attributes lie depends on the version ([`Attributes`]);
-//! the tables were checked with the headers of 3.10 to 3.13, and with objects of running interpreters of 3.13
-//! to 3.15.
+//! the tables were checked with the headers of 3.10 to 3.15, also as free-threaded builds see them, and with
+//! objects of running interpreters.
 
 use super::offsets::{Attributes, Offsets};
 use super::{Memory, Reader};
@@ -107,34 +107,30 @@ impl<M: Memory> Reader<'_, '_, M> {
 
     /// Where the value of an object's attribute stands.
     fn attribute(&mut self, object: u64, name: &[u8]) -> Option<u64> {
-        /// `PyTypeObject`: `tp_basicsize`, `tp_flags`, `tp_dictoffset` (3.10 to 3.15).
-        const BASIC_BYTES: u64 = 32;
-        const FLAGS: u64 = 168;
-        const DICT_OFFSET: u64 = 288;
+        /// `PyTypeObject` behind its header: `tp_basicsize`, `tp_flags`, `tp_dictoffset` (3.10 to 3.15).
+        const BASIC_BYTES: u64 = 16;
+        const FLAGS: u64 = 152;
+        const DICT_OFFSET: u64 = 272;
         /// `Py_TPFLAGS_INLINE_VALUES` and `Py_TPFLAGS_MANAGED_DICT`.
         const HAS_INLINE_VALUES: u64 = 1 << 2;
         const HAS_MANAGED_DICT: u64 = 1 << 4;
-        /// In front of an object (`MANAGED_DICT_OFFSET`; 3.11: `_PyObject_ValuesPointer`).
-        const MANAGED_DICT: u64 = 24;
+        /// In front of an object (`_PyObject_ValuesPointer`).
         const VALUES_3_11: u64 = 32;
 
         let o = self.offsets();
-        // Without the interpreter's lock objects are laid out otherwise.
-        if o.object_type != 8 {
-            return None;
-        }
         let of_type = self.memory.word(object.checked_add(o.object_type)?)?;
-        let flags = self.memory.word(of_type.checked_add(FLAGS)?)?;
+        let behind_header = of_type.checked_add(o.header())?;
+        let flags = self.memory.word(behind_header.checked_add(FLAGS)?)?;
         let is_managed = !matches!(o.attributes, Attributes::Dict) && flags & HAS_MANAGED_DICT != 0;
         if !is_managed {
-            let offset = self.memory.word(of_type + DICT_OFFSET)?;
+            let offset = self.memory.word(behind_header + DICT_OFFSET)?;
             let is_offset = (16..1 << 16).contains(&offset);
             let dict = self
                 .memory
                 .word(object.checked_add(offset).filter(|_| is_offset)?)?;
             return self.in_dict(dict, name);
         }
-        let dict = self.memory.word(object.checked_sub(MANAGED_DICT)?)?;
+        let dict = self.memory.word(object.checked_sub(o.managed_dict)?)?;
         // An object without a dictionary has its values alone, in the order of the keys that its class has.
         let (values, keys) = match o.attributes {
             Attributes::Apart { keys } => {
@@ -142,7 +138,7 @@ impl<M: Memory> Reader<'_, '_, M> {
             }
             Attributes::Tagged { keys } if dict & 1 != 0 => (dict.checked_add(1)?, keys),
             Attributes::Inline { keys } if dict == 0 && flags & HAS_INLINE_VALUES != 0 => {
-                let bytes = self.memory.word(of_type + BASIC_BYTES)?;
+                let bytes = self.memory.word(behind_header + BASIC_BYTES)?;
                 (object.checked_add(bytes)?, keys)
             }
             _ => (0, 0),
@@ -150,19 +146,20 @@ impl<M: Memory> Reader<'_, '_, M> {
         if values == 0 {
             return self.in_dict(dict, name);
         }
-        let keys = self.memory.word(of_type + keys)?;
+        let keys = self.memory.word(of_type.checked_add(keys)?)?;
         let (_, index) = self.key(keys, name)?;
         self.in_values(values, index)
     }
 
     /// The same, of a dictionary.
     fn in_dict(&mut self, dict: u64, name: &[u8]) -> Option<u64> {
-        /// `PyDictObject`: `ma_keys` and `ma_values` (3.10 to 3.15).
-        const KEYS: u64 = 32;
-        const VALUES: u64 = 40;
+        /// `PyDictObject` behind its header: `ma_keys` and `ma_values` (3.10 to 3.15).
+        const KEYS: u64 = 16;
+        const VALUES: u64 = 24;
 
-        let keys = self.memory.word(dict.checked_add(KEYS)?)?;
-        let values = self.memory.word(dict + VALUES)?;
+        let behind_header = dict.checked_add(self.offsets().header())?;
+        let keys = self.memory.word(behind_header.checked_add(KEYS)?)?;
+        let values = self.memory.word(behind_header + VALUES)?;
         let (value, index) = self.key(keys, name)?;
         match values {
             0 => Some(value),
