@@ -15,17 +15,11 @@ for version in "${versions[@]}"; do "$(python "$version")" -c "" 2>/dev/null || 
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$folder"
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb [signed-by=$keys] http://deb.debian.org/debian $suite main" > "$work/sources.list"
-# As if nothing was installed, so that all that they need comes along.
-touch "$work/status"
-options=(-qq -o "Dir::State::status=$work/status" -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache"
-  -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o APT::Architecture=amd64
-  -o APT::Architectures=amd64 -o APT::Sandbox::User=root)
-apt-get "${options[@]}" update || { echo "$suite cannot be had: its Pythons are not tested"; exit 0; }
+# shellcheck source=scripts/foreign-apt.sh
+. "$(dirname "$0")/foreign-apt.sh"
+foreign_apt_begin "$work" "$suite" || { echo "$suite cannot be had: its Pythons are not tested"; exit 0; }
 for version in "${missing[@]}"; do
-  apt-get "${options[@]}" -y --download-only --no-install-recommends install "python$version-minimal" "libpython$version-stdlib" \
+  foreign_apt -y --download-only --no-install-recommends install "python$version-minimal" "libpython$version-stdlib" \
     </dev/null >/dev/null || { echo "Python $version is not in $suite: not tested"; continue; }
 done
 for directory in bin sbin lib lib64; do

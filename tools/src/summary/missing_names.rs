@@ -115,8 +115,7 @@ fn python_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option<Stri
     let file = name(heaviest)?.module.rsplit('/').next()?;
     (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
         format!(
-            "{} of the running time is in {} without names of Python functions: those of CPython 3.10 to 3.15 are known, \
-             3.14 and later not without the GIL",
+            "{} of the running time is in {} without names of Python functions: those of CPython 3.10 to 3.15 are known",
             percent(ns, whole),
             clean(file)
         )
