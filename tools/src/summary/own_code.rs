@@ -380,7 +380,9 @@ mod tests {
             let functions: Vec<_> = functions.iter().copied().map(FunctionIndex).collect();
             tree.path(&functions)
         };
-        let cases: [(&[u32], &[u32], bool, Option<u32>); 8] = [
+        /// A stack's functions, those that are named, whether they are the program's, the library.
+        type Case = (&'static [u32], &'static [u32], bool, Option<u32>);
+        let cases: [Case; 8] = [
             (&[0, 1, 2, 3, 9], &[2], true, Some(3)),
             (&[0, 1, 3], &[1], true, Some(3)),
             // Nothing of the program has a name.
