@@ -44,15 +44,17 @@ impl Interposer {
         }
     }
 
-    /// A shell script in which `$WATCHED PROGRAM` is watched by the interposer.
+    /// A shell script in which `$WATCHED PROGRAM` is watched by the interposer. If a command of it fails, the
+    /// servers that it began end, too: somebody waits for all that may write to its output.
     fn script(&self, text: &str) -> Program {
+        let text = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{text}");
         fs::write(&self.rows, [0; ROWS * ROW_BYTES]).expect("written");
         let watched = format!(
             "env LD_PRELOAD={} INTERRUPTIONS={}",
             self.library.display(),
             self.rows.display()
         );
-        Program::new(["sh", "-ec", text]).variable("WATCHED", &watched)
+        Program::new(["bash", "-ec", &text]).variable("WATCHED", &watched)
     }
 
     fn counts(&self) -> BTreeMap<String, Counts> {
@@ -138,7 +140,7 @@ fn redis_and_its_benchmark() {
         "cd FOLDER
         $WATCHED redis-server --port 0 --unixsocket FOLDER/s --save '' --appendonly yes --dir FOLDER \\
             --io-threads 2 > /dev/null &
-        until redis-cli -s FOLDER/s ping > /dev/null 2>&1; do sleep 0.05; done
+        until redis-cli -s FOLDER/s -e ping > /dev/null 2>&1; do sleep 0.05; done
         $WATCHED redis-benchmark -s FOLDER/s -q -n 3000 -c 10 -t set,get,lpush,mset > /dev/null
         redis-cli -s FOLDER/s bgrewriteaof > /dev/null
         redis-cli -s FOLDER/s shutdown nosave

@@ -149,7 +149,7 @@ fn a_query_of_postgres_is_seen() {
         let query = ["psql", "-h", &host, "-U", "postgres", "-c", &sql];
         server.address().tell(query);
         // On a busy machine it may have waited for most of the time.
-        if begin.elapsed() > Duration::from_secs(3) && rounds >= 32_000_000 {
+        if begin.elapsed() > Duration::from_secs(3) && rounds >= 64_000_000 {
             break;
         }
         rounds *= 2;

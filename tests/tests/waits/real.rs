@@ -96,7 +96,7 @@ fn redis_and_its_clients() {
     let folder = scratch();
     let script = r#"
         redis-server --port 0 --unixsocket r.sock --save "" --appendonly yes --daemonize no >server.log &
-        until redis-cli -s r.sock ping >ping.log 2>&1; do sleep 0.05; done
+        until redis-cli -s r.sock -e ping >ping.log 2>&1; do sleep 0.05; done
         redis-benchmark -s r.sock -q -n 2000 -c 4 -t set,get,lpush >benchmark.log
         for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
             redis-cli -s r.sock set key $i >set.log
