@@ -4,10 +4,10 @@
 #
 #   scripts/cross/cross-check.sh [check|link|build|run|all] [arm64|every]     default: all every
 #
-# check   lints of the portable packages for each target, and of the tool for a Mac
+# check   lints alone, of the portable packages for each target, and of the tool for a Mac
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
 #         ask of the platform, and what that library offers, with the lists in imports/; links the tool for a Mac
-# build   both at once, and builds what `run` runs
+# build   links, and builds what `run` runs; all that is built is linted
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 # arm64   phones and Macs with that processor only, as the test command does; every: Intel's and the iOS simulator, too
 #
@@ -140,13 +140,12 @@ else
   # What is built is linted by the way: apart, all that it depends on would be compiled once more for it.
   export RUSTC_WORKSPACE_WRAPPER=/usr/bin/clippy-driver
 fi
-# rustc asks Xcode for a folder of libraries, unless it has one.
 if [[ $MODE = build || $MODE = all ]]; then
-  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked --keep-going $PORTABLE \
-    $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
+  step cargo build -q --locked $PORTABLE --target $ARM64_LINUX
 fi
 if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
+  # rustc asks Xcode for a folder of libraries, unless it has one.
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked -p stackbeat --bin stackbeat $(printf -- '--target %s ' $MACS)
   # Everything that it has is reached from its exports.
