@@ -13,7 +13,8 @@
 //! tick). It then takes notice of one in so many ticks only, and the others keep their interval.
 //!
 //! A declared budget holds from the first moment on: it begins with intervals that fit wherever a tick is
-//! costly, and an account of what was spent beyond it is paid back over the next seconds.
+//! costly, with the recorder's other threads at their rarest, and an account of what was spent beyond it is
+//! paid back over the next seconds.
 //!
 //! Hooks that only count cost the same at any interval. Where they alone leave too little of a declared
 //! budget, they have to go ([`Pace::has_to_unpatch`]).
@@ -95,7 +96,7 @@ impl Pace {
             budget,
             stretch,
             waits_stretch: 1.0,
-            leisure: 1,
+            leisure: declared.map_or(1, |_| MOST_LEISURE[1]),
             costly_hooks_ns: 0.0,
             owed_ns: 0.0,
             every: HashMap::new(),
@@ -573,6 +574,22 @@ mod tests {
             (3_600_000..4_500_000).contains(&interval_ns),
             "{interval_ns}"
         );
+    }
+
+    #[test]
+    fn with_a_declared_budget_other_threads_begin_at_their_rarest() {
+        let mut pace = within(1.0, 100_000_000);
+        assert_eq!(pace.leisure(), MOST_LEISURE[1]);
+        assert_eq!(Pace::new(None, 1_000_000).leisure(), 1);
+        // Where they take next to nothing, they soon work as usual.
+        let idle = Cost {
+            program_ns: 200_000_000,
+            ..Cost::default()
+        };
+        for _ in 0..3 {
+            pace.adjust(&idle, 1_000_000);
+        }
+        assert_eq!(pace.leisure(), 1);
     }
 
     #[test]
