@@ -6,9 +6,10 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
 
 use super::load::Report;
+use crate::terminal::clean;
 use crate::units::duration;
 
-/// A process that waits for another one in this part of its time mostly waits for it.
+/// A process whose threads wait for another one in this part of their time mostly waits for it.
 const MOSTLY: f64 = 0.5;
 /// A process that lived for less than this part of the recording is not worth a word.
 const LONG: f64 = 0.1;
@@ -42,11 +43,9 @@ pub(crate) fn text(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Opt
         }
     }
     let mut lived: BTreeMap<&str, u64> = BTreeMap::new();
-    for (index, row) in metadata.threads.iter().enumerate() {
-        let image = metadata.processes.get(row.process);
-        let is_its = row.is_main && wanted(ThreadIndex(index as u32));
-        if let Some(image) = image.filter(|_| is_its) {
-            *lived.entry(&image.name).or_default() += image.end_ns.saturating_sub(image.begin_ns);
+    for (thread, time) in (0..).map(ThreadIndex).zip(&report.profile.threads) {
+        if let Some(process) = process(thread).filter(|_| wanted(thread)) {
+            *lived.entry(&process.name).or_default() += time.wall_ns();
         }
     }
     let mut found: Vec<(u64, String)> = Vec::new();
@@ -67,7 +66,8 @@ pub(crate) fn text(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Opt
         .take(NAMED)
         .map(|(_, text)| text)
         .collect();
-    (!found.is_empty()).then(|| format!("waits mostly: {}", found.join(", ")))
+    let text = format!("waits mostly: {}", found.join(", "));
+    (!found.is_empty()).then(|| clean(&text).into_owned())
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     use stackbeat_model::{LongWait, StackIndex};
 
     use super::*;
-    use crate::summary::call_tree::ROOT;
+    use crate::summary::call_tree::{ROOT, ThreadTime};
     use crate::testing;
 
     const MS: u64 = 1_000_000;
@@ -84,9 +84,13 @@ mod tests {
     #[test]
     fn a_process_that_mostly_waits_for_another_is_named() {
         let mut report = testing::report();
-        // Thread 3 is that of the other process.
-        for (index, process) in report.metadata.processes.iter_mut().enumerate() {
-            (process.begin_ns, process.end_ns) = (0, 400 * MS * (2 - index as u64));
+        // Three threads of one process, and that of the other.
+        for (index, time) in report.profile.threads.iter_mut().enumerate() {
+            let wall_ns = if index == 3 { 400 } else { 300 } * MS;
+            *time = ThreadTime {
+                running_ns: wall_ns,
+                ..ThreadTime::default()
+            };
         }
         report.metadata.recording.duration_ns = 800 * MS;
         let said = |report: &Report| text(report, &|_| true);
