@@ -203,6 +203,9 @@ const MODULE_LOADERS: &[&str] = &[
     "node:internal/modules/",
 ];
 
+/// How the names of what V8 does for functions in JavaScript begin.
+const V8_BUILTINS: &str = "Builtins_";
+
 /// Whether a function belongs to Rust's or C++'s standard library, by its name.
 fn is_standard(name: &str) -> bool {
     let name = name.trim_start_matches(['<', '&']);
@@ -262,11 +265,11 @@ impl Layer {
     pub fn of(name: &str, module: &str, source: &str) -> Layer {
         let is_of =
             |begins: &[&str], text: &str| begins.iter().any(|begin| text.starts_with(begin));
+        if is_of(MODULE_LOADERS, source) {
+            return Layer::ModuleLoader;
+        }
         if is_runtime(module) {
-            return match is_of(MODULE_LOADERS, source) {
-                true => Layer::ModuleLoader,
-                false => Layer::Program,
-            };
+            return Layer::Program;
         }
         let file = module.rsplit('/').next().unwrap_or_default();
         if is_allocator(name) {
@@ -282,7 +285,7 @@ impl Layer {
                 false => Layer::StandardCode,
             };
         }
-        if is_of(&["python", "libpython"], file) {
+        if is_of(&["python", "libpython"], file) || name.starts_with(V8_BUILTINS) {
             return Layer::Interpreter;
         }
         match is_of(SYSTEM_FILES, file) {
@@ -519,6 +522,8 @@ mod tests {
         let scan = ("scan", "/srv/_json.cpython-311-x86_64-linux-gnu.so");
         assert_eq!(counts_for(&[c[0], run, load, scan, list]), (3, 3));
         assert_eq!(counts_for(&[c[0], run, list]), (2, 2));
+        let sort = ("Builtins_ArrayTimSort", "/usr/bin/node");
+        assert_eq!(counts_for(&[c[0], ("sortRows", ""), sort]), (1, 1));
         let memory = ("_PyObject_Malloc", python);
         assert_eq!(counts_for(&[c[0], run, load, list, memory]), (2, 2));
     }

@@ -25,13 +25,18 @@ const ABOVE_ALL: f64 = 0.3;
 /// Functions named where none has half of the whole.
 const NAMED: usize = 3;
 
+/// Whether a function is interpreted, or was compiled by a runtime that says where its source is.
+fn is_managed(function: &FunctionName) -> bool {
+    is_runtime(&function.module) || function.module.is_empty() && !function.file.is_empty()
+}
+
 /// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
 /// it.
 pub(crate) fn is_library(function: &FunctionName) -> bool {
     const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
     /// Code that Python was given in its command line or its standard input.
     const GIVEN: [&str; 2] = ["<string>", "<stdin>"];
-    match is_runtime(&function.module) {
+    match is_managed(function) {
         true => {
             let file = function.file.as_str();
             let is_made = file.starts_with(['<', '(']) && !GIVEN.contains(&file);
@@ -55,13 +60,22 @@ enum Class {
     Other,
 }
 
+/// Whether a function is all of a module: in Python, and Node.js' wrapper of one.
+fn is_top_level(function: &FunctionName) -> bool {
+    match &*function.name {
+        "<module>" => true,
+        "(anonymous)" => function.line == 1 && is_managed(function),
+        _ => false,
+    }
+}
+
 fn class(function: &FunctionName, layer: Layer) -> Class {
     if is_address(&function.name) {
         return Class::Other;
     }
     match layer {
         Layer::Program if is_library(function) || waits_for_lock(&function.name) => Class::Library,
-        Layer::Program if is_entry(&function.name) || function.name == "<module>" => Class::Entry,
+        Layer::Program if is_entry(&function.name) || is_top_level(function) => Class::Entry,
         Layer::Program => Class::Own,
         Layer::Allocator | Layer::SystemFile => Class::Library,
         _ => Class::Other,
@@ -104,7 +118,7 @@ impl<'a> OwnCode<'a> {
         let layer = metadata.layers();
         let functions = (0..).map(FunctionIndex).zip(&metadata.functions);
         let classes = functions.map(|(index, function)| class(function, layer(index)));
-        let is_managed = metadata.functions.iter().map(|f| is_runtime(&f.module));
+        let is_managed = metadata.functions.iter().map(is_managed);
         OwnCode {
             tree,
             classes: classes.collect(),
@@ -187,29 +201,46 @@ pub(crate) fn lead(stacks: &[Stack]) -> Option<Lead> {
     let whole = sum(stacks.iter());
     let stacks: Vec<&Stack> = stacks.iter().collect();
     let all = totals(&stacks, |stack| &stack.functions);
-    let with_half = all
-        .iter()
-        .filter(|(_, total)| total.ns >= whole.div_ceil(2));
-    let Some((function, total)) = with_half.min_by_key(|(f, total)| total.innermost(**f)) else {
+    let innermost_half = |totals: &HashMap<FunctionIndex, Total>| {
+        let with_half = totals
+            .iter()
+            .filter(|(_, total)| total.ns >= whole.div_ceil(2));
+        let innermost = with_half.min_by_key(|(f, total)| total.innermost(**f));
+        innermost.map(|(function, _)| *function)
+    };
+    let Some(mut function) = innermost_half(&all) else {
         // Beside the program's own code nobody looks for what a library did without it.
         let own = stacks.iter().copied().filter(|stack| stack.is_own);
         let own: Vec<&Stack> = own.collect();
         let several = several(if own.is_empty() { stacks } else { own });
         return (!several.is_empty()).then_some(Lead::Several(several));
     };
+    // One below it may have a larger total, because it is also called from elsewhere.
+    let mut passed = vec![function];
+    while let Some(inner) = innermost_half(&totals(&stacks, |stack| stack.below(function)))
+        && !passed.contains(&inner)
+    {
+        function = inner;
+        passed.push(inner);
+    }
+    let total = all[&function];
     let stacks: Vec<&Stack> = (stacks.into_iter())
-        .filter(|stack| stack.has(*function))
+        .filter(|stack| stack.has(function))
         .collect();
-    let own = totals(&stacks, |stack| stack.below(*function));
+    let own = totals(&stacks, |stack| stack.below(function));
     let own = largest(&own).map(|found| passed_on(&stacks, found));
-    let library = totals(&stacks, |stack| stack.library.as_slice());
+    // What functions below it call of a library counts for those.
+    let library = totals(&stacks, |stack| match stack.functions.last() {
+        Some(last) if *last == function => stack.library.as_slice(),
+        _ => &[],
+    });
     let library = largest(&library);
     let inner = match (own, library) {
         (Some(own), Some(library)) if library.1 > own.1 => Some(library),
         (own, library) => own.or(library),
     };
     let is_worth = |inner: &(FunctionIndex, u64)| inner.1 as f64 >= ABOVE_ALL * total.ns as f64;
-    Some(Lead::One((*function, total.ns), inner.filter(is_worth)))
+    Some(Lead::One((function, total.ns), inner.filter(is_worth)))
 }
 
 fn sum<'a>(stacks: impl Iterator<Item = &'a Stack>) -> u64 {
@@ -325,6 +356,20 @@ mod tests {
             stack(&[RUN, DIGEST], None, 40),
         ];
         assert_eq!(lead(&stacks), one((SPLIT, 60), Some((SHA, 30))));
+        // A library counts for who calls it.
+        let everywhere = [
+            stack(&[RUN, PARSE], Some(SHA), 40),
+            stack(&[RUN, DIGEST], Some(SHA), 35),
+            stack(&[RUN], Some(SHA), 25),
+        ];
+        assert_eq!(lead(&everywhere), one((RUN, 100), Some((PARSE, 40))));
+        // From elsewhere, too, and so with a larger total than the function around it.
+        let also_at_start = [
+            stack(&[RUN, PARSE], None, 90),
+            stack(&[PARSE], None, 5),
+            stack(&[BUILD], None, 5),
+        ];
+        assert_eq!(lead(&also_at_start), one((PARSE, 95), None));
         // Recursion counts once.
         let recursive = [stack(&[PARSE, BUILD], None, 40), stack(&[PARSE], None, 60)];
         assert_eq!(lead(&recursive), one((PARSE, 100), Some((BUILD, 40))));
@@ -372,6 +417,9 @@ mod tests {
                 name("loads", "python", "/usr/lib/python3.11/json/__init__.py"),
                 name("given", "python", "<string>"),
                 name("strtod_l", libc, ""),
+                name("(anonymous)", "", "/srv/shop.js"),
+                name("pack", "", "/srv/shop.js"),
+                name("Builtins_CEntry_Return1", "/usr/bin/node", ""),
             ],
             ..Metadata::default()
         };
@@ -380,9 +428,9 @@ mod tests {
             let functions: Vec<_> = functions.iter().copied().map(FunctionIndex).collect();
             tree.path(&functions)
         };
-        /// A stack's functions, those that are named, whether they are the program's, the library.
+        /// A stack, what may be named of it, whether that is the program's own, and the library below.
         type Case = (&'static [u32], &'static [u32], bool, Option<u32>);
-        let cases: [Case; 8] = [
+        let cases: [Case; 9] = [
             (&[0, 1, 2, 3, 9], &[2], true, Some(3)),
             (&[0, 1, 3], &[1], true, Some(3)),
             // Nothing of the program has a name.
@@ -393,6 +441,7 @@ mod tests {
             (&[0, 1, 5, 7], &[5], true, Some(7)),
             (&[0, 1, 7], &[7], false, None),
             (&[0, 5, 8], &[8], true, None),
+            (&[0, 1, 10, 11, 12], &[11], true, None),
         ];
         let places: Vec<u32> = cases.iter().map(|(all, ..)| place(all)).collect();
         let own = OwnCode::new(&metadata, &tree);

@@ -41,7 +41,12 @@ const NAME: usize = 48;
 pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<String> {
     let is_helper = helpers(&report.metadata, &report.profile, wanted);
     let wanted = &|thread: ThreadIndex| wanted(thread) && !is_helper[thread.0 as usize];
-    let view = View { report, wanted };
+    let own = &OwnCode::new(&report.metadata, &report.profile.tree);
+    let view = View {
+        report,
+        own,
+        wanted,
+    };
     let threads = view.threads();
     let running_ns = sum(threads.iter().map(|(_, time)| time.running_ns));
     if threads
@@ -137,6 +142,7 @@ struct Program<'a> {
 /// A trace, and the threads of it that are asked for.
 struct View<'a> {
     report: &'a Report,
+    own: &'a OwnCode<'a>,
     wanted: &'a dyn Fn(ThreadIndex) -> bool,
 }
 
@@ -161,6 +167,7 @@ impl<'a> View<'a> {
     fn of<R>(&self, threads: &BTreeSet<ThreadIndex>, ask: impl FnOnce(&View<'_>) -> R) -> R {
         ask(&View {
             report: self.report,
+            own: self.own,
             wanted: &|thread| threads.contains(&thread),
         })
     }
@@ -248,6 +255,7 @@ impl<'a> View<'a> {
         let whole = time.wall_ns();
         let of_thread = View {
             report: self.report,
+            own: self.own,
             wanted: &|other| other == thread,
         };
         let mut parts: Vec<(u64, String)> = Vec::new();
@@ -393,9 +401,10 @@ impl<'a> View<'a> {
         if running_ns == 0 || effective_samples(&spent) < LEAST_SAMPLES {
             return String::new();
         }
-        let own = OwnCode::new(self.metadata(), &self.profile().tree);
         let stacks = by_place.into_iter().filter(|(_, ns)| *ns > 0);
-        let stacks: Vec<_> = stacks.map(|(place, ns)| own.stack(place, ns)).collect();
+        let stacks: Vec<_> = stacks
+            .map(|(place, ns)| self.own.stack(place, ns))
+            .collect();
         let of = |(function, ns): (FunctionIndex, u64)| {
             let name = self.function_text(function);
             format!("{} in {name}", share(ns, whole_ns))
@@ -424,7 +433,6 @@ impl<'a> View<'a> {
     fn site(&self, cause: Cause) -> String {
         let mut sums: BTreeMap<(ProbeId, Option<FunctionIndex>), u64> = BTreeMap::new();
         let mut whole = 0_u64;
-        let own = OwnCode::new(self.metadata(), &self.profile().tree);
         for ((thread, place), cell) in &self.profile().cells {
             let label = self.profile().tree.places()[*place as usize].label;
             if let Label::Leaf(Leaf::Blocking(probe)) = label
@@ -432,7 +440,7 @@ impl<'a> View<'a> {
                 && (self.wanted)(*thread)
             {
                 let blocked_ns = cell.spent.blocked_ns;
-                let sum = sums.entry((probe, own.innermost(*place))).or_default();
+                let sum = sums.entry((probe, self.own.innermost(*place))).or_default();
                 *sum = sum.saturating_add(blocked_ns);
                 whole = whole.saturating_add(blocked_ns);
             }
@@ -476,7 +484,6 @@ impl<'a> View<'a> {
     /// flush at cache.c:40`. Of a lock whose holder is not known it is who let go of it. Nobody is named
     /// where all threads have one name.
     fn owner(&self) -> Option<String> {
-        let own = OwnCode::new(self.metadata(), &self.profile().tree);
         let mut by_thread: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
         let mut by_function: BTreeMap<FunctionIndex, u64> = BTreeMap::new();
         let is_lock = |probe: ProbeId| probe.cause() == Cause::Lock;
@@ -487,7 +494,7 @@ impl<'a> View<'a> {
             };
             let sum = by_thread.entry(owner).or_default();
             *sum = sum.saturating_add(wait.total_ns);
-            if let Some(function) = wait.waking.and_then(|place| own.innermost(place)) {
+            if let Some(function) = wait.waking.and_then(|place| self.own.innermost(place)) {
                 let sum = by_function.entry(function).or_default();
                 *sum = sum.saturating_add(wait.total_ns);
             }
