@@ -275,7 +275,8 @@ impl<'a> View<'a> {
         for cause in Cause::ALL {
             let ns = time.blocked_ns[cause as usize];
             if is_worth(ns, whole) {
-                parts.push((ns, format!("{}{}", waiting(cause), of_thread.site(cause))));
+                let what = of_thread.waiting(cause);
+                parts.push((ns, what + &of_thread.site(cause)));
             }
         }
         parts.sort_by_key(|(ns, _)| Reverse(*ns));
@@ -317,10 +318,10 @@ impl<'a> View<'a> {
         let waits = waits.map(|(_, (ns, cause))| {
             let (what, of) = match cause {
                 Some(cause) => (
-                    waiting(cause),
+                    self.waiting(cause),
                     self.of_programs(threads, |t| t.blocked_ns[cause as usize]),
                 ),
-                None => ("waiting for a processor", Vec::new()),
+                None => ("waiting for a processor".to_owned(), Vec::new()),
             };
             let ns_text = duration(ns);
             match (of.as_slice(), cause) {
@@ -445,11 +446,10 @@ impl<'a> View<'a> {
                 whole = whole.saturating_add(blocked_ns);
             }
         }
-        let owner = match cause {
-            Cause::Lock => self.owner(),
-            _ => None,
+        let mut text = match cause {
+            Cause::Lock => self.owner().unwrap_or_default(),
+            _ => String::new(),
         };
-        let mut text = owner.unwrap_or_default();
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(site, ns)| (Reverse(*ns), *site));
         let text_of = |(probe, function): (ProbeId, Option<FunctionIndex>)| match function {
@@ -478,6 +478,44 @@ impl<'a> View<'a> {
             }
         }
         text
+    }
+
+    /// What a thread waits for: of locks, how many nearly all long waits were for.
+    fn waiting(&self, cause: Cause) -> String {
+        let locks = match cause {
+            Cause::Lock => self.locks(),
+            _ => 0,
+        };
+        match locks {
+            0 | 1 => waiting(cause).to_owned(),
+            locks => format!("waiting for {locks} locks"),
+        }
+    }
+
+    /// How many locks nearly all long waits for one were for.
+    fn locks(&self) -> usize {
+        // An address is another lock in another process.
+        let process = |thread: ThreadIndex| {
+            let row = self.metadata().threads.get(thread.0 as usize);
+            row.map_or(0, |row| row.pid)
+        };
+        let mut sums: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        for ((thread, lock), ns) in &self.report.waits.locks {
+            if (self.wanted)(*thread) {
+                let sum = sums.entry((process(*thread), *lock)).or_default();
+                *sum = sum.saturating_add(*ns);
+            }
+        }
+        let mut times: Vec<u64> = sums.into_values().collect();
+        times.sort_by_key(|ns| Reverse(*ns));
+        let whole = sum(times.iter().copied()) as f64;
+        let mut so_far = 0.0;
+        let most = times.iter().take_while(|ns| {
+            let is_needed = so_far < NEARLY_ALL * whole;
+            so_far += **ns as f64;
+            is_needed
+        });
+        most.count()
     }
 
     /// Who held the lock in most of the long waits for one, and where it was let go of: ` held by worker-3 in
@@ -718,6 +756,11 @@ mod tests {
 
     /// A long wait for a lock.
     fn wait_for_lock(report: &mut Report, threads: (u32, u32), ms: u64, waking: Option<u32>) {
+        wait_for(report, 1, threads, ms, waking);
+    }
+
+    /// The same for the lock at this address.
+    fn wait_for(report: &mut Report, lock: u64, threads: (u32, u32), ms: u64, waking: Option<u32>) {
         let wait = LongWait {
             thread: ThreadIndex(threads.0),
             owner: Some(ThreadIndex(threads.1)),
@@ -725,7 +768,7 @@ mod tests {
             begin_ns: 0,
             end_ns: ms * MS,
             stack: StackIndex::NONE,
-            object: 1,
+            object: lock,
             result: 0,
             waker: Some(ThreadIndex(threads.1)),
             wake: None,
@@ -751,11 +794,16 @@ mod tests {
                         pthread_mutex_lock in load at json.py:12, 33 % pthread_mutex_lock in parse at \
                         json.py:12, 33 % pthread_mutex_lock in lookup [shop])";
         assert!(said(&report).ends_with(expected), "{}", said(&report));
+        // One that hardly counts is none.
+        wait_for(&mut report, 2, (1, 2), 50, Some(path));
+        assert!(said(&report).contains("waiting for a lock held by worker-*"));
+        wait_for(&mut report, 3, (1, 2), 900, Some(path));
+        assert!(said(&report).contains("waiting for 2 locks mostly held by worker-2"));
         // Where all have one name, the place is what there is to say.
         for thread in &mut report.metadata.threads {
             thread.name = "shop".to_owned();
         }
-        assert!(said(&report).contains("a lock held in lookup [shop] (33 %"));
+        assert!(said(&report).contains("waiting for 2 locks held in lookup [shop] (33 %"));
     }
 
     /// A report whose threads are main threads of processes with their names.

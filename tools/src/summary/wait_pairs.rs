@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use stackbeat_core::probe::Cause;
 use stackbeat_model::{LongWait, ProbeId, ThreadIndex};
 
 /// Different pairs that a report keeps; what comes later is summed up without stacks.
@@ -51,6 +52,8 @@ pub(crate) struct WaitSum {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) sums: HashMap<Pair, Sum>,
+    /// Time in waits for locks, by who waited and the lock's address.
+    pub(crate) locks: HashMap<(ThreadIndex, u64), u64>,
 }
 
 impl Waits {
@@ -68,6 +71,12 @@ impl Waits {
         };
         if self.sums.len() >= MOST && !self.sums.contains_key(&pair) {
             (pair.waiting, pair.waking) = (crate::summary::call_tree::ROOT, None);
+        }
+        let lock = (wait.thread, wait.object);
+        let has_room = self.locks.len() < MOST || self.locks.contains_key(&lock);
+        if wait.probe.cause() == Cause::Lock && wait.object != 0 && has_room {
+            let sum = self.locks.entry(lock).or_default();
+            *sum = sum.saturating_add(wait.wall_ns());
         }
         let sum = self.sums.entry(pair).or_default();
         sum.count += 1;
