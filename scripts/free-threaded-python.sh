@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds CPython without its lock, which no suite of Debian has, and runs the tests of the topic `python` with it, too.
-# About ten minutes of CPU time, most of it once.
+# Two minutes of CPU time for each version, most of it once.
 #
 #   scripts/free-threaded-python.sh FOLDER             from Debian's source packages of 3.13 to 3.15
 #   scripts/free-threaded-python.sh FOLDER SOURCE...   from unpacked sources, which stay as they are
@@ -19,6 +19,7 @@ disabled="_bz2 _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _code
 unpack() {
   local work=$folder/apt suite
   . scripts/foreign-apt.sh
+  rm -rf "$folder/packages-$1"
   mkdir -p "$folder/packages-$1"
   for suite in "${suites[@]}"; do
     rm -rf "$work"

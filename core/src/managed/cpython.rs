@@ -8,7 +8,8 @@
 //! A thread finds its `PyThreadState` by `thread_id`, which is what `pthread_self` gives. Frames hang on it,
 //! each with its code object. What one call of `_PyEval_EvalFrameDefault` runs is a run, anchored at a
 //! structure that this call has on the native stack: its `_PyCFrame` (3.10 and 3.11), or the frame that it
-//! pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`).
+//! pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`). In 3.9 it has none: there the native
+//! frames of that function are counted, which are as many as frames.
 //!
 //! A method is its qualified name, its file, its first line and the length of its line table: code objects
 //! are freed and their memory is used again, and the same code is another object in each process.
@@ -18,8 +19,9 @@ mod offsets;
 mod thread_name;
 
 use self::asyncio::{Asyncio, Task};
-use self::offsets::{Chain, Offsets, THREAD_INTERPRETER, THREAD_NEXT, V3_10, V3_11, V3_12};
+use self::offsets::{Chain, Offsets, THREAD_INTERPRETER, THREAD_NEXT, V3_9, V3_10, V3_11, V3_12};
 pub use self::thread_name::ThreadName;
+use super::frame_sources::NativeFrames;
 use super::lines::format;
 use super::memory::{Copied, Memory};
 use super::{Found, Frame, Frames};
@@ -46,6 +48,8 @@ pub struct Runtime {
     coroutine_types: Option<[u64; 2]>,
     /// Where its code lies.
     text: (u64, u64),
+    /// Where `_PyEval_EvalFrameDefault` begins and ends, if its calls are counted.
+    evaluator: (u64, u64),
     offsets: Offsets,
     /// 3.13 and later: the frame hangs on the thread state itself.
     is_direct: bool,
@@ -130,14 +134,28 @@ impl Runtime {
         let runtime = symbol(b"_PyRuntime")?;
         let code_type = symbol(b"PyCode_Type")?;
         let coroutine_types = symbol(b"PyCoro_Type").zip(symbol(b"PyGen_Type"));
-        // `Py_Version` is exported from 3.11 on, `Py_NewRef` from 3.10 on.
-        let (version, has_new_ref) = (symbol(b"Py_Version"), symbol(b"Py_NewRef").is_some());
+        // `Py_Version` is exported from 3.11 on, `Py_NewRef` from 3.10 on, `PyFrame_GetBack` from 3.9 on.
+        let version = symbol(b"Py_Version");
+        let has_new_ref = symbol(b"Py_NewRef").is_some();
+        let has_get_back = symbol(b"PyFrame_GetBack").is_some();
         let version = match version {
             Some(address) => memory.word(address)? >> 16,
             None if has_new_ref => 0x030a,
+            None if has_get_back => 0x0309,
             None => return None,
         };
+        let evaluator = match version {
+            0x0309 => {
+                let name = b"_PyEval_EvalFrameDefault";
+                let mut read = |address, buffer: &mut [u8]| memory.bytes(address, buffer);
+                let found = elf::symbol_and_size(&mut read, module.dynamic, module.bias, name);
+                let (begin, bytes) = found?;
+                (begin, begin.checked_add(bytes)?)
+            }
+            _ => (0, 0),
+        };
         let offsets = match version {
+            0x0309 => V3_9,
             0x030a => V3_10,
             0x030b => V3_11,
             0x030c => V3_12,
@@ -149,6 +167,7 @@ impl Runtime {
             code_type,
             coroutine_types: coroutine_types.map(|(coroutine, generator)| [coroutine, generator]),
             text: module.text,
+            evaluator,
             offsets,
             is_direct: version >= 0x030d,
         })
@@ -179,7 +198,7 @@ impl Runtime {
 
     /// The managed frames of a thread of another process that stands still, as the kernel numbers it there.
     /// With `asyncio`, those that await its task are among them. None: it has no state in the interpreter, or
-    /// cannot be found (3.10).
+    /// cannot be found (3.9 and 3.10).
     pub fn frames_of(
         &self,
         memory: &mut impl Memory,
@@ -194,11 +213,21 @@ impl Runtime {
             && let Some(state) = self.state_with(memory, offset, u64::from(tid))
         {
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            self.follow(state, memory, methods, asyncio, text, frames, None);
+            self.follow(
+                state,
+                memory,
+                methods,
+                asyncio,
+                &|_| None,
+                text,
+                frames,
+                None,
+            );
         }
     }
 
-    /// Follows the frames from a thread's state, and looks whether the thread's name has changed.
+    /// Follows the frames from a thread's state, and looks whether the thread's name has changed. `native`
+    /// are the frames of its native stack, where they are counted.
     #[expect(
         clippy::too_many_arguments,
         reason = "two callers, and all of it differs"
@@ -209,6 +238,7 @@ impl Runtime {
         memory: &mut impl Memory,
         methods: &Methods,
         asyncio: Option<Asyncio>,
+        native: NativeFrames,
         text: &mut TextBuffer,
         out: &mut Frames,
         name: Option<&mut ThreadName>,
@@ -224,6 +254,7 @@ impl Runtime {
         };
         // What cannot be read ends the search: what was found so far stands.
         let is_whole = match self.offsets.chain {
+            Chain::Counted => reader.follow_counted(state, native, out),
             Chain::Objects => reader.follow_objects(state, out),
             Chain::Shims if self.is_direct => reader.follow_shims(state, out),
             Chain::Entries | Chain::Shims => reader.follow_calls(state, out),
@@ -285,6 +316,7 @@ impl Thread {
         memory: &mut impl Memory,
         methods: &Methods,
         asyncio: Option<Asyncio>,
+        native: NativeFrames,
         out: &mut Frames,
     ) -> Found {
         let finalizing = memory.word(runtime.runtime + runtime.offsets.finalizing);
@@ -296,7 +328,8 @@ impl Thread {
             return Found::default();
         };
         let name = Some(&mut self.name);
-        runtime.follow(state, memory, methods, asyncio, &mut self.text, out, name)
+        let text = &mut self.text;
+        runtime.follow(state, memory, methods, asyncio, native, text, out, name)
     }
 }
 
@@ -313,22 +346,64 @@ struct Reader<'a, 'm, M> {
 }
 
 impl<M: Memory> Reader<'_, '_, M> {
+    /// 3.9: one frame for each native frame of the evaluator. A call that is just beginning or ending has no
+    /// frame, and nothing above it. Where the counts differ otherwise, as where the native stack is cut off,
+    /// nobody knows which frame belongs where.
+    fn follow_counted(&mut self, state: u64, native: NativeFrames, out: &mut Frames) -> Option<()> {
+        let o = self.runtime.offsets;
+        let (begin, end) = self.runtime.evaluator;
+        let is_evaluator = |pc: u64| begin <= pc && pc < end;
+        let innermost = self.memory.word(state + o.cframe_current)?;
+        let frames = self.count(innermost, o.previous, |_| false)?;
+        let calls = (0..).map_while(native).filter(|[pc, _]| is_evaluator(*pc));
+        let more = calls.clone().count().wrapping_sub(frames);
+        let is_between = more == 1 && native(0).is_some_and(|[pc, _]| is_evaluator(pc));
+        self.room(more == 0 || is_between)?;
+        let before = out.mark();
+        let mut frame = innermost;
+        for [_, sp] in calls.skip(more) {
+            self.room(out.begin_run(sp))?;
+            self.push(frame, out)?;
+            frame = self.memory.word(frame + o.previous)?;
+        }
+        let is_cut = self.outermost != 0 && self.is_suspended(self.outermost)?;
+        if is_cut {
+            out.go_back(before);
+            self.outermost = 0;
+        }
+        self.room(!is_cut)
+    }
+
+    /// Whether a frame of 3.9 is that of a suspended generator. It ends the chain where an exception is
+    /// thrown through it into another one: those that run outside of it are not in the chain.
+    fn is_suspended(&mut self, frame: u64) -> Option<bool> {
+        /// `PyFrameObject`: `f_gen` and `f_executing`.
+        const GENERATOR: u64 = 96;
+        const IS_EXECUTING: u64 = 116;
+
+        let has_generator = self.memory.word(frame.checked_add(GENERATOR)?)? != 0;
+        Some(has_generator && self.memory.byte(frame.checked_add(IS_EXECUTING)?)? == 0)
+    }
+
+    /// How many there are in a chain, up to a few more than may be.
+    fn count(&mut self, from: u64, next: u64, is_end: impl Fn(u64) -> bool) -> Option<usize> {
+        let (mut at, mut count) = (from, 0usize);
+        while at != 0 && !is_end(at) && count <= super::MOST_FRAMES {
+            at = self.memory.word(at.checked_add(next)?)?;
+            count += 1;
+        }
+        Some(count)
+    }
+
     /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one
     /// `CFrame` more.
     fn follow_objects(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
-        let count = |memory: &mut M, from: u64, offset: u64| {
-            let (mut at, mut count) = (from, 0usize);
-            while at != 0 && !is_outermost(state, at) && count <= super::MOST_FRAMES {
-                at = memory.word(at.checked_add(offset)?)?;
-                count += 1;
-            }
-            Some(count)
-        };
         let mut anchor = self.memory.word(state + o.thread_frames)?;
         let mut frame = self.memory.word(state + o.cframe_current)?;
-        let anchors = count(self.memory, anchor, o.cframe_previous)?;
-        let frames = count(self.memory, frame, o.previous)?;
+        let is_end = |at| is_outermost(state, at);
+        let anchors = self.count(anchor, o.cframe_previous, is_end)?;
+        let frames = self.count(frame, o.previous, is_end)?;
         for _ in frames..anchors {
             anchor = self.memory.word(anchor + o.cframe_previous)?;
         }
@@ -486,10 +561,11 @@ impl<M: Memory> Reader<'_, '_, M> {
             return None;
         }
         let position = match o.chain {
-            // In units of two bytes; −1: not begun.
-            Chain::Objects => {
+            // In bytes (3.9), or in units of two of them; −1: not begun.
+            Chain::Counted | Chain::Objects => {
                 let last = self.memory.half(frame + o.position)? as i32;
-                u64::from(last.max(0) as u32) * 2
+                let unit = if o.chain == Chain::Objects { 2 } else { 1 };
+                u64::from(last.max(0) as u32) * unit
             }
             _ => {
                 let at = self.memory.word(frame + o.position)?;
@@ -572,21 +648,21 @@ impl<M: Memory> Reader<'_, '_, M> {
         let (file_text, lines_text) = rest.split_at_mut(FILE_BYTES);
         let name_bytes = name.copy(self.memory, name_text)?;
         let file_bytes = file.copy(self.memory, file_text)?;
-        // Longer ones are left out.
-        let lines_text = lines_text.get_mut(..lines.1 as usize).unwrap_or(&mut []);
-        let has_lines = self
-            .memory
-            .bytes(lines.0 + self.runtime.offsets.bytes_content, lines_text);
+        // Longer ones are left out. An empty one says something in 3.9.
+        let address = lines.0 + self.runtime.offsets.bytes_content;
+        let lines_text = lines_text.get_mut(..lines.1 as usize);
+        let lines_text =
+            lines_text.and_then(|text| self.memory.bytes(address, text).then_some(text));
         let description = Description {
             runtime: Language::CPython,
             first_line,
-            line_format: match has_lines && !lines_text.is_empty() {
-                true => self.runtime.offsets.line_format,
-                false => format::NONE,
+            line_format: match lines_text {
+                Some(_) => self.runtime.offsets.line_format,
+                None => format::NONE,
             },
             name: name_text.get(..name_bytes)?,
             file: file_text.get(..file_bytes)?,
-            lines: if has_lines { lines_text } else { &[] },
+            lines: lines_text.unwrap_or_default(),
         };
         match self.methods.insert(key, &description) {
             Ok(number) => {
@@ -699,6 +775,7 @@ mod tests {
     use super::offsets::{Copies, Coroutines};
     use super::*;
     use crate::shm::mapping::tests::small;
+    use std::vec::Vec;
 
     /// Memory in which nearly every word leads to another one: chains without an end.
     struct Garbage {
@@ -709,6 +786,7 @@ mod tests {
     const BASE: u64 = 1 << 32;
     const WORDS: u64 = 96;
     const CODE_TYPE: u64 = BASE + 8 * 7;
+    const EVALUATOR: (u64, u64) = (0x1000, 0x2000);
 
     const COROUTINES: Coroutines = Coroutines {
         frame: 72,
@@ -728,6 +806,7 @@ mod tests {
             code_type: CODE_TYPE,
             coroutine_types: Some([CODE_TYPE; 2]),
             text: (0, 0),
+            evaluator: EVALUATOR,
             offsets,
             is_direct,
         }
@@ -769,8 +848,8 @@ mod tests {
                 }),
                 ..V3_12
             };
-            let offsets = [V3_10, V3_11, V3_12, awaited][seed as usize % 4];
-            let runtime = of(offsets, seed % 4 == 3);
+            let offsets = [V3_10, V3_11, V3_12, awaited, V3_9][seed as usize % 5];
+            let runtime = of(offsets, seed % 5 == 3);
             let mut memory = Garbage { seed, reads: 0 };
             let to = &mut *thread;
             to.frames.clear();
@@ -781,6 +860,7 @@ mod tests {
                 &mut memory,
                 &methods,
                 Some(ASYNCIO),
+                &|i| (i < 40).then(|| [EVALUATOR.0, 16 * i as u64]),
                 text,
                 frames,
                 Some(name),
@@ -865,11 +945,83 @@ mod tests {
             let mut thread = super::super::Thread::boxed();
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(state, &mut words, &methods, None, text, frames, None);
+            let found = runtime.follow(
+                state,
+                &mut words,
+                &methods,
+                None,
+                &|_| None,
+                text,
+                frames,
+                None,
+            );
             assert_eq!(found, Found::default(), "{index}");
             let (anchor, frames) = frames.run(0).expect("there is one");
             assert_eq!((anchor, frames), (shim, &[Frame::new(1, position)][..]));
         }
+    }
+
+    /// 3.9: frames are given to the native frames of the evaluator from the outermost on.
+    #[test]
+    fn frames_are_counted_where_they_have_no_anchor() {
+        let o = &V3_9;
+        let (state, code, name, file) = (BASE, BASE + 0x1000, BASE + 0x2000, BASE + 0x3000);
+        let mut words = Words(std::collections::HashMap::new());
+        put_code(&mut words, o, code, name, file);
+        // Two frames, the innermost at position 8.
+        let frames = [BASE + 0x4000, BASE + 0x5000];
+        for (i, at) in frames.into_iter().enumerate() {
+            words.0.insert(at + o.code, code);
+            words.0.insert(at + o.position, 8 + 2 * i as u64);
+        }
+        words.0.insert(frames[0] + o.previous, frames[1]);
+        words.0.insert(state + o.cframe_current, frames[0]);
+        let mapping = small();
+        let methods = Methods::of(&mapping);
+        let runtime = of(V3_9, false);
+        let mut thread = super::super::Thread::boxed();
+        // Native frames from the leaf on: `e` is one of the evaluator.
+        for (native, expected) in [
+            ("cecec", &[(0x10, 8), (0x30, 10)][..]),
+            ("ecec", &[(0, 8), (0x20, 10)]),
+            // A call that has no frame yet.
+            ("ececec", &[(0x20, 8), (0x40, 10)]),
+            // It would have nothing above it.
+            ("cececec", &[]),
+            ("ecececec", &[]),
+            ("cec", &[]),
+        ] {
+            let kinds = native.as_bytes();
+            let native = |i: usize| {
+                let pc = if *kinds.get(i)? == b'e' {
+                    EVALUATOR.0
+                } else {
+                    EVALUATOR.1
+                };
+                Some([pc, 16 * i as u64])
+            };
+            let to = &mut *thread;
+            to.frames.clear();
+            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
+            let found = runtime.follow(
+                state, &mut words, &methods, None, &native, text, frames, None,
+            );
+            let runs = (0..).map_while(|i| frames.run(i));
+            let found_runs: Vec<_> = runs
+                .map(|(anchor, run)| (anchor, run[0].position))
+                .collect();
+            assert_eq!(found_runs, expected, "{kinds:?}");
+            assert_eq!(found.is_truncated, expected.is_empty(), "{kinds:?}");
+        }
+
+        // The outermost one is a suspended generator's.
+        words.0.insert(frames[1] + 96, BASE + 0x6000);
+        let native = |i: usize| (i < 2).then(|| [EVALUATOR.0, 16 * i as u64]);
+        let to = &mut *thread;
+        to.frames.clear();
+        let (text, out) = (&mut to.cpython.text, &mut to.frames);
+        let found = runtime.follow(state, &mut words, &methods, None, &native, text, out, None);
+        assert!(found.is_truncated && out.is_empty());
     }
 
     /// A frame that hangs on itself, with good code.
@@ -902,7 +1054,16 @@ mod tests {
             let mut thread = super::super::Thread::boxed();
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(state, &mut words, &methods, None, text, frames, None);
+            let found = runtime.follow(
+                state,
+                &mut words,
+                &methods,
+                None,
+                &|_| None,
+                text,
+                frames,
+                None,
+            );
             assert!(found.is_truncated, "{:?} {is_direct}", offsets.chain);
             let method = methods.read(1).expect("the method was described");
             assert_eq!((&*method.name, &*method.file), ("abc", "abc"));

@@ -16,6 +16,9 @@ pub mod format {
     /// Pairs of a position and a line, 32 bits each, little endian, by position: what a runtime says by
     /// itself.
     pub const PLAIN: u8 = 3;
+    /// CPython 3.9, `co_lnotab`: pairs of a distance in bytes and a signed line difference
+    /// (Objects/lnotab_notes.txt of 3.9).
+    pub const CPYTHON_LNOTAB: u8 = 4;
 }
 
 /// Bytes of a code unit of CPython.
@@ -28,6 +31,7 @@ pub fn decode(format: u8, first_line: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
         format::CPYTHON_PAIRS => pairs(first_line, bytes),
         format::CPYTHON_LOCATIONS => locations(first_line, bytes),
         format::PLAIN => plain(bytes),
+        format::CPYTHON_LNOTAB => lnotab(first_line, bytes),
         _ => Vec::new(),
     }
 }
@@ -71,6 +75,22 @@ fn pairs(first_line: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
         }
         position = position.saturating_add(length);
     }
+    lines
+}
+
+fn lnotab(first_line: u32, bytes: &[u8]) -> Vec<(u32, u32)> {
+    let mut lines = Vec::new();
+    let (mut position, mut line) = (0u32, first_line);
+    for pair in bytes.chunks_exact(2) {
+        let (distance, delta) = (u32::from(pair[0]), pair[1] as i8);
+        // Differences that do not fit come in several pairs, of which the last have no distance.
+        if distance != 0 {
+            push(&mut lines, position, line);
+        }
+        position = position.saturating_add(distance);
+        line = line.wrapping_add_signed(delta.into());
+    }
+    push(&mut lines, position, line);
     lines
 }
 
@@ -141,6 +161,17 @@ mod tests {
             [(0, 1), (4, 3), (6, 0), (10, 257)]
         );
         assert_eq!(decode(format::CPYTHON_PAIRS, 1, &[7]), []);
+    }
+
+    #[test]
+    fn distances_of_3_9() {
+        // Two lines on after 4 bytes, 300 on after 300 more, one back at once, and one on after 2.
+        let bytes = [4, 2, 255, 0, 45, 127, 0, 127, 0, 46, 0, 255, 2, 1];
+        assert_eq!(
+            decode(format::CPYTHON_LNOTAB, 1, &bytes),
+            [(0, 1), (4, 3), (304, 302), (306, 303)]
+        );
+        assert_eq!(decode(format::CPYTHON_LNOTAB, 7, &[]), [(0, 7)]);
     }
 
     #[test]

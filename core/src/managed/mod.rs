@@ -326,7 +326,7 @@ impl Thread {
         let mut found = match wanted.cpython {
             Some(runtime) => {
                 let (cpython, frames) = (&mut self.cpython, &mut self.frames);
-                cpython.find(runtime, &mut memory, methods, asyncio, frames)
+                cpython.find(runtime, &mut memory, methods, asyncio, native, frames)
             }
             None => Found::default(),
         };

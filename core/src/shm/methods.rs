@@ -369,7 +369,7 @@ impl<'a> Text<'a> {
         let name = cut(description.name, NAME_BYTES);
         let file = cut(description.file, FILE_BYTES);
         let (line_format, lines): (u8, &[u8]) = match description.lines.len() {
-            1..=LINES_BYTES if description.line_format != 0 => {
+            0..=LINES_BYTES if description.line_format != 0 => {
                 (description.line_format, description.lines)
             }
             _ => (0, &[]),

@@ -200,6 +200,16 @@ pub fn build_id(
 /// Finds a defined symbol by its name through `DT_GNU_HASH`; the result is its address in the
 /// process. Versions are not compared.
 pub fn symbol(memory: &mut impl ReadBytes, dynamic: Svma, bias: Bias, name: &[u8]) -> Option<u64> {
+    symbol_and_size(memory, dynamic, bias, name).map(|(address, _)| address)
+}
+
+/// The same, and how many bytes it has.
+pub fn symbol_and_size(
+    memory: &mut impl ReadBytes,
+    dynamic: Svma,
+    bias: Bias,
+    name: &[u8],
+) -> Option<(u64, u64)> {
     const DT_STRTAB: u64 = 5;
     const DT_SYMTAB: u64 = 6;
     const DT_GNU_HASH: u64 = 0x6fff_fef5;
@@ -246,7 +256,8 @@ pub fn symbol(memory: &mut impl ReadBytes, dynamic: Svma, bias: Bias, name: &[u8
             let text = strings + memory.half(symbol)? as u64;
             let section = memory.half(symbol + 4)? >> 16;
             if section != 0 && is_text(memory, text, name) {
-                return Some(bias.in_process(Svma(memory.word(symbol + 8)?)));
+                let address = bias.in_process(Svma(memory.word(symbol + 8)?));
+                return Some((address, memory.word(symbol + 16)?));
             }
         }
         if entry & 1 == 1 {

@@ -115,7 +115,7 @@ fn python_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option<Stri
     let file = name(heaviest)?.module.rsplit('/').next()?;
     (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
         format!(
-            "{} of the running time is in {} without names of Python functions: those of CPython 3.10 to 3.15 are known",
+            "{} of the running time is in {} without names of Python functions: those of CPython 3.9 to 3.15 are known",
             percent(ns, whole),
             clean(file)
         )
@@ -350,11 +350,11 @@ mod tests {
         let asked = system(folder.path(), false);
         let price = (report.metadata.functions.iter()).position(|f| f.name == "shop::price");
         let price = price.expect("is there");
-        report.metadata.functions[price].module = "/usr/lib/libpython3.9.so.1.0".into();
+        report.metadata.functions[price].module = "/usr/lib/libpython3.8.so.1.0".into();
         let says = |report: &Report| lines(report, &|_| true, &asked).join("\n");
         let said = says(&report);
         assert!(
-            said.contains("is in libpython3.9.so.1.0 without names of Python functions"),
+            said.contains("is in libpython3.8.so.1.0 without names of Python functions"),
             "{said}"
         );
         report.metadata.functions[0].module = "python".into();

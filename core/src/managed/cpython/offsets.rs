@@ -11,7 +11,9 @@ pub(super) const THREAD_INTERPRETER: u64 = 16;
 /// How frames hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chain {
-    /// A `PyFrameObject` for each call of the interpreter (3.10).
+    /// A `PyFrameObject` for each call of the interpreter, and nothing else (3.9).
+    Counted,
+    /// The same, and a `_PyCFrame` (3.10).
     Objects,
     /// A `_PyCFrame` for each call of the interpreter, whose last frame has `is_entry` (3.11).
     Entries,
@@ -22,7 +24,7 @@ pub(super) enum Chain {
 /// Where objects of classes have their attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attributes {
-    /// In a dictionary, `tp_dictoffset` behind the object (3.10).
+    /// In a dictionary, `tp_dictoffset` behind the object (3.9 and 3.10).
     Dict,
     /// In values that a pointer of their own leads to, or in a dictionary (3.11). `keys`:
     /// `PyHeapTypeObject::ht_cached_keys`, here and below.
@@ -51,7 +53,7 @@ pub(super) struct Offsets {
     pub(super) thread_frames: u64,
     /// `PyThreadState::base_frame`, below which there is none (3.15); 0: the last one has no `previous`.
     pub(super) base_frame: u64,
-    /// `_PyCFrame`: `current_frame` (3.10 has none: `PyThreadState::frame`) and `previous`.
+    /// `_PyCFrame`: `current_frame` (3.9 and 3.10 have none: `PyThreadState::frame`) and `previous`.
     pub(super) cframe_current: u64,
     pub(super) cframe_previous: u64,
     /// The frame: code, `previous`, position, `owner`, `is_entry`.
@@ -119,6 +121,15 @@ pub(super) struct Coroutines {
     pub(super) set_table: u64,
     pub(super) set_mask: u64,
 }
+
+/// Checked against the headers.
+pub(super) const V3_9: Offsets = Offsets {
+    chain: Chain::Counted,
+    position: 104,
+    locals: 360,
+    line_format: format::CPYTHON_LNOTAB,
+    ..V3_10
+};
 
 pub(super) const V3_10: Offsets = Offsets {
     chain: Chain::Objects,

@@ -3,7 +3,7 @@
 //!
 //! The outermost frame of such a thread is `Thread._bootstrap`, whose first local variable is the thread's
 //! object. Its attribute `_name` has the name. Where attributes lie depends on the version ([`Attributes`]);
-//! the tables were checked with the headers of 3.10 to 3.15, also as free-threaded builds see them, and with
+//! the tables were checked with the headers of 3.9 to 3.15, also as free-threaded builds see them, and with
 //! objects of running interpreters.
 
 use super::offsets::{Attributes, Offsets};
@@ -81,7 +81,7 @@ impl<M: Memory> Reader<'_, '_, M> {
         let code = self.memory.word(frame.checked_add(o.code)?)? & !7;
         let name = self.memory.word(code.checked_add(o.name)?)?;
         let is_bootstrap = match o.attributes {
-            // 3.10 has the name without the class.
+            // 3.9 and 3.10 have the name without the class.
             Attributes::Dict => self.is(name, b"_bootstrap")?,
             _ => self.is(name, b"Thread._bootstrap")?,
         };
@@ -107,7 +107,7 @@ impl<M: Memory> Reader<'_, '_, M> {
 
     /// Where the value of an object's attribute stands.
     fn attribute(&mut self, object: u64, name: &[u8]) -> Option<u64> {
-        /// `PyTypeObject` behind its header: `tp_basicsize`, `tp_flags`, `tp_dictoffset` (3.10 to 3.15).
+        /// `PyTypeObject` behind its header: `tp_basicsize`, `tp_flags`, `tp_dictoffset` (3.9 to 3.15).
         const BASIC_BYTES: u64 = 16;
         const FLAGS: u64 = 152;
         const DICT_OFFSET: u64 = 272;
@@ -153,7 +153,7 @@ impl<M: Memory> Reader<'_, '_, M> {
 
     /// The same, of a dictionary.
     fn in_dict(&mut self, dict: u64, name: &[u8]) -> Option<u64> {
-        /// `PyDictObject` behind its header: `ma_keys` and `ma_values` (3.10 to 3.15).
+        /// `PyDictObject` behind its header: `ma_keys` and `ma_values` (3.9 to 3.15).
         const KEYS: u64 = 16;
         const VALUES: u64 = 24;
 
