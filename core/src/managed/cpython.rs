@@ -254,7 +254,10 @@ impl Runtime {
         };
         // What cannot be read ends the search: what was found so far stands.
         let is_whole = match self.offsets.chain {
-            Chain::Counted => reader.follow_counted(state, native, out),
+            Chain::Counted => {
+                let before = name.as_deref().map_or(0, ThreadName::frame);
+                reader.follow_counted(state, native, before, out)
+            }
             Chain::Objects => reader.follow_objects(state, out),
             Chain::Shims if self.is_direct => reader.follow_shims(state, out),
             Chain::Entries | Chain::Shims => reader.follow_calls(state, out),
@@ -347,9 +350,16 @@ struct Reader<'a, 'm, M> {
 
 impl<M: Memory> Reader<'_, '_, M> {
     /// 3.9: one frame for each native frame of the evaluator. A call that is just beginning or ending has no
-    /// frame, and nothing above it. Where the counts differ otherwise, as where the native stack is cut off,
-    /// nobody knows which frame belongs where.
-    fn follow_counted(&mut self, state: u64, native: NativeFrames, out: &mut Frames) -> Option<()> {
+    /// frame, and nothing above it. On a greenlet's stack outer native frames have none, either: one that is
+    /// too many is the innermost only if the outermost frame is the one of `before`. Where the counts differ
+    /// otherwise, as where the native stack is cut off, nobody knows which frame belongs where.
+    fn follow_counted(
+        &mut self,
+        state: u64,
+        native: NativeFrames,
+        before: u64,
+        out: &mut Frames,
+    ) -> Option<()> {
         let o = self.runtime.offsets;
         let (begin, end) = self.runtime.evaluator;
         let is_evaluator = |pc: u64| begin <= pc && pc < end;
@@ -359,19 +369,21 @@ impl<M: Memory> Reader<'_, '_, M> {
         let more = calls.clone().count().wrapping_sub(frames);
         let is_between = more == 1 && native(0).is_some_and(|[pc, _]| is_evaluator(pc));
         self.room(more == 0 || is_between)?;
-        let before = out.mark();
+        let empty = out.mark();
         let mut frame = innermost;
         for [_, sp] in calls.skip(more) {
             self.room(out.begin_run(sp))?;
             self.push(frame, out)?;
             frame = self.memory.word(frame + o.previous)?;
         }
-        let is_cut = self.outermost != 0 && self.is_suspended(self.outermost)?;
-        if is_cut {
-            out.go_back(before);
+        let outermost = self.outermost;
+        let is_certain = outermost == 0
+            || (more == 0 || outermost == before) && !self.is_suspended(outermost)?;
+        if !is_certain {
+            out.go_back(empty);
             self.outermost = 0;
         }
-        self.room(!is_cut)
+        self.room(is_certain)
     }
 
     /// Whether a frame of 3.9 is that of a suspended generator. It ends the chain where an exception is
@@ -980,9 +992,31 @@ mod tests {
         let methods = Methods::of(&mapping);
         let runtime = of(V3_9, false);
         let mut thread = super::super::Thread::boxed();
+        let mut follow = |words: &mut Words, native: &str| {
+            let kinds = native.as_bytes();
+            let native = |i: usize| {
+                let (inside, outside) = EVALUATOR;
+                let is_evaluator = *kinds.get(i)? == b'e';
+                let pc = if is_evaluator { inside } else { outside };
+                Some([pc, 16 * i as u64])
+            };
+            let to = &mut *thread;
+            to.frames.clear();
+            let Thread { text, name, .. } = &mut to.cpython;
+            let (out, name) = (&mut to.frames, Some(name));
+            let found = runtime.follow(state, words, &methods, None, &native, text, out, name);
+            let runs = (0..).map_while(|i| out.run(i));
+            let runs: Vec<_> = runs
+                .map(|(anchor, run)| (anchor, run[0].position))
+                .collect();
+            assert_eq!(found.is_truncated, runs.is_empty(), "{kinds:?}");
+            runs
+        };
         // Native frames from the leaf on: `e` is one of the evaluator.
         for (native, expected) in [
-            ("cecec", &[(0x10, 8), (0x30, 10)][..]),
+            // On the stack of a greenlet an outer one has no frame.
+            ("ecece", &[][..]),
+            ("cecec", &[(0x10, 8), (0x30, 10)]),
             ("ecec", &[(0, 8), (0x20, 10)]),
             // A call that has no frame yet.
             ("ececec", &[(0x20, 8), (0x40, 10)]),
@@ -991,37 +1025,11 @@ mod tests {
             ("ecececec", &[]),
             ("cec", &[]),
         ] {
-            let kinds = native.as_bytes();
-            let native = |i: usize| {
-                let pc = if *kinds.get(i)? == b'e' {
-                    EVALUATOR.0
-                } else {
-                    EVALUATOR.1
-                };
-                Some([pc, 16 * i as u64])
-            };
-            let to = &mut *thread;
-            to.frames.clear();
-            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(
-                state, &mut words, &methods, None, &native, text, frames, None,
-            );
-            let runs = (0..).map_while(|i| frames.run(i));
-            let found_runs: Vec<_> = runs
-                .map(|(anchor, run)| (anchor, run[0].position))
-                .collect();
-            assert_eq!(found_runs, expected, "{kinds:?}");
-            assert_eq!(found.is_truncated, expected.is_empty(), "{kinds:?}");
+            assert_eq!(follow(&mut words, native), expected, "{native}");
         }
-
         // The outermost one is a suspended generator's.
         words.0.insert(frames[1] + 96, BASE + 0x6000);
-        let native = |i: usize| (i < 2).then(|| [EVALUATOR.0, 16 * i as u64]);
-        let to = &mut *thread;
-        to.frames.clear();
-        let (text, out) = (&mut to.cpython.text, &mut to.frames);
-        let found = runtime.follow(state, &mut words, &methods, None, &native, text, out, None);
-        assert!(found.is_truncated && out.is_empty());
+        assert_eq!(follow(&mut words, "ee"), []);
     }
 
     /// A frame that hangs on itself, with good code.

@@ -36,6 +36,11 @@ impl ThreadName {
         (self.bytes[0] != 0).then_some(&self.bytes)
     }
 
+    /// The outermost frame of the last stack that was found whole; 0: there was none.
+    pub(super) fn frame(&self) -> u64 {
+        self.frame
+    }
+
     /// Forgets everything: the memory is another thread's from now on.
     pub(crate) fn forget(&mut self) {
         self.frame = 0;
