@@ -295,9 +295,9 @@ impl Layer {
         }
     }
 
-    /// Whether it is the program, or a library that it uses.
-    fn is_program(self) -> bool {
-        matches!(self, Layer::Program | Layer::Nameless)
+    /// Whether what it allocates is its own: the program's, or a library's that it uses.
+    fn allocates(self) -> bool {
+        matches!(self, Layer::Program | Layer::Nameless | Layer::SystemFile)
     }
 
     /// Whether running time in such a function counts for the one around it that it serves. What a nameless
@@ -353,7 +353,7 @@ impl CountsFor {
             }
             found
         };
-        let own = nearest(&|layer, _| !layer.is_program());
+        let own = nearest(&|layer, _| !layer.allocates());
         let outside = nearest(&|layer, _| layer == Layer::Allocator);
         let served = nearest(&Layer::serves);
         let places = || ROOT..tree.places().len() as u32;
@@ -543,6 +543,9 @@ mod tests {
         assert_eq!(counts_for(&[main, parse, compare, inner]).1, 1);
         assert_eq!(counts_for(&[main, parse, malloc, chunk]).1, 1);
         assert_eq!(counts_for(&[main, search, parse]).1, 2);
+        // What opens a file for the program allocates for itself.
+        let open = ("fopen", libc);
+        assert_eq!(counts_for(&[main, parse, open, malloc]), (2, 1));
         // The outermost name is the one that was called.
         assert_eq!(counts_for(&[main, nameless, compare, inner]).1, 2);
         assert_eq!(counts_for(&[main, nameless, malloc, chunk]).1, 2);
