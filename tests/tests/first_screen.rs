@@ -123,7 +123,7 @@ static long now(void) {
 }
 __attribute__((noinline)) void prepare(long ms) {
   for (long end = now() + ms; now() < end;)
-    for (volatile long i = 0; i < 100000; i++) {}
+    for (volatile long i = 0; i < 2000000; i++) {}
 }
 int main(void) {
   for (int i = 0; i < 10; i++) {
