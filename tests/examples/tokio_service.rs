@@ -104,7 +104,12 @@ fn main() -> io::Result<()> {
     match &arguments[..] {
         [command, requests] if command == "block" => runtime.block_on(blocks(number(requests)?)),
         [command, file] if command == "serve" => runtime.block_on(serves_others(Path::new(file))),
-        [requests] => runtime.block_on(runs(number(requests)?)),
+        [requests] => {
+            // Waits of the main thread that are no executor's: without any the others would be all there is.
+            let warms_up = thread::spawn(|| thread::sleep(WORK));
+            let _ = warms_up.join();
+            runtime.block_on(runs(number(requests)?))
+        }
         _ => Err(io::Error::other(
             "wants a number of requests, `block NUMBER` or `serve FILE`",
         )),
