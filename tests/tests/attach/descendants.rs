@@ -3,12 +3,9 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 use stackbeat_tests::process_tree::{State, family, is_attached};
@@ -16,13 +13,14 @@ use stackbeat_tests::{Background, end_recorder, wait_until};
 
 use stackbeat_tests::tool::{command_in, json};
 
-/// A master with two forked workers, and a program that a third one has started. All work until the
-/// master's input ends, and each says how its sums came out.
+/// A master with two forked workers, and a program that a third one has started. Each says when it begins to
+/// work. All work until the master's input ends, and each says how its sums came out.
 const PREFORK: &str = "
 import os, subprocess, sys, time
 WORK = '''
 import os, sys, time
 def work():
+    os.write(1, b\"works\\\\n\")
     rounds = 0
     parent = os.getppid()
     while os.getppid() == parent:
@@ -68,19 +66,13 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
         .spawn();
     let mut master = Background(master.expect("starts"));
     let mut said = BufReader::new(master.0.stdout.take().expect("is piped"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("reads");
-    assert_eq!(line, "running\n");
+    // All five are what they will be once each has said a line.
+    let lines = said.by_ref().lines().take(5);
+    let mut lines: Vec<String> = lines.map(|line| line.expect("reads")).collect();
+    lines.sort();
+    assert_eq!(lines, ["running", "works", "works", "works", "works"]);
     let pid = master.0.id();
     // Version managers may stand between us and the interpreter: whoever is there counts.
-    wait_until("all processes are there", || family(pid).len() >= 5);
-    let executable = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    wait_until("all have become what they will be", || {
-        let executables: Vec<_> = family(pid).iter().map(executable).collect();
-        executables.iter().all(|e| *e == executables[0])
-    });
-    // The last one opens what it needs as it starts.
-    sleep(Duration::from_millis(500));
     let pids = family(pid);
     let before: Vec<_> = pids.iter().map(|pid| State::of(*pid)).collect();
 
