@@ -20,6 +20,7 @@ const _: () = {
 
     assert!(Runtime::Other as i32 == methods::Runtime::Other as i32);
     assert!(Runtime::CPython as i32 == methods::Runtime::Cpython as i32);
+    assert!(Runtime::Ruby as i32 == methods::Runtime::Ruby as i32);
 
     assert!(drops::BUFFER_FULL == Cause::BufferFull as usize);
     assert!(drops::OVERWRITTEN == Cause::Overwritten as usize);

@@ -152,6 +152,9 @@ const ALLOCATOR_FAMILIES: &[&str] = &[
     "AllocateHeap",
 ];
 
+/// Files of interpreters whose functions are seen.
+const INTERPRETERS: &[&str] = &["python", "libpython", "ruby", "libruby"];
+
 /// The functions in which every stack begins, beside `main`.
 const ENTRIES: &[&str] = &[
     "_start",
@@ -285,7 +288,7 @@ impl Layer {
                 false => Layer::StandardCode,
             };
         }
-        if is_of(&["python", "libpython"], file) || name.starts_with(V8_BUILTINS) {
+        if is_of(INTERPRETERS, file) || name.starts_with(V8_BUILTINS) {
             return Layer::Interpreter;
         }
         match is_of(SYSTEM_FILES, file) {

@@ -81,19 +81,21 @@ impl Methods {
 }
 
 const PYTHON: &str = "python";
+const RUBY: &str = "ruby";
 const OTHER: &str = "managed";
 
 /// What stands in the place of a module.
 fn runtime_name(runtime: i32) -> &'static str {
     match Runtime::try_from(runtime) {
         Ok(Runtime::Cpython) => PYTHON,
+        Ok(Runtime::Ruby) => RUBY,
         Ok(Runtime::Other) | Err(_) => OTHER,
     }
 }
 
 /// Whether what stands in the place of a function's module is a runtime: then its file says more.
 pub fn is_runtime(module: &str) -> bool {
-    matches!(module, PYTHON | OTHER)
+    matches!(module, PYTHON | RUBY | OTHER)
 }
 
 /// A function's name where others stand beside it: of Python's it has the module, because each file may have

@@ -28,6 +28,7 @@ mod probes;
 mod programs;
 mod python;
 mod recording;
+mod ruby;
 mod runtimes;
 mod servers;
 mod suspension;

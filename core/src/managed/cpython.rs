@@ -21,17 +21,17 @@ mod thread_name;
 use self::asyncio::{Asyncio, Task};
 use self::offsets::{Chain, Offsets, THREAD_INTERPRETER, THREAD_NEXT, V3_9, V3_10, V3_11, V3_12};
 pub use self::thread_name::ThreadName;
+use super::found_once::FoundOnce;
 use super::frame_sources::NativeFrames;
+use super::key::Key;
 use super::lines::format;
 use super::memory::{Copied, Memory};
-use super::{Found, Frame, Frames};
-use crate::address::{Bias, Svma};
+use super::{Found, Frame, Frames, Module};
 use crate::platform;
 use crate::shm::methods::{
     Description, FILE_BYTES, LINES_BYTES, Methods, NAME_BYTES, NO_POSITION, Runtime as Language,
 };
 use crate::unwind::elf;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 const MOST_INTERPRETERS: usize = 64;
 const MOST_THREADS: usize = 1 << 14;
@@ -55,29 +55,12 @@ pub struct Runtime {
     is_direct: bool,
 }
 
-/// Whether there is one: [`ABSENT`], [`COMING`] while it is written, [`PRESENT`].
-static STATE: AtomicU32 = AtomicU32::new(ABSENT);
-const ABSENT: u32 = 0;
-#[cfg_attr(
-    not(any(target_os = "linux", target_os = "android")),
-    allow(dead_code, reason = "nobody tells of modules there")
-)]
-const COMING: u32 = 1;
-const PRESENT: u32 = 2;
-
-struct Place(core::cell::UnsafeCell<core::mem::MaybeUninit<Runtime>>);
-
-// SAFETY: written once, by who changed `STATE` to `COMING`, and read only when it is `PRESENT`.
-unsafe impl Sync for Place {}
-
-static RUNTIME: Place = Place(core::cell::UnsafeCell::new(core::mem::MaybeUninit::uninit()));
+static RUNTIME: FoundOnce<Runtime> = FoundOnce::new();
 
 /// The interpreter, if one was found in this process.
 #[inline]
 pub fn runtime() -> Option<&'static Runtime> {
-    (STATE.load(Ordering::Acquire) == PRESENT)
-        // SAFETY: written before the state said so, and never again.
-        .then(|| unsafe { (*RUNTIME.0.get()).assume_init_ref() })
+    RUNTIME.get()
 }
 
 /// A module is there. If it is an interpreter of a known version, captures look for its frames from now on.
@@ -90,28 +73,9 @@ pub(crate) fn module_came(module: &Module) {
         return;
     };
     // Of two interpreters in one process the first one is read.
-    if STATE
-        .compare_exchange(ABSENT, COMING, Ordering::Acquire, Ordering::Relaxed)
-        .is_ok()
-    {
-        // SAFETY: nobody reads it before the state says that it is there, and nobody else writes it.
-        unsafe { (*RUNTIME.0.get()).write(found) };
-        STATE.store(PRESENT, Ordering::Release);
+    if RUNTIME.put(found) {
         platform::fault_guard::want();
     }
-}
-
-/// A loaded file that may be an interpreter.
-#[derive(Clone, Copy, Debug)]
-pub struct Module<'a> {
-    /// Its path.
-    pub path: &'a [u8],
-    /// Its dynamic section; 0: it has none.
-    pub dynamic: Svma,
-    /// Where it is loaded.
-    pub bias: Bias,
-    /// Where its code lies.
-    pub text: (u64, u64),
 }
 
 impl Runtime {
@@ -124,7 +88,9 @@ impl Runtime {
     /// The interpreter that a module is, if its version is known.
     pub fn of_module(memory: &mut impl Memory, module: &Module) -> Option<Runtime> {
         let file = module.path.rsplit(|byte| *byte == b'/').next()?;
-        if module.dynamic == Svma(0) || !file.windows(6).any(|part| part == b"python") {
+        if module.dynamic == crate::address::Svma(0)
+            || !file.windows(6).any(|part| part == b"python")
+        {
             return None;
         }
         let mut symbol = |name: &[u8]| {
@@ -286,11 +252,11 @@ pub struct Thread {
     interpreter: u64,
     /// What the program calls the thread.
     pub(super) name: ThreadName,
-    text: TextBuffer,
+    pub(super) text: TextBuffer,
 }
 
 /// Room for what a method says of itself.
-type TextBuffer = [u8; NAME_BYTES + FILE_BYTES + LINES_BYTES];
+pub(super) type TextBuffer = [u8; NAME_BYTES + FILE_BYTES + LINES_BYTES];
 
 impl Thread {
     /// The calling thread's state, as remembered or searched.
@@ -757,27 +723,6 @@ impl Text {
             used += character.len_utf8();
         }
         Some(used)
-    }
-}
-
-/// A method's identity.
-struct Key(u64);
-
-impl Key {
-    fn new() -> Key {
-        Key(0x9e37_79b9_7f4a_7c15)
-    }
-
-    /// Multiplies into 128 bits and folds.
-    #[inline]
-    fn add(&mut self, word: u64) {
-        let wide = u128::from(self.0 ^ word) * u128::from(0xa076_1d64_78bd_642f_u64);
-        self.0 = (wide ^ wide >> 64) as u64 ^ self.0.rotate_left(23);
-    }
-
-    fn finish(mut self) -> u64 {
-        self.add(0);
-        self.0.max(1)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Frames that are not native: which functions of a runtime (CPython) stand where on a thread's stack.
+//! Frames that are not native: which functions of a runtime (CPython, Ruby) stand where on a thread's stack.
 //!
 //! Stands between the walk of the native stack and the CallstackTable (`agent::stack`). A runtime keeps
 //! frames of its own, apart from the native stack. Those that one call of its interpreter runs form a *run*,
@@ -9,20 +9,27 @@
 //! (`native::generated_code`), and its frames are named by that.
 //!
 //! - `cpython`: finds the runs of a thread in CPython's structures
+//! - `ruby`: the same in Ruby's
 //! - `frame_sources`: runtimes that find the runs of a thread by functions of their own
 //! - `own_methods`: methods that runtimes tell of by themselves
 //! - `memory`: reads memory that may not be there
 //! - `lines`: line tables, for whoever writes the trace
+//! - `key`: what identifies a method
+//! - `found_once`: a runtime that was found in this process
 //!
 //! # Signal safety
 //! All of it runs in captures: no allocation, no lock, no call into the runtime.
 
 pub mod cpython;
+mod found_once;
 pub mod frame_sources;
+mod key;
 pub mod lines;
 pub mod memory;
 pub mod own_methods;
+pub mod ruby;
 
+use crate::address::{Bias, Svma};
 use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
 use crate::shm::methods::{Methods, managed_address};
@@ -34,6 +41,19 @@ use frame_sources::NativeFrames;
 const MOST_FRAMES: usize = 1024;
 /// Most runs of one stack.
 const MOST_RUNS: usize = 1024;
+
+/// A loaded file that may be an interpreter.
+#[derive(Clone, Copy, Debug)]
+pub struct Module<'a> {
+    /// Its path.
+    pub path: &'a [u8],
+    /// Its dynamic section; 0: it has none.
+    pub dynamic: Svma,
+    /// Where it is loaded.
+    pub bias: Bias,
+    /// Where its code lies.
+    pub text: (u64, u64),
+}
 
 /// One managed frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -257,6 +277,7 @@ pub struct Thread {
     /// For threads whose faults nobody catches.
     copied: memory::Copied<64>,
     cpython: cpython::Thread,
+    ruby: ruby::Thread,
     /// Those that the last search found.
     pub frames: Frames,
 }
@@ -281,7 +302,7 @@ impl Thread {
         blocked: u64,
         sp: u64,
     ) -> (Option<&Frames>, Found) {
-        if cpython::runtime().is_none() && !frame_sources::has_some() {
+        if cpython::runtime().is_none() && ruby::runtime().is_none() && !frame_sources::has_some() {
             return (None, Found::default());
         }
         let addresses = (0..).map_while(native).map(|[pc, _]| pc);
@@ -330,6 +351,17 @@ impl Thread {
             }
             None => Found::default(),
         };
+        if let Some(runtime) = wanted.ruby {
+            let had_some = !self.frames.is_empty();
+            let (text, frames) = (&mut self.cpython.text, &mut self.frames);
+            found.add(
+                self.ruby
+                    .find(runtime, &mut memory, methods, native, text, frames),
+            );
+            if had_some {
+                self.frames.sort();
+            }
+        }
         frame_sources::find(
             wanted.sources,
             wanted.session,
@@ -348,6 +380,7 @@ impl Thread {
 struct Wanted {
     session: u32,
     cpython: Option<&'static cpython::Runtime>,
+    ruby: Option<&'static ruby::Runtime>,
     /// Those registered, as bits.
     sources: u32,
 }
@@ -357,20 +390,24 @@ impl Wanted {
         let mut wanted = Wanted {
             session,
             cpython: None,
+            ruby: None,
             sources: 0,
         };
-        let cpython = cpython::runtime();
+        let (cpython, ruby) = (cpython::runtime(), ruby::runtime());
         for address in addresses {
             wanted.cpython = wanted
                 .cpython
                 .or(cpython.filter(|runtime| runtime.is_code(address)));
+            wanted.ruby = wanted
+                .ruby
+                .or(ruby.filter(|runtime| runtime.is_code(address)));
             wanted.sources |= frame_sources::with_code_at(address);
         }
         wanted
     }
 
     fn is_empty(&self) -> bool {
-        self.cpython.is_none() && self.sources == 0
+        self.cpython.is_none() && self.ruby.is_none() && self.sources == 0
     }
 }
 
@@ -386,6 +423,13 @@ pub struct Found {
 }
 
 impl Found {
+    /// What went wrong in another search of the same stack.
+    fn add(&mut self, other: Found) {
+        self.is_truncated |= other.is_truncated;
+        self.table_full |= other.table_full;
+        self.table_low |= other.table_low;
+    }
+
     /// The number in a session's table of a method with this own number; 0: there is no room.
     pub(crate) fn number(&mut self, session: u32, methods: &Methods, own: u32) -> u32 {
         let number = own_methods::number_in(session, methods, own);

@@ -26,7 +26,7 @@ use self::linker::{FoundObject, find_object};
 use self::source::ARENA;
 use super::{rule_cache, unwind_memory};
 use crate::address::{Bias, Svma};
-use crate::managed::cpython;
+use crate::managed::{self, cpython, ruby};
 use crate::platform;
 use crate::unwind::cfi::Tables;
 use crate::unwind::elf::{self, BUILD_ID_BYTES};
@@ -495,16 +495,17 @@ fn take_in(
         bias.in_process(image.text_start),
         bias.in_process(image.text_end),
     );
-    let module_of_python = cpython::Module {
+    let managed_module = managed::Module {
         path: path.to_bytes(),
         dynamic: image.dynamic,
         bias,
         text,
     };
-    cpython::module_came(&module_of_python);
+    cpython::module_came(&managed_module);
+    ruby::module_came(&managed_module);
     if cpython::asyncio::is_looked_for_in(path.to_bytes()) {
         source::with_file(path, |file| {
-            cpython::asyncio::module_came(&module_of_python, file);
+            cpython::asyncio::module_came(&managed_module, file);
         });
     }
     // SAFETY: just written, never freed.

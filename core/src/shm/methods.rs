@@ -49,6 +49,8 @@ pub enum Runtime {
     Other = 0,
     /// CPython.
     CPython = 1,
+    /// Ruby (CRuby).
+    Ruby = 2,
 }
 
 impl Runtime {
@@ -56,6 +58,7 @@ impl Runtime {
     pub fn from_number(number: u8) -> Runtime {
         match number {
             1 => Runtime::CPython,
+            2 => Runtime::Ruby,
             _ => Runtime::Other,
         }
     }

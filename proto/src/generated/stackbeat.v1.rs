@@ -586,6 +586,7 @@ pub mod methods {
     pub enum Runtime {
         Other = 0,
         Cpython = 1,
+        Ruby = 2,
     }
     impl Runtime {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -596,6 +597,7 @@ pub mod methods {
             match self {
                 Self::Other => "OTHER",
                 Self::Cpython => "CPYTHON",
+                Self::Ruby => "RUBY",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -603,6 +605,7 @@ pub mod methods {
             match value {
                 "OTHER" => Some(Self::Other),
                 "CPYTHON" => Some(Self::Cpython),
+                "RUBY" => Some(Self::Ruby),
                 _ => None,
             }
         }

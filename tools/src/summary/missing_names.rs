@@ -82,7 +82,7 @@ pub(crate) fn lines(
         sums
     };
     let mut lines = stripped_lines(&heaviest(stripped), whole, system);
-    lines.extend(python_line(report, &rows, whole));
+    lines.extend(interpreter_line(report, &rows, whole));
     let modules = || names.iter().map(|function| function.module.as_str());
     // V8 was asked for names and gave some.
     let has_v8_names = names
@@ -99,8 +99,8 @@ pub(crate) fn lines(
     lines
 }
 
-/// Says of an interpreter of Python's why none of its functions have names.
-fn python_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option<String> {
+/// Says of an interpreter why none of its functions have names.
+fn interpreter_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option<String> {
     let layer = report.metadata.layers();
     let names = &report.metadata.functions;
     let name = |row: &FunctionRow| names.get(row.function.0 as usize);
@@ -113,9 +113,13 @@ fn python_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option<Stri
     let ns = running.fold(0, u64::saturating_add);
     let heaviest = of_interpreter.max_by_key(|row| row.own.running_ns())?;
     let file = name(heaviest)?.module.rsplit('/').next()?;
+    let known = match file.contains("ruby") {
+        true => "Ruby methods: those of Ruby 3.1 are known",
+        false => "Python functions: those of CPython 3.9 to 3.15 are known",
+    };
     (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
         format!(
-            "{} of the running time is in {} without names of Python functions: those of CPython 3.9 to 3.15 are known",
+            "{} of the running time is in {} without names of {known}",
             percent(ns, whole),
             clean(file)
         )
@@ -357,8 +361,10 @@ mod tests {
             said.contains("is in libpython3.8.so.1.0 without names of Python functions"),
             "{said}"
         );
+        report.metadata.functions[price].module = "/usr/lib/libruby-3.3.so.3.3".into();
+        assert!(says(&report).contains("names of Ruby methods: those of Ruby 3.1"));
         report.metadata.functions[0].module = "python".into();
-        assert!(!says(&report).contains("Python"));
+        assert!(!says(&report).contains("are known"));
     }
 
     #[test]

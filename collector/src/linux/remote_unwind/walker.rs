@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use stackbeat_core::ids::{Pid, Tid, Upid};
+use stackbeat_core::managed::cpython::Runtime;
 use stackbeat_core::managed::cpython::asyncio::{self, Asyncio};
-use stackbeat_core::managed::cpython::{self, Runtime};
 use stackbeat_core::managed::memory::Memory;
-use stackbeat_core::managed::{self, Placing};
+use stackbeat_core::managed::{self, Placing, ruby};
 use stackbeat_core::native::generated_code::elsewhere::{self, Found};
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::node_kind;
@@ -62,9 +62,10 @@ struct Loaded {
     rules: HashMap<(u64, bool), Rule>,
     /// Modules from here on are not in the trace.
     recorded: usize,
-    /// How many of the modules were searched for a runtime and its asyncio, and what was found.
+    /// How many of the modules were searched for runtimes and asyncio, and what was found.
     searched: usize,
     runtime: Option<Runtime>,
+    ruby: Option<ruby::Runtime>,
     asyncio: Option<Asyncio>,
 }
 
@@ -81,6 +82,7 @@ impl Loaded {
             recorded: 0,
             searched: 0,
             runtime: None,
+            ruby: None,
             asyncio: None,
         })
     }
@@ -178,10 +180,8 @@ impl Process {
         };
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
-        while (state.runtime.is_none() || place.await_chains && state.asyncio.is_none())
-            && let Some(module) = state.modules.get(state.searched)
-        {
-            let module = cpython::Module {
+        while let Some(module) = state.modules.get(state.searched) {
+            let module = managed::Module {
                 path: module.path.as_bytes(),
                 dynamic: module.dynamic,
                 bias: module.bias,
@@ -189,7 +189,8 @@ impl Process {
             };
             state.searched += 1;
             state.runtime = (state.runtime).or_else(|| Runtime::of_module(&mut memory, &module));
-            if place.await_chains && state.asyncio.is_none() {
+            state.ruby = (state.ruby).or_else(|| ruby::Runtime::of_module(&mut memory, &module));
+            if state.asyncio.is_none() {
                 state.asyncio = self.asyncio_in(&module, &mut memory);
             }
         }
@@ -199,10 +200,21 @@ impl Process {
             let asyncio = state.asyncio.filter(|_| place.await_chains);
             runtime.frames_of(&mut memory, methods, place.tid.0, asyncio, to);
         }
+        let frames = stack.frames();
+        if let Some(ruby) = state.ruby
+            && frames.iter().any(|frame| ruby.is_code(frame.pc))
+            && to.frames.is_empty()
+        {
+            let native = |index: usize| {
+                let frame = frames.get(frames.len().checked_sub(index + 1)?)?;
+                Some([frame.pc, frame.sp])
+            };
+            ruby.frames_of(&mut memory, methods, place.tid.0, &native, to);
+        }
     }
 
     /// What a module tells of asyncio, by its file.
-    fn asyncio_in(&self, module: &cpython::Module, memory: &mut RemotePages) -> Option<Asyncio> {
+    fn asyncio_in(&self, module: &managed::Module, memory: &mut RemotePages) -> Option<Asyncio> {
         if !asyncio::may_be_in(module.path) {
             return None;
         }

@@ -12,9 +12,9 @@
 //! As all reading of an interpreter this runs in signal handlers, while other threads change and free what is
 //! read: by `Memory` alone, without allocating, and each loop has a bound.
 
-use super::super::Frames;
 use super::super::memory::Memory;
-use super::{Copied, Module, Reader};
+use super::super::{Frames, Module};
+use super::{Copied, Reader};
 use crate::unwind::elf::{self, ReadBytes};
 use core::sync::atomic::{AtomicU64, Ordering};
 
