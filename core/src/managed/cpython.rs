@@ -27,6 +27,7 @@ use super::key::Key;
 use super::lines::format;
 use super::memory::{Copied, Memory};
 use super::{Found, Frame, Frames, Module};
+use crate::address::Svma;
 use crate::platform;
 use crate::shm::methods::{
     Description, FILE_BYTES, LINES_BYTES, Methods, NAME_BYTES, NO_POSITION, Runtime as Language,
@@ -88,9 +89,7 @@ impl Runtime {
     /// The interpreter that a module is, if its version is known.
     pub fn of_module(memory: &mut impl Memory, module: &Module) -> Option<Runtime> {
         let file = module.path.rsplit(|byte| *byte == b'/').next()?;
-        if module.dynamic == crate::address::Svma(0)
-            || !file.windows(6).any(|part| part == b"python")
-        {
+        if module.dynamic == Svma(0) || !file.windows(6).any(|part| part == b"python") {
             return None;
         }
         let mut symbol = |name: &[u8]| {

@@ -10,13 +10,13 @@
 //! frames up to it are a run.
 //!
 //! Nothing in a frame says where on the native stack its call is. But each call has a native frame of
-//! `rb_vm_exec`, and in it a tag, to which an exception jumps, and all tags of a fiber are a chain. So runs are
-//! given to native frames one by one if there are as many of both, and if each of these native frames has a
-//! tag of the fiber in it. Between two instructions of a call that begins or ends, and while fibers are
+//! `rb_vm_exec`, and in it a tag, to which an exception jumps, and all tags of a fiber are a chain. So runs
+//! are given to native frames one by one if there are as many of both, and if each of these native frames has
+//! a tag of the fiber in it. Between two instructions of a call that begins or ends, and while fibers are
 //! switched, this does not hold. Then all of them are left out, and the stack counts as truncated.
 //!
-//! A method is its label, its file, its first line and the length of its code: code objects are freed and their
-//! memory is used again, and the same code is another object in each process.
+//! A method is its label, its file, its first line and the length of its code: code objects are freed and
+//! their memory is used again, and the same code is another object in each process.
 
 mod lines;
 mod offsets;
@@ -380,7 +380,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         self.memory.word(environment)
     }
 
-    /// The run that begins with a control frame, which then is that of the next one. False: there was no room.
+    /// The run that begins with a control frame, which then is that of the next one. False: there was no
+    /// room.
     fn push_run(&mut self, frame: &mut u64, out: &mut Frames) -> Option<bool> {
         loop {
             let at = *frame;
@@ -423,8 +424,9 @@ impl<M: Memory> Reader<'_, '_, M> {
         let name = self.memory.word(body.checked_add(o.label)?)?;
         let name = self.text_of(name)?;
         let file = self.file_of(body)?;
-        // A small integer.
+        // A small integer; 0 of a file.
         let first_line = (self.memory.word(body.checked_add(o.first_line)?)? >> 1) as u32;
+        let first_line = first_line.max(1);
         let mut key = Key::new();
         key.add(Language::Ruby as u64);
         key.add(u64::from(first_line) << 32 | u64::from(words));

@@ -25,4 +25,5 @@ end
 seconds = ARGV[0].to_f
 other = Thread.new { run(seconds, 1) }
 run(seconds, 0)
+Process.kill(:KILL, Process.pid) if ARGV[1] == "killed"
 other.join

@@ -22,7 +22,13 @@ fn record(script: &str, arguments: &[&str], options: &[&str]) -> (String, Trace)
     let program = ["--", RUBY, &script];
     let words = [&recorder, options, &program, arguments].concat();
     let output = stackbeat(folder.path(), &words);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let is_killed = arguments.contains(&"killed");
+    assert_eq!(
+        output.status.success(),
+        !is_killed,
+        "{}",
+        text(&output.stderr)
+    );
     let trace = Trace::read(&folder.path().join("t.beat"));
     (text(&output.stdout), trace)
 }
@@ -140,6 +146,20 @@ fn samples_at_any_moment_show_calls_that_are_there() {
         share >= 0.99,
         "{whole} of {samples} stacks have Ruby's methods"
     );
+}
+
+/// What was recorded of a program that is killed has its methods.
+#[test]
+fn methods_of_a_killed_program_have_names() {
+    let (_, trace) = record("calls.rb", &["1", "killed"], &[]);
+    let samples = trace.all_samples();
+    let stacks = samples.map(|(_, row)| managed(&trace, row.node));
+    let made = stacks.filter(|stack| {
+        let last = stack.last();
+        last.is_some_and(|(label, line)| label.starts_with("f_") && *line > 0)
+    });
+    let made = made.count();
+    assert!(made > 50, "{made}");
 }
 
 /// The recorder reads the stack of a thread that waits, from outside.

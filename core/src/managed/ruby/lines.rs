@@ -1,6 +1,6 @@
-//! Lines of Ruby's code. Each entry of a list holds for the positions up to the next one. Which entry a position
-//! has is said by a succinct index (`struct succ_index_table`, iseq.c): ranks of the first positions, of 7 bits
-//! each, and behind them blocks with a bit for each position where an entry begins.
+//! Lines of Ruby's code. Each entry of a list holds for the positions up to the next one. Which entry a
+//! position has is said by a succinct index (`struct succ_index_table`, iseq.c): ranks of the first
+//! positions, of 7 bits each, and behind them blocks with a bit for each position where an entry begins.
 
 use super::MOST_WORDS;
 use super::offsets::Offsets;

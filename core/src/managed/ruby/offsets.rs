@@ -1,5 +1,5 @@
-//! Where the fields of Ruby's structures lie, by version. The numbers are those of the headers of each version
-//! for 64 bits and glibc. With other ones nothing is found that refers to itself as it should.
+//! Where the fields of Ruby's structures lie, by version. The numbers are those of the headers of each
+//! version for 64 bits and glibc. With other ones nothing is found that refers to itself as it should.
 
 /// Where fields lie.
 #[derive(Clone, Copy, Debug)]
