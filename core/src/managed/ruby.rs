@@ -733,7 +733,7 @@ mod tests {
         // One tag is of C's, between them.
         assert_eq!(follow("cecec", "cmfcf", &[0x18, 0x24, 0x38]), both);
         // A call that has no frame any more, or no native frame yet.
-        assert_eq!(follow("eececec", "cmfcf", &[0x18, 0x38, 0x58]), []);
+        assert_eq!(follow("ececec", "cmfcf", &[0x8, 0x28, 0x48]), []);
         assert_eq!(follow("cececc", "fcmfcf", &[0x18, 0x38]), []);
         // Its tags are on the stack of another fiber.
         assert_eq!(follow("cecec", "cmfcf", &[0x1018, 0x1038]), []);

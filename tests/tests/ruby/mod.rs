@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::shm::record_format::flags;
 use stackbeat_proto::v1::NodeKind;
-use stackbeat_tests::plain_reader::Trace;
+use stackbeat_tests::plain_reader::{Frame, Trace};
 use stackbeat_tests::tool::{stackbeat, text};
 
 /// Label and line, outermost first.
@@ -98,49 +98,52 @@ fn no_stack_is_wrong_while_memory_is_collected() {
     assert!(found * 4 >= expected * 3, "{found} of {expected}");
 }
 
+/// The methods that `calls.rb` made, on a stack of one of its chains: each stands where it belongs. Gives how
+/// many there are.
+fn made_methods(frames: &[Frame]) -> usize {
+    let (mut number, mut last, mut count) = (None, None, 0);
+    let managed = frames.iter().enumerate();
+    let managed = managed.filter(|(_, frame)| frame.kind == NodeKind::ManagedInterpreted);
+    for (at, frame) in managed {
+        let method = frame.name.strip_prefix("block in ");
+        let Some(made) = method.unwrap_or(&frame.name).strip_prefix("f_") else {
+            continue;
+        };
+        let (own, level) = made.split_once('_').expect("a chain and a place");
+        let level: u32 = level.parse().expect("a number");
+        assert_eq!(*number.get_or_insert(own), own, "{frames:#?}");
+        assert_eq!(frame.line, level + 1, "{frames:#?}");
+        // A block is of the method above, and functions in C call it. On a fiber's stack it is the outermost.
+        // Methods are called by what stands above.
+        let is_in_place = match (method, last) {
+            (_, None) => true,
+            (Some(_), Some((above, place))) => level == above && at > place + 1,
+            (None, Some((above, place))) => level == above + 1 && at == place + 1,
+        };
+        assert!(is_in_place, "{} in {frames:#?}", frame.name);
+        last = Some((level, at));
+        count += 1;
+    }
+    count
+}
+
 /// Samples at any instruction, of code that is thrown away all the time and whose memory is used again: no
-/// frame is another method's, and few stacks have none.
+/// frame is another method's, none stands among the wrong native ones, and few stacks have none.
 #[test]
 fn samples_at_any_moment_show_calls_that_are_there() {
     let (_, trace) = record("calls.rb", &["2"], &["--interval", "200us"]);
-    let (mut chains, mut whole, mut samples) = (0, 0, 0);
-    for rows in trace.samples.values() {
-        // Many samples have one stack.
-        let mut known = BTreeMap::new();
-        for row in rows {
-            let stack = known
-                .entry(row.node)
-                .or_insert_with(|| managed(&trace, row.node));
-            let (mut number, mut last) = (None, None);
-            for (label, line) in &*stack {
-                let method = label.strip_prefix("block in ");
-                let Some(made) = method.unwrap_or(label).strip_prefix("f_") else {
-                    continue;
-                };
-                let (own, level) = made.split_once('_').expect("a chain and a place");
-                let level: u32 = level.parse().expect("a number");
-                assert_eq!(*number.get_or_insert(own), own, "{stack:?}");
-                // A block is of the method above. On a fiber's stack it is the outermost.
-                let is_next = match (method, last) {
-                    (_, None) => true,
-                    (Some(_), Some(last)) => level == last,
-                    (None, Some(last)) => level == last + 1,
-                };
-                assert!(is_next && *line == level + 1, "{label}:{line} in {stack:?}");
-                last = Some(level);
-                chains += 1;
-            }
-        }
-        for row in rows {
-            let is_managed = !known[&row.node].is_empty();
-            let frames = trace.frames(row.node);
-            let is_run = is_managed || frames.iter().any(|frame| frame.name == "rb_vm_exec");
-            samples += usize::from(is_run);
-            whole += usize::from(is_managed);
-        }
+    let (mut made, mut whole, mut samples) = (0, 0, 0);
+    for (_, row) in trace.all_samples() {
+        let frames = trace.frames(row.node);
+        made += made_methods(&frames);
+        let is_managed = |frame: &Frame| frame.kind == NodeKind::ManagedInterpreted;
+        let is_whole = frames.iter().any(is_managed);
+        whole += usize::from(is_whole);
+        let is_run = is_whole || frames.iter().any(|frame| frame.name == "rb_vm_exec");
+        samples += usize::from(is_run);
     }
-    eprintln!("{whole} of {samples} with Ruby's methods, {chains} frames of made code");
-    assert!(samples > 1000 && chains > 1000, "{samples}, {chains}");
+    eprintln!("{whole} of {samples} with Ruby's methods, {made} frames of made code");
+    assert!(samples > 1000 && made > 1000, "{samples}, {made}");
     let share = whole as f64 / samples as f64;
     assert!(
         share >= 0.99,
