@@ -101,6 +101,10 @@ fn no_stack_is_wrong_while_memory_is_collected() {
 /// The methods that `calls.rb` made, on a stack of one of its chains: each stands where it belongs. Gives how
 /// many there are.
 fn made_methods(frames: &[Frame]) -> usize {
+    // The innermost call may be in `rb_vm_exec` itself, whose place its methods take then.
+    let is_call = |frame: &Frame| frame.name == "rb_vm_exec";
+    let is_below_its_call =
+        |at: usize| is_call(&frames[at - 1]) || !frames[at..].iter().any(is_call);
     let (mut number, mut last, mut count) = (None, None, 0);
     let managed = frames.iter().enumerate();
     let managed = managed.filter(|(_, frame)| frame.kind == NodeKind::ManagedInterpreted);
@@ -117,7 +121,9 @@ fn made_methods(frames: &[Frame]) -> usize {
         // Methods are called by what stands above.
         let is_in_place = match (method, last) {
             (_, None) => true,
-            (Some(_), Some((above, place))) => level == above && at > place + 1,
+            (Some(_), Some((above, place))) => {
+                level == above && at > place + 1 && is_below_its_call(at)
+            }
             (None, Some((above, place))) => level == above + 1 && at == place + 1,
         };
         assert!(is_in_place, "{} in {frames:#?}", frame.name);
@@ -143,7 +149,7 @@ fn samples_at_any_moment_show_calls_that_are_there() {
         samples += usize::from(is_run);
     }
     eprintln!("{whole} of {samples} with Ruby's methods, {made} frames of made code");
-    assert!(samples > 1000 && made > 1000, "{samples}, {made}");
+    assert!(samples > 500 && made > 1000, "{samples}, {made}");
     let share = whole as f64 / samples as f64;
     assert!(
         share >= 0.99,
