@@ -315,7 +315,8 @@ impl<M: Memory> Reader<'_, '_, M> {
                 return None;
             }
             let anchor = self.loop_of(i, native).unwrap_or(sp);
-            let has_room = out.begin_run(anchor) && self.push_run(&mut frame, out)?;
+            let has_room =
+                out.begin_run(anchor) && self.push_run(&mut frame, context.frames.1, out)?;
             if !has_room {
                 // The innermost ones stand.
                 self.found.is_truncated = true;
@@ -380,10 +381,10 @@ impl<M: Memory> Reader<'_, '_, M> {
         self.memory.word(environment)
     }
 
-    /// The run that begins with a control frame, which then is that of the next one. False: there was no
-    /// room.
-    fn push_run(&mut self, frame: &mut u64, out: &mut Frames) -> Option<bool> {
-        loop {
+    /// The run that begins with a control frame, which then is that of the next one; `end`: of all. False:
+    /// there was no room.
+    fn push_run(&mut self, frame: &mut u64, end: u64, out: &mut Frames) -> Option<bool> {
+        while *frame < end {
             let at = *frame;
             *frame = at.checked_add(self.runtime.offsets.frame_bytes)?;
             let flags = self.flags(at)?;
@@ -397,6 +398,7 @@ impl<M: Memory> Reader<'_, '_, M> {
                 return Some(true);
             }
         }
+        None
     }
 
     /// A frame of a method or block.
