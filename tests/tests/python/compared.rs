@@ -24,15 +24,16 @@ fn functions_of_one_name_are_compared_by_their_modules() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
     let python = python();
-    for (side, rounds) in [("old", 500_000), ("new", 1_500_000)] {
-        let program = format!("src-{side}");
-        write_shop(&at.join(&program), rounds);
+    let sides = [("old", 500_000), ("new", 1_500_000)];
+    for (side, rounds) in sides {
+        write_shop(&at.join(format!("src-{side}")), rounds);
         fs::create_dir(at.join(side)).expect("is made");
-        for run in 0..RUNS {
-            let (trace, script) = (format!("{side}/{run}.beat"), format!("{program}/shop.py"));
-            let recorded = stackbeat(at, &["record", "-q", "-o", &trace, "--", &python, &script]);
-            assert!(recorded.status.success(), "{}", text(&recorded.stderr));
-        }
+    }
+    // In turns: what else the machine does then meets both sides.
+    for (run, (side, _)) in (0..RUNS).flat_map(|run| sides.map(|side| (run, side))) {
+        let (trace, script) = (format!("{side}/{run}.beat"), format!("src-{side}/shop.py"));
+        let recorded = stackbeat(at, &["record", "-q", "-o", &trace, "--", &python, &script]);
+        assert!(recorded.status.success(), "{}", text(&recorded.stderr));
     }
     let words = ["gate", "-b", "old", "-c", "new", "-o", "gate.json"];
     let gate = stackbeat(at, &words);
