@@ -261,6 +261,7 @@ fn under_threads(dobby: &Dobby, made: &Library) {
             thread::yield_now();
             // SAFETY: as above.
             unsafe { dobby.remove(placed) }.unwrap();
+            thread::yield_now();
             rounds += 1;
         }
         stop.store(true, Ordering::Relaxed);

@@ -80,6 +80,8 @@ fn has_short_bursts(host: &dyn Host, pid: Pid, tid: Tid, run_ns: u64, tick_ns: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
     use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -97,11 +99,10 @@ mod tests {
             let mut own = CpuSet::new();
             own.set(sched_getcpu());
             sched_setaffinity(None, &own).expect("this thread's");
-            // Beside that the few waits of a thread that begins weigh little.
-            while pause.is_none() && platform::thread_cpu_ns() < 200_000_000 {}
-            let ends = Instant::now() + Duration::from_millis(600);
+            let is_over = Arc::new(AtomicBool::new(false));
             for _ in 0..rivals {
-                std::thread::spawn(move || while Instant::now() < ends {});
+                let is_over = Arc::clone(&is_over);
+                std::thread::spawn(move || while !is_over.load(Ordering::Relaxed) {});
             }
             let own = (Pid(std::process::id()), Tid(platform::thread_id()));
             let mut contention = Contention::default();
@@ -109,7 +110,7 @@ mod tests {
                 contention.poll(&Linux::of_the_dead(), own.0, &[own.1], TICK_NS);
             };
             poll(&mut contention);
-            let mut found = Vec::new();
+            let (mut waited, mut found) = (Vec::new(), Vec::new());
             for _ in 0..3 {
                 let until = Instant::now() + Duration::from_millis(180);
                 while Instant::now() < until {
@@ -120,9 +121,11 @@ mod tests {
                     }
                 }
                 poll(&mut contention);
-                assert_eq!(contention.ready_ns() > 50_000_000, rivals > 0);
+                waited.push(contention.ready_ns() > 50_000_000);
                 found.push(contention.take());
             }
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(waited, [rivals > 0; 3]);
             found
         })
         .join()
