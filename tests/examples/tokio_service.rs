@@ -106,8 +106,8 @@ fn main() -> io::Result<()> {
         [command, file] if command == "serve" => runtime.block_on(serves_others(Path::new(file))),
         [requests] => {
             // Waits of the main thread that are no executor's: without any the others would be all there is.
-            let warms_up = thread::spawn(|| thread::sleep(WORK));
-            let _ = warms_up.join();
+            let warms_up = thread::Builder::new().name("warms-up".to_owned());
+            let _ = warms_up.spawn(|| thread::sleep(WORK))?.join();
             runtime.block_on(runs(number(requests)?))
         }
         _ => Err(io::Error::other(

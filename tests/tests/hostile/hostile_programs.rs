@@ -315,7 +315,7 @@ fn an_exec_that_fails_is_not_the_end_of_a_process() {
             // Several of the collector's looks find a process that is about to become another one.
             time_t end = time(0) + 3;
             while (time(0) < end) execv("/nonexistent", arguments);
-            work(20000000);
+            work(80000000);
             return errno == ENOENT ? 6 : 1;
         }"#,
     );
