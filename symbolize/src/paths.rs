@@ -51,11 +51,11 @@ pub fn real(path: &Path) -> Option<PathBuf> {
 
 /// Where this user's caches are: `$XDG_CACHE_HOME` (XDG Base Directory Specification), or `.cache` in the
 /// home folder. A home that does not exist is not made: it is that of nobody (`/nonexistent`).
-pub fn of_caches() -> Option<PathBuf> {
-    of_caches_by(&|name| std::env::var_os(name).map(PathBuf::from))
+pub fn user_caches() -> Option<PathBuf> {
+    user_caches_by(&|name| std::env::var_os(name).map(PathBuf::from))
 }
 
-fn of_caches_by(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+fn user_caches_by(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |name| variable(name).filter(|path| path.is_absolute());
     absolute("XDG_CACHE_HOME").or_else(|| {
         let home = absolute("HOME").filter(|home| home.is_dir())?;
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_home_that_does_not_exist_has_no_caches() {
         let of = |set: &[(&str, &str)]| {
-            of_caches_by(&|name| {
+            user_caches_by(&|name| {
                 let found = set.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| PathBuf::from(value))
             })

@@ -107,7 +107,7 @@ impl SymbolCache {
     /// The one of this user: `$XDG_CACHE_HOME/stackbeat/symbols` or `~/.cache/stackbeat/symbols`. `None`:
     /// there is no such folder and it cannot be made, or others can write to it.
     pub fn of_user() -> Option<SymbolCache> {
-        SymbolCache::at(paths::of_caches()?.join("stackbeat/symbols"))
+        SymbolCache::at(paths::user_caches()?.join("stackbeat/symbols"))
     }
 
     /// One in this folder, which is made.

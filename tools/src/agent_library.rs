@@ -110,7 +110,7 @@ fn folders() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|folder| folder.is_absolute());
     folders.extend(runtime.map(|p| p.join("stackbeat")));
-    folders.extend(paths::of_caches().map(|p| p.join("stackbeat")));
+    folders.extend(paths::user_caches().map(|p| p.join("stackbeat")));
     // What root extracts must also be readable by programs that root starts as somebody else.
     if uid == 0 {
         folders.insert(0, PathBuf::from("/run/stackbeat"));

@@ -641,16 +641,8 @@ impl<M: Memory> Reader<'_, '_, M> {
             file: file_text.get(..file_bytes)?,
             lines: lines_text.unwrap_or_default(),
         };
-        match self.methods.insert(key, &description) {
-            Ok(number) => {
-                self.found.table_low = self.methods.is_low();
-                Some(number)
-            }
-            Err(_) => {
-                self.found.table_full = true;
-                Some(0)
-            }
-        }
+        let number = self.methods.insert(key, &description);
+        Some(self.found.take(self.methods, number))
     }
 
     /// Where the characters of a text lie.

@@ -30,6 +30,7 @@ pub mod own_methods;
 pub mod ruby;
 
 use crate::address::{Bias, Svma};
+use crate::shm::callstack::Full;
 use crate::shm::layout::node_kind;
 use crate::shm::mapping::Mapping;
 use crate::shm::methods::{Methods, managed_address};
@@ -432,7 +433,11 @@ impl Found {
 
     /// The number in a session's table of a method with this own number; 0: there is no room.
     pub(crate) fn number(&mut self, session: u32, methods: &Methods, own: u32) -> u32 {
-        let number = own_methods::number_in(session, methods, own);
+        self.take(methods, own_methods::number_in(session, methods, own))
+    }
+
+    /// The number that a session's table has given; 0: there is no room.
+    fn take(&mut self, methods: &Methods, number: Result<u32, Full>) -> u32 {
         self.table_full |= number.is_err();
         self.table_low |= methods.is_low();
         number.unwrap_or(0)

@@ -134,6 +134,11 @@ impl Runtime {
         })
     }
 
+    /// The `rb_vm_t`. `None`: there is none yet, or no more.
+    fn machine(&self, memory: &mut impl Memory) -> Option<u64> {
+        memory.word(self.vm).filter(|vm| *vm != 0)
+    }
+
     /// Whether this is the thread that is called so, and not what once was one.
     fn is_thread(&self, memory: &mut impl Memory, at: u64, vm: u64, who: Who) -> Option<bool> {
         let o = &self.offsets;
@@ -185,7 +190,7 @@ impl Runtime {
         to: &mut super::Thread,
     ) {
         to.frames.clear();
-        let vm = memory.word(self.vm).filter(|vm| *vm != 0);
+        let vm = self.machine(memory);
         let thread = vm.and_then(|vm| self.thread_of(memory, vm, Who::Number(tid)));
         if let Some(thread) = thread {
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
@@ -247,7 +252,7 @@ pub struct Thread {
 impl Thread {
     /// The calling thread's, as remembered or searched.
     fn own(&mut self, runtime: &Runtime, memory: &mut impl Memory) -> Option<u64> {
-        let vm = memory.word(runtime.vm).filter(|vm| *vm != 0)?;
+        let vm = runtime.machine(memory)?;
         // SAFETY: asks for the calling thread's own handle.
         let me = Who::Handle(unsafe { libc::pthread_self() } as u64);
         let known = core::mem::take(&mut self.thread);
@@ -491,16 +496,8 @@ impl<M: Memory> Reader<'_, '_, M> {
             file: file_text.get(..file_bytes)?,
             lines: lines.unwrap_or_default(),
         };
-        match self.methods.insert(key, &description) {
-            Ok(number) => {
-                self.found.table_low = self.methods.is_low();
-                Some(number)
-            }
-            Err(_) => {
-                self.found.table_full = true;
-                Some(0)
-            }
-        }
+        let number = self.methods.insert(key, &description);
+        Some(self.found.take(self.methods, number))
     }
 
     /// Where the bytes of a string lie.

@@ -541,17 +541,18 @@ impl<'a> View<'a> {
         let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
         let (thread, longest_ns) = by_thread.iter().max_by_key(|(_, ns)| **ns)?;
         let is_one = longest_ns.saturating_mul(2) >= whole;
-        for (thread, ns) in &by_thread {
+        let name_of = |thread: &ThreadIndex| {
             let name = self.names(&BTreeSet::from([*thread]));
-            let name = if is_one {
-                name
-            } else {
-                comparable_names::role(&name)
-            };
-            *by_name.entry(name).or_default() += ns;
+            match is_one {
+                true => name,
+                false => comparable_names::role(&name),
+            }
+        };
+        for (thread, ns) in &by_thread {
+            *by_name.entry(name_of(thread)).or_default() += ns;
         }
         let name = match is_one {
-            true => self.names(&BTreeSet::from([*thread])),
+            true => name_of(thread),
             false => by_name.iter().max_by_key(|(_, ns)| **ns)?.0.clone(),
         };
         let most = |ns: u64| match ns as f64 >= NEARLY_ALL * whole as f64 {
