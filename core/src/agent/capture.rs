@@ -226,7 +226,7 @@ impl Capture<'_> {
     fn is_captured(&mut self, now: Cycles) {
         self.scratch.better_moment.is_over();
         self.entry.last_capture_cycles.store(now, Ordering::Relaxed);
-        let interval_ns = self.control.thread_interval_ns(self.entry);
+        let interval_ns = self.control.sampling_interval_ns(self.entry);
         self.scratch
             .event_sampling
             .catch_up(self.block, self.entry, interval_ns);

@@ -25,7 +25,7 @@ use crate::shm::layout::ThreadEntry;
 use crate::sync::Ordering;
 use crate::system_call::{SYSTEM_CALLS, SystemCall};
 
-/// Intervals of running, on average, from one sample of each kind to the next.
+/// Intervals of the thread's sampling clock, on average, from one sample of each kind to the next.
 const INTERVALS: u64 = 8;
 
 /// What is counted.

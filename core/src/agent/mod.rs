@@ -164,17 +164,18 @@ fn registered(block: &Block) -> Option<(&'static ThreadEntry, &'static Tick)> {
     }
 }
 
-/// The calling thread's block, entry and tick word, for what libc itself does not do without its
-/// thread-locals.
+/// The calling thread's entry, block and tick word, for what libc itself does not do without its
+/// thread-locals. The entry is the first because the compiler takes that for the mark of `None`: it is asked
+/// about anyway.
 #[inline(always)]
-fn registered_by_libc() -> Option<(&'static Block, &'static ThreadEntry, &'static Tick)> {
+fn registered_by_libc() -> Option<(&'static ThreadEntry, &'static Block, &'static Tick)> {
     // SAFETY: null or the thread's entry, as in `registered`.
     let entry = unsafe { tls::entry_by_libc().as_ref() }?;
     // Whoever has an entry has a thread pointer of libc's.
     let block = tls::registered_block();
     // SAFETY: as in `registered`.
     let tick = unsafe { &*block.tick.load(Ordering::Relaxed) };
-    Some((block, entry, tick))
+    Some((entry, block, tick))
 }
 
 /// The calling thread, whose entry this is, has done something that the collector looks for.
@@ -259,7 +260,7 @@ pub fn replaced_quietly(bytes: usize) -> bool {
 #[inline(always)]
 fn counted_quietly(bytes: usize, replaces: bool) -> bool {
     match registered_by_libc() {
-        Some((block, entry, tick)) => {
+        Some((entry, block, tick)) => {
             let (allocations, total) = with_one_more(entry, bytes);
             if !throttle::is_quiet(tick, entry) || event_sampling::is_due(block, allocations, total)
             {
@@ -280,7 +281,7 @@ fn counted_quietly(bytes: usize, replaces: bool) -> bool {
 #[inline(always)]
 pub fn freed_quietly() -> bool {
     match registered_by_libc() {
-        Some((_, entry, tick)) if throttle::is_quiet(tick, entry) => {
+        Some((entry, _, tick)) if throttle::is_quiet(tick, entry) => {
             add_own(&entry.frees, 1);
             true
         }

@@ -212,34 +212,41 @@ mod imp {
     #[inline(always)]
     pub(super) fn first_word() -> usize {
         let word;
-        // SAFETY: initial-exec access as the psABI gives it. The library is loaded before libc, so this lies
-        // between the thread pointer and what libc reads; an attached one lies in the room that libc leaves
-        // for such, in each thread's block.
+        // SAFETY: the variable's distance from the thread pointer. The library is loaded before libc, so this
+        // lies between the thread pointer and what libc reads; an attached one lies in the room that libc
+        // leaves for such, in each thread's block.
         unsafe {
             core::arch::asm!(
-                "mov {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
-                "mov {0}, qword ptr fs:[{0}]",
+                "mov {0}, qword ptr fs:[{1}]",
                 out(reg) word,
+                in(reg) distance(),
                 options(pure, readonly, nostack, preserves_flags),
             );
         }
         word
     }
 
+    /// The variable's distance from the thread pointer. Asked for several times in a function it is loaded
+    /// once.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn distance() -> usize {
+        let distance;
+        // SAFETY: initial-exec access as the psABI gives it. The word is constant in a process.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
+                out(reg) distance,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        distance
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn at(pointer: usize) -> *const Block {
-        let address: usize;
-        // SAFETY: initial-exec access as the psABI gives it: the GOT holds the variable's offset from the
-        // thread pointer. Both are constant in a thread.
-        unsafe {
-            core::arch::asm!(
-                "add {0}, qword ptr [rip + stackbeat_thread_block@GOTTPOFF]",
-                inlateout(reg) pointer => address,
-                options(pure, nomem, nostack),
-            );
-        }
-        core::ptr::with_exposed_provenance(address)
+        core::ptr::with_exposed_provenance(pointer.wrapping_add(distance()))
     }
 
     /// Threads that do without libc may have no thread pointer. Asked without a system call, which a filter

@@ -12,7 +12,7 @@ use crate::unwind::Registers;
 impl Capture<'_> {
     /// Beside the ticks: what a tick finds is the same with and without this capture.
     pub(super) fn run_sampled_event(self, kind: Kind, registers: &Registers) -> u32 {
-        let interval_ns = self.control.thread_interval_ns(self.entry);
+        let interval_ns = self.control.sampling_interval_ns(self.entry);
         let is_enabled = match kind {
             // Of files and of sockets.
             Kind::Calls(call) if call.is_bytes() => {
