@@ -74,8 +74,8 @@ fn functions_get_what_they_allocate_however_long_they_run() {
     within("large", "allocated_bytes", 0.65, 1.0);
     within("many", "allocated_bytes", 0.0, 0.25);
     within("computes", "allocated_bytes", 0.0, 0.1);
-    // These samples are no evidence of time.
-    within("computes", "cpu_ns", 0.8, 1.0);
+    // These samples are no evidence of time. Ticks that come late on a busy machine meet more hooks.
+    within("computes", "cpu_ns", 0.7, 1.0);
 
     // Everybody's sum is the exact counter.
     within("main", "allocations", 0.99, 1.0);

@@ -11,9 +11,10 @@ use serde_json::Value;
 use stackbeat_core::probe::Probe;
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_tests::plain_reader::Trace;
+use stackbeat_tests::process_tree::cpu_ticks;
 use stackbeat_tests::tool::{command_in, text};
 use stackbeat_tests::tool_json::array;
-use stackbeat_tests::{built, json_of, scratch, target_folder, workspace};
+use stackbeat_tests::{built, json_of, scratch, target_folder, wait_until, workspace};
 
 use super::{dex, folder, is_java, versions};
 
@@ -346,7 +347,8 @@ fn a_killed_app_leaves_the_names_of_its_java_frames() {
             let said: Vec<String> = lines.take(2).collect();
             // Another moment each time.
             let until_ms = 100 + 400 * round + (now_ms() % 400) as u64;
-            std::thread::sleep(Duration::from_millis(until_ms));
+            let until = cpu_ticks(child.id()) + until_ms / 10;
+            wait_until("it computes", || cpu_ticks(child.id()) >= until);
             child.kill().expect("it is there");
             child.wait().expect("it is there");
             run(version, "next", scratch.path());
