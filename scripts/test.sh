@@ -133,7 +133,10 @@ if [[ $mode == all ]]; then
   crossing=$!
   set +m
 fi
-run "build: $mode" cargo test --workspace --locked --no-run "${selected[@]}"
+# Benchmarks are only built.
+built=("${selected[@]}")
+[[ $mode == unit ]] || built+=(--all-targets)
+run "build: $mode" cargo test --workspace --locked --no-run "${built[@]}"
 run "programs that tests need" await "$preparing" "$prepared"
 [[ $mode == unit ]] || run "build: what ART loads" cargo build --locked -p stackbeat-art-rig -p stackbeat-android-app
 run "tests of cargo's: $mode" run_tests
