@@ -6,6 +6,7 @@ use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use stackbeat_collector::session::Options;
-use stackbeat_model::{SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation};
+use stackbeat_model::{
+    Function, SampleRow, Segment, StackIndex, ThreadIndex, Trace, Visitor, conservation,
+};
 
 use crate::agent_library;
 use crate::commands::hook_findings::{HookFindings, look_at};
@@ -127,6 +130,8 @@ pub(crate) struct Findings {
     pub hooks: HookFindings,
     /// Samples whose stack contains the function that did the work.
     pub named: u64,
+    /// Samples whose stack leads through this program's code to its root, with names or without.
+    pub reached: u64,
     pub processes: usize,
     pub violations: Vec<String>,
     pub warnings: Vec<String>,
@@ -179,28 +184,31 @@ fn command() -> Result<Vec<OsString>> {
     Ok(vec![own.into(), "demo-worker".into(), "self-test".into()])
 }
 
-fn scratch_folder() -> Result<std::path::PathBuf> {
+fn scratch_folder() -> Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("stackbeat-doctor-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| format!("{}", folder.display()))?;
     Ok(folder)
 }
 
-fn record_in(folder: &std::path::Path) -> Result<Findings> {
+fn record_in(folder: &Path) -> Result<Findings> {
     let trace_path = folder.join("self-test.beat");
     let options = Options::new(command()?, agent_library::locate(None)?, trace_path.clone());
     let outcome = stackbeat_collector::record(&options, &mut |_| {})?;
     let trace = Trace::open(&trace_path)?;
-    let mut named = Named {
-        samples: 0,
-        is_named: vec![None; trace.stack_count() as usize],
+    let mut stacks = Stacks {
+        own: std::env::current_exe().context("the path of this program")?,
+        named: 0,
+        reached: 0,
+        known: vec![None; trace.stack_count() as usize],
     };
-    trace.visit(&mut named)?;
+    trace.visit(&mut stacks)?;
     Ok(Findings {
         hooks: HookFindings {
             records_lost: outcome.records_lost,
             ..look_at(&trace)?
         },
-        named: named.samples,
+        named: stacks.named,
+        reached: stacks.reached,
         processes: trace.process_count(),
         violations: conservation(&trace)?
             .iter()
@@ -212,24 +220,33 @@ fn record_in(folder: &std::path::Path) -> Result<Findings> {
     })
 }
 
-/// Counts samples with a name of this module in their stack.
-struct Named {
-    samples: u64,
-    is_named: Vec<Option<bool>>,
+/// Counts samples by what is in their stacks.
+struct Stacks {
+    /// The program's file.
+    own: PathBuf,
+    named: u64,
+    reached: u64,
+    /// Of each stack: whether a name of this module is in it, and whether code of the file is.
+    known: Vec<Option<(bool, bool)>>,
 }
 
-impl Visitor for Named {
+impl Visitor for Stacks {
     fn segment(&mut self, _: &Trace, _: &Segment) {}
 
     fn sample(&mut self, trace: &Trace, _: ThreadIndex, _: &SampleRow, stack: StackIndex) {
-        let known = &mut self.is_named[stack.0 as usize];
-        let named = *known.get_or_insert_with(|| {
+        let known = &mut self.known[stack.0 as usize];
+        let (is_named, is_reached) = *known.get_or_insert_with(|| {
             let frames = trace.stack_frames(stack);
-            frames.iter().any(|f| {
-                let name = &trace.function(trace.frame(*f).function).name;
-                name.contains("self_test")
-            })
+            let mut functions = frames
+                .iter()
+                .map(|f| trace.function(trace.frame(*f).function));
+            let has = |is_it: &dyn Fn(&Function) -> bool| functions.clone().any(is_it);
+            let is_named = has(&|function| function.name.contains("self_test"));
+            let is_own = has(&|function| Path::new(&function.module) == self.own);
+            let is_cut_off = functions.any(|function| function.name == "[truncated]");
+            (is_named, is_own && !is_cut_off)
         });
-        self.samples += u64::from(named);
+        self.named += u64::from(is_named);
+        self.reached += u64::from(is_reached);
     }
 }
