@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   # programs that are recorded
   sqlite3 libsqlite3-dev redis-server redis-tools nginx postgresql git xz-utils pigz nodejs gcc g++ python3 ruby3.1
-  liburing-dev
+  php8.2-cli liburing-dev
   # tools that results are compared with
   binutils dwz gdb heaptrack llvm-14 linux-perf protobuf-compiler strace valgrind
   # another libc

@@ -20,6 +20,7 @@ mod modules;
 mod namespaces;
 mod object_file;
 pub mod paths;
+mod php_names;
 mod plt;
 pub mod retrace;
 mod section_cache;
@@ -230,7 +231,7 @@ impl Symbolizer {
                     // Written after the last sample.
                     break;
                 }
-                let frame = name.map(|name| v8_names::frame(&found.names[name as usize]));
+                let frame = name.map(|name| frame_of_map(&found.names[name as usize]));
                 // What holds first is the best guess for what was before.
                 let from_ns = if i == 0 { 0 } else { *from_ns };
                 packet.add_of_process(query, frame.as_slice(), from_ns);
@@ -241,6 +242,16 @@ impl Symbolizer {
         }
         packet.finish(emit);
     }
+}
+
+/// The function that a line of a map names: of a runtime whose way to write them is known, without what tells
+/// its pieces of code apart.
+fn frame_of_map(text: &str) -> NamedFrame {
+    let known = v8_names::frame(text).or_else(|| php_names::frame(text));
+    known.unwrap_or_else(|| NamedFrame {
+        name: text.to_owned(),
+        ..NamedFrame::default()
+    })
 }
 
 /// Whether a process' run-time compiler has left a map where [`Options::default`] looks.

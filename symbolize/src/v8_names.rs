@@ -13,23 +13,17 @@ const PLACES: [&str; 4] = [" /", " file:", " node:", " evalmachine."];
 /// What has no name.
 const NAMELESS: &str = "(anonymous)";
 
-/// The function that a line of a map names: for V8's its name and where it is defined, else the text.
-pub(crate) fn frame(text: &str) -> NamedFrame {
-    let parsed = KINDS.iter().find_map(|kind| text.strip_prefix(kind));
-    let parsed = parsed.map(|rest| rest.strip_prefix(TIERS).unwrap_or(rest));
-    let Some(rest) = parsed else {
-        return NamedFrame {
-            name: text.to_owned(),
-            ..NamedFrame::default()
-        };
-    };
+/// The function that a line of a map names, and where it is defined. `None`: it is no code of JavaScript.
+pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
+    let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind))?;
+    let rest = rest.strip_prefix(TIERS).unwrap_or(rest);
     let at = (PLACES.iter().filter_map(|place| rest.find(place)).min()).or_else(|| rest.rfind(' '));
     let (name, place) = match at {
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (rest, ""),
     };
     let (file, line) = file_and_line(place);
-    NamedFrame {
+    Some(NamedFrame {
         name: match name.is_empty() {
             true => NAMELESS.to_owned(),
             false => name.to_owned(),
@@ -40,7 +34,7 @@ pub(crate) fn frame(text: &str) -> NamedFrame {
         definition_line: line,
         file: file.to_owned(),
         ..NamedFrame::default()
-    }
+    })
 }
 
 /// `/shop/page.js:12:3`, where older versions leave the column out.
@@ -108,13 +102,13 @@ mod tests {
             ("JS:*emit node:events:466:44", "emit", "node:events", 466),
             ("Script:~ [eval]:1:1", "(anonymous)", "[eval]", 1),
             ("JS:*alone", "alone", "", 0),
-            ("Builtin:ArrayMap", "Builtin:ArrayMap", "", 0),
-            ("py::work:/app/w.py", "py::work:/app/w.py", "", 0),
-            ("", "", "", 0),
         ] {
-            let frame = frame(text);
+            let frame = frame(text).expect("V8's");
             let found = (&*frame.name, &*frame.definition_file, frame.definition_line);
             assert_eq!(found, (name, file, line), "{text}");
+        }
+        for text in ["Builtin:ArrayMap", "py::work:/app/w.py", ""] {
+            assert!(frame(text).is_none(), "{text}");
         }
     }
 }

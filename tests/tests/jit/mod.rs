@@ -113,6 +113,113 @@ fn code_that_nothing_names_is_summed_up_by_program() {
     assert_eq!(nameless.count(), 0);
 }
 
+/// PHP with its JIT compiler, whose names of functions its own switch gives.
+struct Php<'a> {
+    folder: &'a Path,
+    mode: &'a str,
+    names: bool,
+}
+
+impl Php<'_> {
+    /// Records the script. Gives what it says of each function (name, result, ms of CPU time), the report,
+    /// and what the recorder says.
+    fn record(&self, arguments: &[&str]) -> (Vec<[String; 3]>, Value, String) {
+        let script = self.folder.join("work.php");
+        std::fs::write(&script, include_str!("work.php")).expect("written");
+        let settings = [
+            "opcache.enable_cli=1".to_owned(),
+            // A new file is compiled, too.
+            "opcache.file_update_protection=0".to_owned(),
+            "opcache.jit_buffer_size=16M".to_owned(),
+            format!("opcache.jit={}", self.mode),
+            format!("opcache.jit_debug={}", if self.names { 16 } else { 0 }),
+        ];
+        let mut command = vec!["record", "-f", "-o", "t.beat", "--", "php"];
+        command.extend(settings.iter().flat_map(|setting| ["-d", setting]));
+        command.push(script.to_str().expect("UTF-8"));
+        command.extend(arguments);
+        let output = stackbeat_tests::tool::stackbeat(self.folder, &command);
+        let said = stackbeat_tests::tool::text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let of_function = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            words.try_into().expect("three words")
+        };
+        let results = stackbeat_tests::tool::text(&output.stdout);
+        let results = results.lines().map(of_function).collect();
+        let report = report(&self.folder.join("t.beat"));
+        let pid = array(&report, "processes").next().expect("a process")["pid"].to_string();
+        let map = format!("/tmp/perf-{pid}.map");
+        // What the user asks for is the user's.
+        assert_eq!(std::fs::remove_file(map).is_ok(), self.names);
+        (results, report, said)
+    }
+}
+
+#[test]
+fn php_functions_have_names_where_its_switch_is_set() {
+    let folder = scratch();
+    let folder = folder.path();
+    for mode in ["tracing", "function"] {
+        let php = Php {
+            folder,
+            mode,
+            names: true,
+        };
+        let (results, report, said) = php.record(&["0.3"]);
+        assert_eq!(results.len(), 2);
+        for [name, _, ms] in &results {
+            let ms: u64 = ms.parse().expect("a number");
+            let rows = array(&report, "functions").filter(|row| row["name"] == name.as_str());
+            // However many traces it has.
+            assert_eq!(rows.count(), 1, "{mode}: {name}");
+            let (_, total) = cpu_ms(&report, name);
+            assert!(
+                total.abs_diff(ms) < ms / 3,
+                "{mode}: {name} took {ms} ms, {total} ms are shown"
+            );
+        }
+        assert!(!said.contains("opcache"), "{said}");
+    }
+}
+
+#[test]
+fn php_without_its_switch_is_told_of_it() {
+    let folder = scratch();
+    let folder = folder.path();
+    let php = Php {
+        folder,
+        mode: "tracing",
+        names: false,
+    };
+    let hint = "of the running time is generated code without names in php: run it with -d opcache.jit_debug=16";
+    let (compiled, report, said) = php.record(&["0.3"]);
+    let (own, _) = cpu_ms(&report, "[JIT php]");
+    assert!(own > 200, "{own} ms");
+    assert!(said.contains(hint), "{said}");
+    // Regular expressions have a compiler of their own.
+    let php = Php { names: true, ..php };
+    let (_, report, said) = php.record(&["0.3", "matches"]);
+    let (own, _) = cpu_ms(&report, "[JIT php]");
+    assert!(own > 200, "{own} ms");
+    assert!(
+        said.contains("PHP has named its functions, and regular expressions have no names"),
+        "{said}"
+    );
+    // Without the compiler the interpreter's own function has the time.
+    let php = Php {
+        mode: "disable",
+        names: false,
+        ..php
+    };
+    let (interpreted, report, said) = php.record(&["0.3"]);
+    let (_, total) = cpu_ms(&report, "execute_ex");
+    assert!(total > 500, "{total} ms");
+    assert!(!said.contains("opcache"), "{said}");
+    let results = |of: Vec<[String; 3]>| of.into_iter().map(|[name, result, _]| (name, result));
+    assert!(results(compiled).eq(results(interpreted)));
+}
+
 /// Node.js gets its switches, and what they leave behind is removed.
 #[test]
 fn javascript_has_names_with_nothing_else_to_type() {

@@ -84,16 +84,18 @@ pub(crate) fn lines(
     let mut lines = stripped_lines(&heaviest(stripped), whole, system);
     lines.extend(interpreter_line(report, &rows, whole));
     let modules = || names.iter().map(|function| function.module.as_str());
-    // V8 was asked for names and gave some.
-    let has_v8_names = names
+    // A runtime was asked for names and gave some: `[JIT php]` is none.
+    let is_of_map = |f: &FunctionName| f.module.is_empty() && !f.name.starts_with('[');
+    let mut of_rows = rows
         .iter()
-        .any(|function| function.module.is_empty() && !function.file.is_empty());
+        .filter_map(|row| names.get(row.function.0 as usize));
+    let has_names = of_rows.any(is_of_map);
     for (program, ns) in heaviest(generated) {
         lines.push(format!(
             "{} of the running time is generated code without names in {}: {}",
             percent(ns, whole),
             clean(program),
-            switch(program, &mut modules(), has_v8_names)
+            switch(program, &mut modules(), has_names)
         ));
     }
     lines
@@ -227,7 +229,7 @@ fn debug_package(package: &str) -> String {
 }
 
 /// How a runtime is told to name its code.
-fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_v8_names: bool) -> String {
+fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_names: bool) -> String {
     const BY_LIBRARY: [(&str, &str); 3] = [
         ("libjvm.so", "java"),
         ("libcoreclr.so", "dotnet"),
@@ -253,11 +255,17 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_v8_names: 
             "run it with -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, or say `jcmd PID Compiler.perfmap` \
              before the recording ends (JDK 17)"
         }
-        Some("node") if has_v8_names => "V8 has named the rest of it",
+        Some("node") if has_names => "V8 has named the rest of it",
         Some("node") => "record it without --no-runtime-options, or run it with --perf-basic-prof",
         Some("ruby") => "run it with --yjit-perf (Ruby 3.3)",
         Some("dotnet") => "set DOTNET_PerfMapEnabled=1",
-        Some("php") => "run it with -d opcache.jit_debug=16",
+        // Its regular expressions are compiled by PCRE, which names nothing.
+        Some("php") if has_names => {
+            "PHP has named its functions, and regular expressions have no names"
+        }
+        Some("php") => {
+            "run it with -d opcache.jit_debug=16 (regular expressions stay without names)"
+        }
         _ => "its compiler has to write /tmp/perf-PID.map",
     }
     .to_owned()
@@ -377,6 +385,8 @@ mod tests {
         assert_eq!(named, "V8 has named the rest of it");
         assert!(switch("ruby3.1", &none).contains("--yjit-perf"));
         assert!(switch("php8.2", &none).contains("opcache.jit_debug"));
+        let named = super::switch("php8.2", &mut std::iter::empty(), true);
+        assert!(!named.contains("opcache"), "{named}");
         assert!(switch("shop-server", &["/srv/libcoreclr.so"]).contains("DOTNET_PerfMapEnabled=1"));
         assert!(switch("luajit", &["/usr/lib/libc.so.6"]).contains("perf-PID.map"));
     }
