@@ -242,9 +242,13 @@ pub(crate) fn start() {
     };
     FIRST.start(found);
     publish();
-    agent::watch_masks(|mask| look_at_mask(mask as usize));
+    let look = |mask: u64| {
+        agent::program_blocks(mask, !mask);
+        look_at_mask(mask as usize);
+    };
+    agent::watch_masks(look);
     // The calling thread takes part already.
-    look_at_mask(agent::mask() as usize);
+    look(agent::mask());
 }
 
 /// Whether the first signal means nothing to the program, so that it may come where the program blocks it.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use stackbeat_tests::compile;
+use stackbeat_tests::{Program, compile, verbatim};
 
 use stackbeat_tests::tool::{heading, json, stackbeat, text};
 
@@ -189,4 +189,81 @@ fn the_begin_and_the_end_of_short_processes_say_nothing_of_their_time() {
         number("no_evidence_cpu_ns") > 0.4 * number("cpu_ns"),
         "{totals}"
     );
+}
+
+/// Turns faults into jumps, as runtimes do, with an alternate stack and without the mask of before; then
+/// computes between calls that are hooked.
+const JUMPS: &str = r#"
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+static jmp_buf before;
+static void on_fault(int signal) {
+  sigset_t own;
+  sigemptyset(&own);
+  sigaddset(&own, signal);
+  pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+  _longjmp(before, 1);
+}
+__attribute__((noinline)) static int caught(int *place) {
+  if (_setjmp(before)) return 1;
+  *(volatile int *)place = 1;
+  return 0;
+}
+static long used_ms(void) {
+  struct timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+__attribute__((noinline)) void work(void) {
+  for (volatile long i = 0; i < 2000000; i++) {}
+  __asm__ volatile("" ::: "memory");
+}
+int main(int count, char **argument) {
+  static char stack[65536];
+  stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+  struct sigaction action = {.sa_handler = on_fault, .sa_flags = SA_ONSTACK};
+  sigaltstack(&alternate, NULL);
+  sigaction(SIGSEGV, &action, NULL);
+  sigset_t kept, now;
+  if (count > 2) {
+    sigemptyset(&kept);
+    sigaddset(&kept, SIGWINCH);
+    pthread_sigmask(SIG_BLOCK, &kept, NULL);
+  }
+  int faults = 0;
+  for (long end = atol(argument[1]); used_ms() < end; work()) {
+    if (faults < 3) faults += caught(NULL);
+    free(malloc(100));
+  }
+  pthread_sigmask(SIG_BLOCK, NULL, &now);
+  printf("%d faults, blocked:", faults);
+  for (int signal = 1; signal < 65; signal++) {
+    if (sigismember(&now, signal) == 1) printf(" %d", signal);
+  }
+  puts("");
+  return 0;
+}
+"#;
+
+#[test]
+fn a_thread_that_leaves_a_handler_by_a_jump_is_interrupted_as_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = compile(at, "jumps.c", JUMPS, &[]);
+    let program = program.to_str().expect("UTF-8");
+    for (more, blocked) in [(&[][..], ""), (&["blocks"], " 28")] {
+        let command = [&[program, "600"], more].concat();
+        // What it blocks itself stays blocked.
+        let recorded = Program::new(command).record_and_compare(at, verbatim);
+        assert_eq!(
+            recorded.run.stdout(),
+            format!("3 faults, blocked:{blocked}\n")
+        );
+        let share = recorded.decode().cpu_share(|name| name == "work");
+        assert!(share > 0.8, "{share}");
+    }
 }

@@ -51,6 +51,8 @@ mod event;
 mod event_sampling;
 mod fork;
 mod kernel_clock;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod left_handlers;
 mod lent;
 mod main_stack;
 mod own_stack;
@@ -108,6 +110,8 @@ pub use enter_sandbox::{Entering, Sandbox, enters_sandbox};
 pub use event::{event, event_of_c};
 pub use fork::fork_child;
 pub use kernel_clock::{leave_timer, stop_kernel_clock};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use left_handlers::{handler_leaves, program_blocks};
 pub use lent::lend;
 pub use own_stack::{is_own_stack, on_own_stack};
 pub use registration::Creator;
@@ -765,14 +769,16 @@ pub fn leaves_signal_open() -> bool {
 
 /// Whether the program blocks it all the same, as far as it knows.
 pub fn blocks_signal() -> bool {
-    tls::block().blocks_signal.load(Ordering::Relaxed) != 0
+    tls::block().thread_bits.load(Ordering::Relaxed) & tls::thread_bit::BLOCKS_SIGNAL != 0
 }
 
 /// It does from now on, or not any more.
 pub fn set_blocks_signal(blocks: bool) {
-    tls::block()
-        .blocks_signal
-        .store(blocks.into(), Ordering::Relaxed);
+    let bits = &tls::block().thread_bits;
+    match blocks {
+        true => bits.fetch_or(tls::thread_bit::BLOCKS_SIGNAL, Ordering::Relaxed),
+        false => bits.fetch_and(!tls::thread_bit::BLOCKS_SIGNAL, Ordering::Relaxed),
+    };
 }
 
 /// 1: the program handles the session's first signal itself. A forked child inherits it.

@@ -168,6 +168,8 @@ pub(super) fn slow(request: &Request) -> u32 {
 #[inline(always)]
 fn away<'a>(request: impl Fn() -> Request<'a>) -> u32 {
     let mut node = 0;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    super::left_handlers::look();
     if !own_stack::run(|registers| node = take_part_and_make(&request(), registers))
         && let Some((entry, _)) = registered(tls::block())
     {

@@ -57,8 +57,8 @@ pub struct Block {
     pub switched_inside: AtomicU8,
     /// 1: a poll has returned since the last capture and was not captured itself.
     pub has_iterated: AtomicU8,
-    /// 1: the program blocks the session's first signal, as far as it knows (`agent::leaves_signal_open`).
-    pub blocks_signal: AtomicU8,
+    /// Bits of [`thread_bit`].
+    pub thread_bits: AtomicU8,
     /// How many signal handlers of the program's have begun on this thread, times 256, and the signal of the
     /// last one. Wraps.
     pub handlers: AtomicU32,
@@ -66,6 +66,22 @@ pub struct Block {
     pub held_since: AtomicCycles,
     /// The stack pointer with which the last of them began.
     pub handler_sp: AtomicUsize,
+}
+
+/// Bits of [`Block::thread_bits`]: what is known of the signals that the thread blocks.
+pub mod thread_bit {
+    /// The program blocks the session's first signal, as far as it knows (`agent::leaves_signal_open`).
+    pub const BLOCKS_SIGNAL: u8 = 1;
+    /// Calls of the program's block SIGURG.
+    pub const PROGRAM_BLOCKS_FIRST: u8 = 2;
+    /// Calls of the program's block SIGWINCH.
+    pub const PROGRAM_BLOCKS_SECOND: u8 = 4;
+    /// A handler that blocks SIGURG because we made it so is about to end by a jump.
+    pub const LEFT_FIRST: u8 = 8;
+    /// The same with SIGWINCH.
+    pub const LEFT_SECOND: u8 = 16;
+    /// Either of them.
+    pub const LEFT: u8 = LEFT_FIRST | LEFT_SECOND;
 }
 
 /// Bits of [`Block::flags`].
@@ -123,7 +139,7 @@ impl Block {
             switched: AtomicU8::new(0),
             switched_inside: AtomicU8::new(0),
             has_iterated: AtomicU8::new(0),
-            blocks_signal: AtomicU8::new(0),
+            thread_bits: AtomicU8::new(0),
             handlers: AtomicU32::new(0),
             held_since: AtomicCycles::new(Cycles(0)),
             handler_sp: AtomicUsize::new(0),

@@ -5,9 +5,14 @@
 
 use core::ffi::c_int;
 use core::ptr::null;
-use libc::{SIG_BLOCK, SIG_SETMASK, SIGURG, SYS_rt_sigprocmask, siginfo_t, sigset_t, ucontext_t};
+use libc::{
+    SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGURG, SYS_rt_sigprocmask, siginfo_t, sigset_t,
+    ucontext_t,
+};
+use stackbeat_core::crash_signals::CRASH_SIGNALS;
 use stackbeat_core::{agent, platform};
 
+use super::room;
 use crate::signal;
 
 macro_rules! masks {
@@ -35,6 +40,10 @@ macro_rules! masks {
             }
             if !set.is_null() {
                 agent::mask_changes();
+            }
+            // SAFETY: by the caller's contract, null or valid.
+            if result == 0 && let Some(set) = unsafe { set.as_ref() } {
+                note(how, set);
             }
             result
         }
@@ -89,7 +98,25 @@ unsafe fn pretend(
     }
     agent::set_blocks_signal(after);
     agent::mask_changes();
+    if let Some(wanted) = &wanted {
+        note(how, wanted);
+    }
     result
+}
+
+/// Such a call has succeeded. A handler of a fault that lets its signal in again is about to end by a jump.
+fn note(how: c_int, set: &sigset_t) {
+    let set = signal::mask_word(set);
+    match how {
+        SIG_BLOCK => agent::program_blocks(set as u64, 0),
+        SIG_SETMASK => agent::program_blocks(set as u64, !set as u64),
+        _ => agent::program_blocks(0, set as u64),
+    }
+    let faults = CRASH_SIGNALS.iter();
+    let faults = faults.fold(0, |faults, (signal, _)| faults | 1 << (signal - 1));
+    if how == SIG_UNBLOCK && set & faults != 0 {
+        agent::handler_leaves(room::added(set & faults) as u64);
+    }
 }
 
 /// The program has a handler for the first signal: where it believes to block that, it does. The clock has

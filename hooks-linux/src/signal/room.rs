@@ -47,6 +47,15 @@ pub(crate) unsafe fn install(
     result
 }
 
+/// What was added to the masks of handlers for these signals.
+pub(super) fn added(signals: usize) -> usize {
+    let of =
+        |number: usize| (signals >> number & 1 != 0).then(|| ADDED[number].load(Ordering::Relaxed));
+    (0..SIGNALS)
+        .filter_map(of)
+        .fold(0, |set, added| set | added)
+}
+
 /// Those of ours that a handler on the alternate stack does not block.
 fn missing(action: &Action) -> usize {
     let is_handler = !matches!(action.sa_sigaction, SIG_DFL | SIG_IGN);

@@ -1,0 +1,100 @@
+//! Handlers that end by a jump, as a runtime's that turns a fault into an exception.
+//!
+//! A handler on the program's alternate stack blocks our signals besides (`room` in hooks-linux). Its return
+//! takes that back, and a jump does not: the thread would be interrupted no more. Such a handler lets its own
+//! signal in again first, which is a call that a hook sees. So the next hook that captures on another stack
+//! takes back what was added.
+//!
+//! Not in the call itself: the handler may still stand on the alternate stack, or need what the kernel has put
+//! there. What the program blocks by calls of its own stays blocked.
+
+use super::tls::{self, thread_bit};
+use crate::platform;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Our signals, with the bits that say of each that the program blocks it, and that a handler that is about
+/// to end by a jump was made to.
+const SIGNALS: [(i32, u8, u8); 2] = [
+    (
+        libc::SIGURG,
+        thread_bit::PROGRAM_BLOCKS_FIRST,
+        thread_bit::LEFT_FIRST,
+    ),
+    (
+        libc::SIGWINCH,
+        thread_bit::PROGRAM_BLOCKS_SECOND,
+        thread_bit::LEFT_SECOND,
+    ),
+];
+
+/// Those of the calling thread, if it is one of libc's and its memory is this process'.
+fn own_bits() -> Option<&'static AtomicU8> {
+    let block = tls::block();
+    (super::owns_memory() && !block.has(tls::flag::FOREIGN)).then_some(&block.thread_bits)
+}
+
+/// The program has made the calling thread block the first signals, by a call, and let in the second; as masks
+/// of the kernel's.
+pub fn program_blocks(blocked: u64, open: u64) {
+    let Some(bits) = own_bits() else {
+        return;
+    };
+    for (signal, blocks, _) in SIGNALS {
+        let bit = platform::signal_bit(signal as u32);
+        if blocked & bit != 0 {
+            bits.fetch_or(blocks, Ordering::Relaxed);
+        } else if open & bit != 0 {
+            bits.fetch_and(!blocks, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A handler lets its own signal in again in which these were added to what it blocks.
+pub fn handler_leaves(added: u64) {
+    let Some(bits) = own_bits() else {
+        return;
+    };
+    for (signal, _, left) in SIGNALS {
+        if added & platform::signal_bit(signal as u32) != 0 {
+            bits.fetch_or(left, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A hook captures: takes back what a handler has left, if the thread is not on the handler's stack any more.
+#[inline]
+pub(super) fn look() {
+    if tls::block().thread_bits.load(Ordering::Relaxed) & thread_bit::LEFT != 0 {
+        take_back();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn take_back() {
+    let here = 0u8;
+    // SAFETY: sets nothing.
+    let Ok(alternate) = (unsafe { platform::alternate_stack(core::ptr::null()) }) else {
+        return;
+    };
+    let distance = (&raw const here)
+        .addr()
+        .wrapping_sub(alternate.ss_sp.addr());
+    // One that is switched off may be in use all the same (SS_AUTODISARM).
+    if alternate.ss_size == 0 || distance < alternate.ss_size {
+        return;
+    }
+    let bits = &tls::block().thread_bits;
+    let found = bits.fetch_and(!thread_bit::LEFT, Ordering::Relaxed);
+    let mut given = 0;
+    for (signal, blocks, left) in SIGNALS {
+        if found & left != 0 && found & blocks == 0 {
+            given |= platform::signal_bit(signal as u32);
+        }
+    }
+    let mask = platform::blocked_signals();
+    if mask & given != 0 {
+        platform::block_signals(mask & !given);
+        super::mask_changes();
+    }
+}
