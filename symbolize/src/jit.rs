@@ -112,23 +112,27 @@ impl JitNames {
                 Ok(0) | Err(_) => break,
                 Ok(bytes) => position += bytes as u64,
             }
-            let line = String::from_utf8_lossy(&line);
-            let Some((start, end, name)) = parse(&line) else {
-                continue;
-            };
-            let from_ns = growth.holds_from(position);
-            while let Some((&old_start, &(old_end, old_name))) = in_force.range(..end).next_back()
-                && old_end > start
-            {
-                in_force.remove(&old_start);
-                if old_name.is_some() {
-                    names.set(range(old_start, old_end), from_ns, None);
+            let text = String::from_utf8_lossy(&line);
+            // .NET 8 ends a line by a zero now and then.
+            for line in text.split('\0') {
+                let Some((start, end, name)) = parse(line) else {
+                    continue;
+                };
+                let from_ns = growth.holds_from(position);
+                while let Some((&old_start, &(old_end, old_name))) =
+                    in_force.range(..end).next_back()
+                    && old_end > start
+                {
+                    in_force.remove(&old_start);
+                    if old_name.is_some() {
+                        names.set(range(old_start, old_end), from_ns, None);
+                    }
                 }
+                let wanted = range(start, end);
+                let name = (!wanted.is_empty()).then(|| names.index(name));
+                names.set(wanted, from_ns, name);
+                in_force.insert(start, (end, name));
             }
-            let wanted = range(start, end);
-            let name = (!wanted.is_empty()).then(|| names.index(name));
-            names.set(wanted, from_ns, name);
-            in_force.insert(start, (end, name));
             if names.changes > MOST_CHANGES {
                 break;
             }
@@ -231,6 +235,13 @@ mod tests {
 
     fn named(from_ns: u64, name: &str) -> (u64, Option<String>) {
         (from_ns, Some(name.to_owned()))
+    }
+
+    #[test]
+    fn a_line_that_ends_with_a_zero_is_one() {
+        let found = look_up(b"1000 40 f\x000x2000 90 g\n", &[], &[0x1000, 0x2000]);
+        let names: Vec<_> = found.iter().map(|timeline| last(timeline)).collect();
+        assert_eq!(names, [Some("f"), Some("g")]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod boundaries;
 mod builds;
 mod debug_files;
 mod demangle;
+mod dotnet_names;
 mod dwarf;
 mod dwarf_units;
 mod files;
@@ -248,6 +249,7 @@ impl Symbolizer {
 /// its pieces of code apart.
 fn frame_of_map(text: &str) -> NamedFrame {
     let known = v8_names::frame(text).or_else(|| php_names::frame(text));
+    let known = known.or_else(|| dotnet_names::frame(text));
     known.unwrap_or_else(|| NamedFrame {
         name: text.to_owned(),
         ..NamedFrame::default()

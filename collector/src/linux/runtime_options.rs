@@ -4,6 +4,10 @@
 //! Node.js: V8 writes the names of compiled and interpreted functions to `/tmp/perf-PID.map`, and gives each
 //! interpreted function an entry of its own, so that it has a frame with its name (`node --help`; both may
 //! stand in `NODE_OPTIONS` from Node 12 on).
+//!
+//! .NET: the runtime writes the names of compiled methods to `/tmp/perf-PID.map` (`PerfMapType::PERFMAP` of
+//! src/coreclr/vm/perfmap.h; `DOTNET_` is read from .NET 6 on), and the assemblies that it has loaded to
+//! `/tmp/perfinfo-PID.map`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -13,6 +17,11 @@ use std::path::Path;
 
 const NODE_VARIABLE: &str = "NODE_OPTIONS";
 const NODE_SWITCHES: [&str; 2] = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
+const DOTNET_VARIABLE: &str = "DOTNET_PerfMapEnabled";
+/// A map alone: 1 is one and a dump of the code besides.
+const DOTNET_MAP: &str = "3";
+/// What older versions read, and newer ones where the other is not set.
+const OLD_DOTNET_VARIABLE: &str = "COMPlus_PerfMapEnabled";
 /// The longest first line of a script that the kernel reads (`BINPRM_BUF_SIZE` of
 /// include/uapi/linux/binfmts.h).
 const FIRST_LINE_BYTES: u64 = 256;
@@ -31,7 +40,35 @@ pub(crate) struct Extension {
 /// What to add for a program that is started by this command. `None`: nothing.
 pub(crate) fn extension(program: &Path, command: &[OsString]) -> Option<Extension> {
     let existing = std::env::var_os(NODE_VARIABLE);
-    extended(program, command, existing.as_deref())
+    let of_node = extended(program, command, existing.as_deref());
+    // What the user has chosen stays.
+    let is_chosen = || {
+        let variables = [DOTNET_VARIABLE, OLD_DOTNET_VARIABLE];
+        variables
+            .into_iter()
+            .any(|name| std::env::var_os(name).is_some())
+    };
+    of_node.or_else(|| (is_dotnet(program) && !is_chosen()).then(of_dotnet))
+}
+
+fn of_dotnet() -> Extension {
+    Extension {
+        name: DOTNET_VARIABLE,
+        value: DOTNET_MAP.into(),
+        brings_maps: true,
+    }
+}
+
+/// Whether a program is .NET's host, or one of an application: that has a file for its runtime beside it.
+fn is_dotnet(program: &Path) -> bool {
+    let file = fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());
+    let is_host = |path: &Path| path.file_name().is_some_and(|name| name == "dotnet");
+    if is_host(program) || is_host(&file) {
+        return true;
+    }
+    let mut settings = file.into_os_string();
+    settings.push(".runtimeconfig.json");
+    Path::new(&settings).is_file()
 }
 
 /// Whether a switch has V8 write a map; it takes `_` for `-`.
@@ -103,6 +140,31 @@ fn is_node(program: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dotnet_is_known_by_its_host_or_by_what_lies_beside_an_application() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, "").expect("written");
+            path
+        };
+        assert!(is_dotnet(&write("dotnet")));
+        let link = folder.path().join("linked");
+        std::os::unix::fs::symlink(folder.path().join("dotnet"), &link).expect("linked");
+        assert!(is_dotnet(&link));
+        let shop = write("Shop");
+        assert!(!is_dotnet(&shop));
+        write("Shop.runtimeconfig.json");
+        assert!(is_dotnet(&shop));
+        assert!(!is_dotnet(&folder.path().join("nowhere")));
+        let added = of_dotnet();
+        assert_eq!(
+            (added.name, &*added.value),
+            (DOTNET_VARIABLE, OsStr::new("3"))
+        );
+        assert!(added.brings_maps);
+    }
 
     #[test]
     fn only_node_gets_switches_and_keeps_its_own() {

@@ -34,10 +34,11 @@ const LINE_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
 const SPREAD_NS: u64 = 50_000_000;
 
-/// Removes what V8 has written in these processes because we told it to, and what is of no use to anybody
-/// else: its maps, and the logs that it begins in the current folder as soon as it is to write a map. What
-/// other runtimes wrote is their users', and so is a log with anything that somebody may have asked for.
-/// Where a file cannot be removed it stays, as it would without us. `folders`: where the processes were.
+/// Removes what V8 or .NET has written in these processes because we told it to, and what is of no use to
+/// anybody else: the maps, .NET's list of assemblies beside it, and the logs that V8 begins in the current
+/// folder as soon as it is to write a map. What other runtimes wrote is their users', and so is a log with
+/// anything that somebody may have asked for. Where a file cannot be removed it stays, as it would without
+/// us. `folders`: where the processes were.
 pub(crate) fn remove(
     pids: impl Iterator<Item = Pid>,
     folders: &BTreeSet<PathBuf>,
@@ -55,6 +56,12 @@ pub(crate) fn remove(
         if is_its(&map) && is_of_v8(&map) {
             let _ = fs::remove_file(map);
             of_v8.insert(pid);
+            continue;
+        }
+        let list = list_of_assemblies(pid);
+        if is_its(&map) && is_its(&list) && is_of_dotnet(&list) {
+            let _ = fs::remove_file(map);
+            let _ = fs::remove_file(list);
         }
     }
     if of_v8.is_empty() {
@@ -105,6 +112,22 @@ fn is_of_v8(map: &Path) -> bool {
     let line = first.split(|byte| *byte == b'\n').next();
     let name = line.and_then(|line| line.splitn(3, |byte| *byte == b' ').nth(2));
     read.is_ok() && name.is_some_and(|name| name.starts_with(b"Builtin:"))
+}
+
+/// Where .NET lists the assemblies of a process that writes a map (`PerfInfo` of
+/// src/coreclr/vm/perfinfo.cpp).
+fn list_of_assemblies(pid: Pid) -> PathBuf {
+    Path::new(FOLDER).join(format!("perfinfo-{pid}.map"))
+}
+
+/// Whether .NET has written such a list; one of a process that ended early is empty.
+fn is_of_dotnet(list: &Path) -> bool {
+    const BEGIN: &[u8] = b"ImageLoad;";
+
+    let mut first = Vec::new();
+    let read =
+        fs::File::open(list).and_then(|list| list.take(BEGIN.len() as u64).read_to_end(&mut first));
+    read.is_ok() && (first.is_empty() || first == BEGIN)
 }
 
 fn map_of(pid: Pid) -> PathBuf {

@@ -258,7 +258,13 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_names: boo
         Some("node") if has_names => "V8 has named the rest of it",
         Some("node") => "record it without --no-runtime-options, or run it with --perf-basic-prof",
         Some("ruby") => "run it with --yjit-perf (Ruby 3.3)",
-        Some("dotnet") => "set DOTNET_PerfMapEnabled=1",
+        Some("dotnet") if has_names => {
+            "it was compiled ahead; DOTNET_ReadyToRun=0 compiles it at run time, with names"
+        }
+        Some("dotnet") => {
+            "record it without --no-runtime-options, or set DOTNET_PerfMapEnabled=1 \
+             (COMPlus_PerfMapEnabled=1 before .NET 6)"
+        }
         // Its regular expressions are compiled by PCRE, which names nothing.
         Some("php") if has_names => {
             "PHP has named its functions, and regular expressions have no names"
@@ -387,6 +393,8 @@ mod tests {
         assert!(switch("php8.2", &none).contains("opcache.jit_debug"));
         let named = super::switch("php8.2", &mut std::iter::empty(), true);
         assert!(!named.contains("opcache"), "{named}");
+        let named = super::switch("dotnet", &mut std::iter::empty(), true);
+        assert!(named.contains("DOTNET_ReadyToRun=0"), "{named}");
         assert!(switch("shop-server", &["/srv/libcoreclr.so"]).contains("DOTNET_PerfMapEnabled=1"));
         assert!(switch("luajit", &["/usr/lib/libc.so.6"]).contains("perf-PID.map"));
     }

@@ -79,7 +79,7 @@ pub(crate) struct RecordArgs {
     /// Pin the program to these processors, as 1 or 0-3,6; the recorder runs where it may.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse, help_heading = PROCESSES, hide_short_help = true)]
     pub cpus: Option<CpuList>,
-    /// Do not set switches by which the program's runtime names its code (Node.js).
+    /// Do not set switches by which the program's runtime names its code (Node.js, .NET).
     #[arg(long, help_heading = PROCESSES, hide_short_help = true)]
     pub no_runtime_options: bool,
     #[command(flatten)]

@@ -1,0 +1,95 @@
+//! What .NET calls a method in its maps: the signature with the assembly, and how it was compiled, as in
+//! `instance float64 [shop] Shop::Price(int32)[OptimizedTier1]` (`PerfMap::LogJITCompiledMethod` of
+//! src/coreclr/vm/perfmap.cpp, .NET Core 3.1 to .NET 10). A method that is compiled better and better is one
+//! function all the same.
+
+use super::NamedFrame;
+
+/// The method that a line of a map names. `None`: it is none of .NET's, or a stub (`stub<7> …`).
+pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
+    // `PerfMapShowOptimizationTiers=0` leaves the tier out.
+    let signature = match text.rsplit_once(")[") {
+        Some((before, tier)) if is_tier(tier) => &text[..before.len() + 1],
+        _ => text.strip_suffix(')').map(|_| text)?,
+    };
+    let name = behind_assembly(signature)?;
+    name.contains("::").then(|| NamedFrame {
+        name: name.to_owned(),
+        // Those of several assemblies are told apart.
+        mangled: signature.to_owned(),
+        ..NamedFrame::default()
+    })
+}
+
+/// What stands between the last brackets, as `OptimizedTier1]`, `PreJit-cold]`.
+fn is_tier(text: &str) -> bool {
+    let is_of_tier = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    text.strip_suffix(']')
+        .is_some_and(|tier| !tier.is_empty() && tier.bytes().all(is_of_tier))
+}
+
+/// `Shop::Price(int32)`, of `instance float64 [shop] Shop::Price(int32)`. Other brackets do not stand between
+/// spaces: `int32[]`, ``List`1[System.Int32]``.
+fn behind_assembly(signature: &str) -> Option<&str> {
+    let mut from = 0;
+    while let Some(at) = signature[from..].find(" [") {
+        let begin = from + at + " [".len();
+        let (assembly, rest) = signature[begin..].split_once(']')?;
+        let is_one = !assembly.is_empty() && !assembly.contains([' ', '[', ',']);
+        if let Some(name) = rest.strip_prefix(' ')
+            && is_one
+        {
+            return Some(name);
+        }
+        from = begin;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_told_from_how_they_were_compiled() {
+        for (text, name) in [
+            (
+                "instance float64 [shop] Shop::Price(int32)[OptimizedTier1OSR]",
+                Some("Shop::Price(int32)"),
+            ),
+            (
+                "instance float64 [shop] Shop::Price(int32)[QuickJitted]",
+                Some("Shop::Price(int32)"),
+            ),
+            (
+                "int32 [work] Program::Main(string[])",
+                Some("Program::Main(string[])"),
+            ),
+            (
+                "int32[] [work] Program::Numbers()[PreJit-cold]",
+                Some("Program::Numbers()"),
+            ),
+            (
+                "class Pair`2[int32,class [a] B] [work] Program::Pairs(int32[])[Optimized]",
+                Some("Program::Pairs(int32[])"),
+            ),
+            (
+                "instance void [System.Private.CoreLib] System.Collections.Generic.List`1[System.__Canon]::Add(!0)[PreJIT]",
+                Some("System.Collections.Generic.List`1[System.__Canon]::Add(!0)"),
+            ),
+            ("stub<7> AllocateTemporaryEntryPoints<PRECODE_STUB>", None),
+            ("Builtin:ArrayMap", None),
+            ("f(int)", None),
+            ("f [clone] (int)", None),
+            ("", None),
+        ] {
+            assert_eq!(frame(text).map(|f| f.name).as_deref(), name, "{text}");
+        }
+        let of = |text| frame(text).expect("a method").mangled;
+        assert_eq!(
+            of("void [a] X::Y()[PreJIT]"),
+            of("void [a] X::Y()[Optimized]")
+        );
+        assert_ne!(of("void [a] X::Y()[PreJIT]"), of("void [b] X::Y()[PreJIT]"));
+    }
+}
