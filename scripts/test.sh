@@ -96,13 +96,14 @@ run_tests() {
   done
 }
 
-# Programs and libraries that tests need: packages, versions of Python, ART, and tools for Mach-O.
+# Programs and libraries that tests need: packages, versions of Python and Ruby, ART, and tools for Mach-O.
 prepare() {
   local failed=0
   scripts/install-test-packages.sh || failed=1
   echo yes >"$installed"
   [[ $mode == unit ]] && return $failed
   scripts/install-pythons.sh target/pythons || failed=1
+  scripts/install-rubies.sh target/rubies || failed=1
   scripts/install-art.sh target/art || failed=1
   scripts/install-kotlin.sh target/kotlin || failed=1
   scripts/install-apple-tools.sh target/apple-tools || failed=1

@@ -54,6 +54,8 @@ pub struct Module<'a> {
     pub bias: Bias,
     /// Where its code lies.
     pub text: (u64, u64),
+    /// Its `.eh_frame_hdr`; 0: it has none.
+    pub unwind_table: Svma,
 }
 
 /// One managed frame.

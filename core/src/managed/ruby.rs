@@ -9,19 +9,26 @@
 //! VM stack. A frame with the flag FINISH is the outermost of a call of the interpreter (`rb_vm_exec`), so
 //! frames up to it are a run.
 //!
+//! What leads to the virtual machine, and the function with the interpreter, may be hidden symbols. Then the
+//! machine code tells (`code`), and the stack.
+//!
 //! Nothing in a frame says where on the native stack its call is. But each call has a native frame of
 //! `rb_vm_exec`, and in it a tag, to which an exception jumps, and all tags of a fiber are a chain. So runs
 //! are given to native frames one by one if there are as many of both, and if each of these native frames has
 //! a tag of the fiber in it. Between two instructions of a call that begins or ends, and while fibers are
 //! switched, this does not hold. Then all of them are left out, and the stack counts as truncated.
 //!
-//! A method is its label, its file, its first line and the length of its code: code objects are freed and
-//! their memory is used again, and the same code is another object in each process.
+//! A method is its name (`names`), its file, its first line and the length of its code: code objects are
+//! freed and their memory is used again, and the same code is another object in each process.
 
+mod code;
 mod lines;
+mod names;
 mod offsets;
 
-use self::offsets::{Offsets, of_version};
+use self::code::Functions;
+use self::names::{Name, Text};
+use self::offsets::{Offsets, TAG_OUTER, of_version};
 use super::cpython::TextBuffer;
 use super::found_once::FoundOnce;
 use super::frame_sources::NativeFrames;
@@ -44,8 +51,6 @@ const MOST_CONTROL_FRAMES: u64 = 1 << 13;
 const MOST_TAGS: usize = 1 << 13;
 /// Words of the code of one method. Of longer ones there is no line table.
 const MOST_WORDS: u32 = 1 << 15;
-/// A file or label is shorter.
-const MOST_TEXT: u64 = 1 << 16;
 
 /// `VM_FRAME_FLAG_FINISH`: the call of the interpreter ends with this frame.
 const FINISH: u64 = 0x20;
@@ -62,7 +67,6 @@ fn is_code(flags: u64) -> bool {
 
 /// Types of objects, in the lowest bits of their flags.
 const TYPE_MASK: u64 = 0x1f;
-const STRING: u64 = 5;
 const ARRAY: u64 = 7;
 /// `T_IMEMO`, and what says which one: `imemo_iseq`.
 const INTERNAL: u64 = 0x1a;
@@ -78,9 +82,17 @@ pub struct Runtime {
     vm: u64,
     /// Where its code lies.
     text: (u64, u64),
-    /// Where `rb_vm_exec` begins and ends.
-    evaluator: (u64, u64),
+    evaluator: Evaluator,
     offsets: Offsets,
+}
+
+/// How `rb_vm_exec` is found.
+#[derive(Clone, Copy, Debug)]
+enum Evaluator {
+    /// Where it begins and ends.
+    Known(u64, u64),
+    /// On a stack, by where functions begin.
+    Hidden(Functions),
 }
 
 static RUNTIME: FoundOnce<Runtime> = FoundOnce::new();
@@ -122,15 +134,30 @@ impl Runtime {
             let mut read = |address, buffer: &mut [u8]| memory.bytes(address, buffer);
             elf::symbol_and_size(&mut read, module.dynamic, module.bias, name)
         };
-        let (vm, _) = symbol(b"ruby_current_vm_ptr")?;
-        let (begin, bytes) = symbol(b"rb_vm_exec")?;
         let (version, _) = symbol(b"ruby_api_version")?;
+        let vm = symbol(b"ruby_current_vm_ptr");
+        let evaluator = symbol(b"rb_vm_exec");
+        // It is exported, and begins with the virtual machine.
+        let begins_with_vm = symbol(b"ruby_vm_at_exit");
         let version = (memory.half(version)?, memory.half(version + 4)?);
+        let offsets = of_version(version)?;
+        let vm = match (vm, begins_with_vm) {
+            (Some((vm, _)), _) => vm,
+            (None, Some((function, bytes))) => code::first_load(memory, function, bytes)?,
+            (None, None) => return None,
+        };
+        let evaluator = match evaluator {
+            Some((begin, bytes)) => Evaluator::Known(begin, begin.checked_add(bytes)?),
+            None => {
+                let table = module.bias.in_process(module.unwind_table);
+                Evaluator::Hidden(Functions::at(memory, table)?)
+            }
+        };
         Some(Runtime {
             vm,
             text: module.text,
-            evaluator: (begin, begin.checked_add(bytes)?),
-            offsets: of_version(version)?,
+            evaluator,
+            offsets,
         })
     }
 
@@ -142,9 +169,17 @@ impl Runtime {
     /// Whether this is the thread that is called so, and not what once was one.
     fn is_thread(&self, memory: &mut impl Memory, at: u64, vm: u64, who: Who) -> Option<bool> {
         let o = &self.offsets;
+        let native = match o.native_thread {
+            Some(native) => memory.word(at.checked_add(native)?)?,
+            None => at,
+        };
+        if native == 0 {
+            // It runs in none at this moment.
+            return Some(false);
+        }
         let is_called_so = match who {
-            Who::Handle(handle) => memory.word(at.checked_add(o.thread_handle)?)? == handle,
-            Who::Number(number) => memory.half(at.checked_add(o.thread_number)?)? == number,
+            Who::Handle(handle) => memory.word(native.checked_add(o.thread_handle)?)? == handle,
+            Who::Number(number) => memory.half(native.checked_add(o.thread_number)?)? == number,
         };
         let is_thread = is_called_so && memory.word(at.checked_add(o.thread_vm)?)? == vm;
         if !is_thread {
@@ -194,14 +229,18 @@ impl Runtime {
         let thread = vm.and_then(|vm| self.thread_of(memory, vm, Who::Number(tid)));
         if let Some(thread) = thread {
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
-            self.follow(thread, memory, methods, native, text, frames);
+            let evaluator = &mut (0, 0);
+            self.follow(thread, evaluator, memory, methods, native, text, frames);
         }
     }
 
     /// Follows the frames of a thread. Where it is not certain what belongs where, there are none.
+    /// `evaluator`: where `rb_vm_exec` was found before in this process.
+    #[expect(clippy::too_many_arguments, reason = "parts of what a thread keeps")]
     fn follow(
         &self,
         thread: u64,
+        evaluator: &mut (u64, u64),
         memory: &mut impl Memory,
         methods: &Methods,
         native: NativeFrames,
@@ -210,9 +249,11 @@ impl Runtime {
     ) -> Found {
         let mut reader = Reader {
             runtime: self,
+            evaluator,
             memory,
             methods,
             text,
+            stands_for_next: false,
             found: Found::default(),
         };
         let empty = out.mark();
@@ -247,6 +288,8 @@ struct Context {
 #[repr(C)]
 pub struct Thread {
     thread: u64,
+    /// Where `rb_vm_exec` begins and ends, if its symbol is hidden and a stack has shown it.
+    evaluator: (u64, u64),
 }
 
 impl Thread {
@@ -277,7 +320,8 @@ impl Thread {
         let Some(thread) = self.own(runtime, memory) else {
             return Found::default();
         };
-        let found = runtime.follow(thread, memory, methods, native, text, out);
+        let evaluator = &mut self.evaluator;
+        let found = runtime.follow(thread, evaluator, memory, methods, native, text, out);
         if found.is_truncated {
             // It may be one that has ended, whose memory still says so.
             self.thread = 0;
@@ -286,39 +330,68 @@ impl Thread {
     }
 }
 
+/// Calls of a function on a native stack, leaf first: which frame, and its stack pointer.
+fn calls(
+    (begin, end): (u64, u64),
+    native: NativeFrames,
+) -> impl Iterator<Item = (usize, u64)> + Clone {
+    let frames = (0..).map_while(move |i| Some((i, native(i)?)));
+    let calls = frames.filter(move |(_, [pc, _])| begin < *pc && *pc < end);
+    calls.map(|(i, [_, sp])| (i, sp))
+}
+
+/// The tags of a fiber, from the innermost on.
+#[derive(Clone, Copy, Debug)]
+struct Tags {
+    innermost: u64,
+    /// Where each says which is the next outer one.
+    outer: u64,
+    /// So many are looked at.
+    left: usize,
+}
+
+impl Tags {
+    /// The innermost one at or above an address. It is the innermost one from then on.
+    fn first_above(&mut self, memory: &mut impl Memory, address: u64) -> Option<u64> {
+        while self.innermost < address {
+            self.left = self.left.checked_sub(1)?;
+            self.innermost = memory.word(self.innermost.checked_add(self.outer)?)?;
+        }
+        Some(self.innermost)
+    }
+}
+
 /// One search for the frames of a thread.
 struct Reader<'a, 'm, M> {
     runtime: &'a Runtime,
+    evaluator: &'a mut (u64, u64),
     memory: &'a mut M,
     methods: &'a Methods<'m>,
     text: &'a mut TextBuffer,
+    /// The frame that was read last takes the place of the next one.
+    stands_for_next: bool,
     found: Found,
 }
 
 impl<M: Memory> Reader<'_, '_, M> {
     /// Finds the runs, from the leaf on. `None`: it is not certain which frames belong where.
     fn follow(&mut self, thread: u64, native: NativeFrames, out: &mut Frames) -> Option<()> {
-        let (begin, end) = self.runtime.evaluator;
-        let is_evaluator = |pc: u64| begin < pc && pc < end;
         let context = self.context(thread)?;
-        let calls = (0..).map_while(|i| Some((i, native(i)?)));
-        let calls = calls.filter(|(_, [pc, _])| is_evaluator(*pc));
-        if self.count_runs(&context)? != calls.clone().count() {
-            return None;
-        }
-        let (mut tag, mut tags_left) = (context.tag, MOST_TAGS);
+        let runs = self.count_runs(&context)?;
+        let mut layouts = TAG_OUTER.into_iter();
+        let (begin, end) = layouts.find_map(|outer| {
+            let tags = Tags {
+                innermost: context.tag,
+                outer,
+                left: MOST_TAGS,
+            };
+            let evaluator = self.evaluator(&context, tags, native)?;
+            self.fits(evaluator, runs, tags, native)
+                .then_some(evaluator)
+        })?;
+        *self.evaluator = (begin, end);
         let mut frame = context.frames.0;
-        for (i, [_, sp]) in calls {
-            // Each call has a tag, inside its native frame.
-            while tag < sp {
-                tags_left = tags_left.checked_sub(1)?;
-                tag = self
-                    .memory
-                    .word(tag.checked_add(self.runtime.offsets.tag_outer)?)?;
-            }
-            if native(i + 1).is_some_and(|[_, outer]| outer <= tag) {
-                return None;
-            }
+        for (i, sp) in calls((begin, end), native) {
             let anchor = self.loop_of(i, native).unwrap_or(sp);
             let has_room =
                 out.begin_run(anchor) && self.push_run(&mut frame, context.frames.1, out)?;
@@ -331,13 +404,69 @@ impl<M: Memory> Reader<'_, '_, M> {
         Some(())
     }
 
+    /// Whether there are as many native frames of the evaluator as runs, and each has a tag in it.
+    fn fits(
+        &mut self,
+        evaluator: (u64, u64),
+        runs: usize,
+        mut tags: Tags,
+        native: NativeFrames,
+    ) -> bool {
+        let mut calls = calls(evaluator, native);
+        calls.clone().count() == runs
+            && calls.all(|(i, sp)| {
+                let tag = tags.first_above(self.memory, sp);
+                tag.is_some_and(|tag| native(i + 1).is_none_or(|[_, outer]| tag < outer))
+            })
+    }
+
+    /// Where `rb_vm_exec` begins and ends. It is the function with a tag that calls the one with the loop, or
+    /// has the loop in it. Each instruction of a method is an address in the loop.
+    fn evaluator(
+        &mut self,
+        context: &Context,
+        mut tags: Tags,
+        native: NativeFrames,
+    ) -> Option<(u64, u64)> {
+        let functions = match self.runtime.evaluator {
+            Evaluator::Known(begin, end) => return Some((begin, end)),
+            Evaluator::Hidden(_) if self.evaluator.1 != 0 => return Some(*self.evaluator),
+            Evaluator::Hidden(functions) => functions,
+        };
+        let handler = self.first_handler(context)?;
+        let the_loop = functions.around(self.memory, handler)?;
+        let (i, sp) = calls(the_loop, native).next()?;
+        let [caller, caller_sp] = native(i + 1)?;
+        let [_, above] = native(i + 2)?;
+        match tags.first_above(self.memory, sp)? {
+            tag if tag < caller_sp => Some(the_loop),
+            // A call ends before the address that it returns to.
+            tag if tag < above => functions.around(self.memory, caller.checked_sub(1)?),
+            _ => None,
+        }
+    }
+
+    /// The address of an instruction's code: the first one of the innermost method.
+    fn first_handler(&mut self, context: &Context) -> Option<u64> {
+        let o = self.runtime.offsets;
+        let (mut frame, end) = context.frames;
+        while frame < end && !is_code(self.flags(frame)?) {
+            frame += o.frame_bytes;
+        }
+        let code = self.memory.word(frame.checked_add(o.code)?)?;
+        let body = self.memory.word(code.checked_add(o.body)?)?;
+        let instructions = self.memory.word(body.checked_add(o.instructions)?)?;
+        let handler = self.memory.word(instructions)?;
+        self.runtime.is_code(handler).then_some(handler)
+    }
+
     /// Where `rb_vm_exec` only calls the function with the loop (`vm_exec_core`), that one's native frame is
     /// the one whose time is the methods': its stack pointer.
     fn loop_of(&self, index: usize, native: NativeFrames) -> Option<u64> {
         /// It is larger with the loop inside, and smaller without it.
         const LEAST_LOOP: u64 = 8 << 10;
 
-        let (begin, end) = self.runtime.evaluator;
+        let (begin, end) = *self.evaluator;
         let [pc, sp] = native(index.checked_sub(1)?)?;
         (end - begin < LEAST_LOOP && self.runtime.is_code(pc)).then_some(sp)
     }
@@ -396,7 +525,8 @@ impl<M: Memory> Reader<'_, '_, M> {
             if !is_code(flags) {
                 continue;
             }
-            if !out.take_room() || !out.push(self.read(at)?) {
+            let is_shown = !core::mem::take(&mut self.stands_for_next);
+            if !out.take_room() || is_shown && !out.push(self.read(at)?) {
                 return Some(false);
             }
             if flags & FINISH != 0 {
@@ -422,23 +552,29 @@ impl<M: Memory> Reader<'_, '_, M> {
             Some(next) if next <= u64::from(words) => next.saturating_sub(1) as u32,
             _ => NO_POSITION,
         };
-        Some(Frame::new(self.method(body, words)?, position))
+        let environment = self.memory.word(frame + o.environment)?;
+        let method = self.method(environment, body, words)?;
+        self.stands_for_next = names::stands_for_next(self.memory, &o, body);
+        Some(Frame::new(method, position))
     }
 
-    /// The number of a method, 0: there is no room for it.
-    fn method(&mut self, body: u64, words: u32) -> Option<u32> {
+    /// The number of the method with this environment, body and words of code. 0: there is no room for it.
+    fn method(&mut self, environment: u64, body: u64, words: u32) -> Option<u32> {
         let o = self.runtime.offsets;
-        let name = self.memory.word(body.checked_add(o.label)?)?;
-        let name = self.text_of(name)?;
+        let name = Name::of(self.memory, &o, environment, body)?;
         let file = self.file_of(body)?;
-        // A small integer; 0 of a file.
-        let first_line = (self.memory.word(body.checked_add(o.first_line)?)? >> 1) as u32;
+        let first_line = self.memory.word(body.checked_add(o.first_line)?)?;
+        let first_line = match o.first_line_is_plain {
+            true => first_line as u32,
+            false => (first_line >> 1) as u32,
+        };
+        // 0 of a file.
         let first_line = first_line.max(1);
         let mut key = Key::new();
         key.add(Language::Ruby as u64);
         key.add(u64::from(first_line) << 32 | u64::from(words));
-        self.add(&name, &mut key)?;
-        self.add(&file, &mut key)?;
+        name.add(self.memory, &mut key)?;
+        file.add(self.memory, &mut key)?;
         let key = key.finish();
         match self.methods.find(key) {
             Some(number) => Some(number),
@@ -450,23 +586,20 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn file_of(&mut self, body: u64) -> Option<Text> {
         /// `PATHOBJ_PATH`, `PATHOBJ_REALPATH`: the elements of an array of two, which are inside of it.
         const ELEMENTS: u64 = 16;
+        /// `nil`: 8 in 3.1, 4 in later versions. No object has such an address.
         const NIL: u64 = 8;
 
-        let object = self
-            .memory
-            .word(body.checked_add(self.runtime.offsets.file)?)?;
+        let o = self.runtime.offsets;
+        let mut object = self.memory.word(body.checked_add(o.file)?)?;
         let flags = self.memory.word(object)?;
         if flags & TYPE_MASK == ARRAY && flags & USER_1 != 0 {
-            let real = self.memory.word(object + ELEMENTS + 8)?;
-            return match real {
-                NIL => {
-                    let path = self.memory.word(object + ELEMENTS)?;
-                    self.text_of(path)
-                }
-                real => self.text_of(real),
+            let path = object + ELEMENTS;
+            object = match self.memory.word(path + 8)? {
+                ..=NIL => self.memory.word(path)?,
+                real => real,
             };
         }
-        self.text_of(object)
+        Text::of(self.memory, &o, object)
     }
 
     #[cold]
@@ -474,7 +607,7 @@ impl<M: Memory> Reader<'_, '_, M> {
     fn describe(
         &mut self,
         key: u64,
-        name: &Text,
+        name: &Name,
         file: &Text,
         first_line: u32,
         (body, words): (u64, u32),
@@ -499,80 +632,11 @@ impl<M: Memory> Reader<'_, '_, M> {
         let number = self.methods.insert(key, &description);
         Some(self.found.take(self.methods, number))
     }
-
-    /// Where the bytes of a string lie.
-    fn text_of(&mut self, object: u64) -> Option<Text> {
-        /// `struct RString`: length and pointer. Of short ones the length is in the flags.
-        const LENGTH: u64 = 16;
-        const POINTER: u64 = 24;
-        const LENGTH_BITS: u32 = 14;
-
-        let flags = self.memory.word(object)?;
-        if flags & TYPE_MASK != STRING {
-            return None;
-        }
-        let is_elsewhere = flags & USER_1 != 0;
-        let (at, bytes) = match is_elsewhere {
-            true => (
-                self.memory.word(object + POINTER)?,
-                self.memory.word(object + LENGTH)?,
-            ),
-            // Where a long one has its length.
-            false => (object + LENGTH, flags >> LENGTH_BITS & 0x1f),
-        };
-        (bytes < MOST_TEXT).then_some(Text { at, bytes })
-    }
-
-    /// Adds a text's content to a key.
-    fn add(&mut self, text: &Text, key: &mut Key) -> Option<()> {
-        /// Of longer ones the rest is not looked at.
-        const MOST_BYTES: u64 = 2048;
-
-        key.add(text.bytes);
-        let bytes = text.bytes.min(MOST_BYTES);
-        for at in (0..bytes).step_by(8) {
-            let mut part = [0; 8];
-            let count = (bytes - at).min(8) as usize;
-            if !self
-                .memory
-                .bytes(text.at.checked_add(at)?, &mut part[..count])
-            {
-                return None;
-            }
-            key.add(u64::from_le_bytes(part));
-        }
-        Some(())
-    }
-}
-
-/// The bytes of a string, mostly UTF-8.
-#[derive(Clone, Copy, Debug)]
-struct Text {
-    at: u64,
-    bytes: u64,
-}
-
-impl Text {
-    /// Copies it, cut at a character. Gives the bytes.
-    fn copy(&self, memory: &mut impl Memory, to: &mut [u8]) -> Option<usize> {
-        let whole = usize::try_from(self.bytes).ok()?;
-        let mut bytes = whole.min(to.len());
-        if !memory.bytes(self.at, to.get_mut(..bytes)?) {
-            return None;
-        }
-        if bytes < whole {
-            let is_inside = |byte: &u8| byte & 0xc0 == 0x80;
-            while bytes > 0 && to.get(bytes - 1).is_some_and(is_inside) {
-                bytes -= 1;
-            }
-            bytes = bytes.saturating_sub(1);
-        }
-        Some(bytes)
-    }
 }
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use super::names::STRING;
     use super::*;
     use crate::shm::mapping::tests::small;
     use std::collections::HashMap;
@@ -590,12 +654,15 @@ mod tests {
     const LABEL: u64 = BASE + 0x6000;
     const INSTRUCTIONS: u64 = BASE + 0x7000;
     const FLAGS: u64 = BASE + 0x8000;
+    const LOOP: (u64, u64) = (0x4000, 0x5000);
+    /// Where functions begin.
+    const TABLE: u64 = 0x9000;
 
     fn runtime() -> Runtime {
         Runtime {
             vm: BASE,
             text: (0, 0),
-            evaluator: EVALUATOR,
+            evaluator: Evaluator::Known(EVALUATOR.0, EVALUATOR.1),
             offsets: of_version((3, 1)).expect("is known"),
         }
     }
@@ -642,7 +709,15 @@ mod tests {
             runtime.frames_of(&mut memory, &methods, 0, &native, &mut thread);
             thread.frames.clear();
             let (text, frames) = (&mut thread.cpython.text, &mut thread.frames);
-            runtime.follow(BASE, &mut memory, &methods, &native, text, frames);
+            runtime.follow(
+                BASE,
+                &mut (0, 0),
+                &mut memory,
+                &methods,
+                &native,
+                text,
+                frames,
+            );
             most_reads = most_reads.max(memory.reads);
         }
         // It has found its way into such memory, and out again.
@@ -660,7 +735,7 @@ mod tests {
 
     /// A thread with control frames, innermost first: `f` begins a call, `m` is a method inside of one, `c` a
     /// function in C. The position of each method is its place in the list.
-    fn words(control: &str, tags: &[u64]) -> Words {
+    fn words(control: &str, tags: &[u64], tag_outer: u64) -> Words {
         let runtime = runtime();
         let o = &runtime.offsets;
         let innermost = STACK_END - (control.len() as u64 + 1) * o.frame_bytes;
@@ -678,9 +753,18 @@ mod tests {
             (BODY + o.label, LABEL),
             (LABEL, STRING | 3 << 14),
             (LABEL + 16, u64::from_le_bytes(*b"abc\0\0\0\0\0")),
+            (INSTRUCTIONS, LOOP.0 + 8),
+            (TABLE, 0x3b03_1b01),
+            (TABLE + 8, 6),
         ]);
+        let begins = [0, EVALUATOR.0, EVALUATOR.1, LOOP.0, LOOP.1, 0x6000];
+        for (i, begin) in (0..).zip(begins) {
+            // Relative to the table, and the frame's rules.
+            let entry = begin.wrapping_sub(TABLE) as u32;
+            *words.entry(TABLE + 8 + 8 * i).or_insert(0) |= u64::from(entry) << 32;
+        }
         for pair in tags.windows(2) {
-            words.insert(pair[0] + o.tag_outer, pair[1]);
+            words.insert(pair[0] + tag_outer, pair[1]);
         }
         for (i, kind) in (0..).zip(control.bytes().chain(*b"d")) {
             let (frame, flags) = (innermost + i * o.frame_bytes, FLAGS + 8 * i);
@@ -698,47 +782,81 @@ mod tests {
         Words(words)
     }
 
-    #[test]
-    fn runs_are_given_to_native_frames_only_where_all_have_one() {
+    /// The runs of a thread: anchor and positions. Native frames from the leaf on, 16 bytes each: `e` is one
+    /// of the evaluator, `l` one of the function with the loop.
+    fn runs(
+        runtime: &Runtime,
+        native: &str,
+        control: &str,
+        (tags, tag_outer): (&[u64], u64),
+    ) -> Vec<(u64, Vec<u32>)> {
         let mapping = small();
         let methods = Methods::of(&mapping);
         let mut thread = super::super::Thread::boxed();
-        // Native frames from the leaf on, 16 bytes each: `e` is one of the evaluator.
-        let mut follow = |native: &str, control: &str, tags: &[u64]| {
-            let native = |i: usize| {
-                let is_evaluator = *native.as_bytes().get(i)? == b'e';
-                Some([
-                    if is_evaluator {
-                        EVALUATOR.0 + 4
-                    } else {
-                        0x3000
-                    },
-                    16 * i as u64,
-                ])
+        let native = |i: usize| {
+            let pc = match *native.as_bytes().get(i)? {
+                b'e' => EVALUATOR.0 + 4,
+                b'l' => LOOP.0 + 4,
+                _ => 0x3000,
             };
-            thread.frames.clear();
-            let (text, out) = (&mut thread.cpython.text, &mut thread.frames);
-            let mut memory = words(control, tags);
-            let found = runtime().follow(THREAD, &mut memory, &methods, &native, text, out);
-            let runs = (0..).map_while(|i| out.run(i)).map(|(anchor, frames)| {
-                let positions = frames.iter().map(|frame| frame.position);
-                (anchor, positions.collect::<Vec<_>>())
-            });
-            let runs: Vec<_> = runs.collect();
-            assert_eq!(found.is_truncated, runs.is_empty());
-            runs
+            Some([pc, 16 * i as u64])
         };
-        let both = [(0x10, vec![1, 2]), (0x30, vec![4])];
-        // One tag is of C's, between them.
-        assert_eq!(follow("cecec", "cmfcf", &[0x18, 0x24, 0x38]), both);
-        // A call that has no frame any more, or no native frame yet.
-        assert_eq!(follow("ececec", "cmfcf", &[0x8, 0x28, 0x48]), []);
-        assert_eq!(follow("cececc", "fcmfcf", &[0x18, 0x38]), []);
-        // Its tags are on the stack of another fiber.
-        assert_eq!(follow("cecec", "cmfcf", &[0x1018, 0x1038]), []);
-        assert_eq!(follow("cecec", "cmfcf", &[0x18, 0x48]), []);
-        // A frame below one in C does not say yet that it begins a call.
-        assert_eq!(follow("cecec", "mcmfcf", &[0x18, 0x38]), []);
-        assert_eq!(follow("cecec", "cmfcm", &[0x18, 0x38]), []);
+        let (text, out) = (&mut thread.cpython.text, &mut thread.frames);
+        let mut memory = words(control, tags, tag_outer);
+        let evaluator = &mut (0, 0);
+        let found = runtime.follow(THREAD, evaluator, &mut memory, &methods, &native, text, out);
+        let runs = (0..).map_while(|i| out.run(i)).map(|(anchor, frames)| {
+            let positions = frames.iter().map(|frame| frame.position);
+            (anchor, positions.collect::<Vec<_>>())
+        });
+        let runs: Vec<_> = runs.collect();
+        assert_eq!(found.is_truncated, runs.is_empty());
+        runs
+    }
+
+    #[test]
+    fn runs_are_given_to_native_frames_only_where_all_have_one() {
+        let runtime = runtime();
+        for outer in TAG_OUTER {
+            let follow = |native: &str, control: &str, tags: &[u64]| {
+                runs(&runtime, native, control, (tags, outer))
+            };
+            let both = [(0x10, vec![1, 2]), (0x30, vec![4])];
+            // One tag is of C's, between them.
+            assert_eq!(follow("cecec", "cmfcf", &[0x18, 0x24, 0x38]), both);
+            // A call that has no frame any more, or no native frame yet.
+            assert_eq!(follow("ececec", "cmfcf", &[0x8, 0x28, 0x48]), []);
+            assert_eq!(follow("cececc", "fcmfcf", &[0x18, 0x38]), []);
+            // Its tags are on the stack of another fiber.
+            assert_eq!(follow("cecec", "cmfcf", &[0x1018, 0x1038]), []);
+            assert_eq!(follow("cecec", "cmfcf", &[0x18, 0x48]), []);
+            // A frame below one in C does not say yet that it begins a call.
+            assert_eq!(follow("cecec", "mcmfcf", &[0x18, 0x38]), []);
+            assert_eq!(follow("cecec", "cmfcm", &[0x18, 0x38]), []);
+        }
+    }
+
+    #[test]
+    fn a_hidden_evaluator_is_what_calls_the_loop_and_has_a_tag() {
+        let mut table = words("f", &[0], 0);
+        let runtime = Runtime {
+            text: (LOOP.0, LOOP.1),
+            evaluator: Evaluator::Hidden(Functions::at(&mut table, TABLE).expect("a table")),
+            ..runtime()
+        };
+        for outer in TAG_OUTER {
+            let follow =
+                |native: &str, tags: &[u64]| runs(&runtime, native, "cmfcf", (tags, outer));
+            // The loop is in a function of its own, whose frame the methods take.
+            let both = [(0x10, vec![1, 2]), (0x40, vec![4])];
+            assert_eq!(follow("cleclecc", &[0x28, 0x34, 0x58]), both);
+            // It is in the evaluator itself.
+            let both = [(0x10, vec![1, 2]), (0x30, vec![4])];
+            assert_eq!(follow("clclcc", &[0x18, 0x24, 0x38]), both);
+            // What calls it has no tag; nothing calls it; one of the calls is somewhere else.
+            assert_eq!(follow("cleclecc", &[0x38, 0x58]), []);
+            assert_eq!(follow("ceececc", &[0x18, 0x48]), []);
+            assert_eq!(follow("cleclccc", &[0x28, 0x58]), []);
+        }
     }
 }

@@ -500,6 +500,7 @@ fn take_in(
         dynamic: image.dynamic,
         bias,
         text,
+        unwind_table: image.eh_frame_header,
     };
     cpython::module_came(&managed_module);
     ruby::module_came(&managed_module);

@@ -6,11 +6,16 @@ require "json"
 IN_C = %w[call each each_with_index map sort_by inject times min max fetch send public_send new resume next catch throw eval
           instance_eval instance_exec loop upto cycle each_slice == to_proc class_eval each_entry].freeze
 
+# Without the class that it has from 3.4 on.
+def method_of(place)
+  place.label.sub(/\A[A-Z][\w:]*[#.]/, "")
+end
+
 # Never has anything to read.
 QUIET = IO.pipe
 
 def account
-  places = caller_locations(1).reject { |at| IN_C.include?(at.label) && !at.path.to_s.start_with?("<internal:") }
+  places = caller_locations(1).reject { |at| IN_C.include?(method_of(at)) && !at.path.to_s.start_with?("<internal:") }
   places.reverse.map { |at| [at.label, at.lineno] }
 end
 

@@ -116,7 +116,7 @@ fn interpreter_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option
     let heaviest = of_interpreter.max_by_key(|row| row.own.running_ns())?;
     let file = name(heaviest)?.module.rsplit('/').next()?;
     let known = match file.contains("ruby") {
-        true => "Ruby methods: those of Ruby 3.1 are known",
+        true => "Ruby methods: those of Ruby 3.1 to 3.4 are known",
         false => "Python functions: those of CPython 3.9 to 3.15 are known",
     };
     (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
@@ -375,8 +375,8 @@ mod tests {
             said.contains("is in libpython3.8.so.1.0 without names of Python functions"),
             "{said}"
         );
-        report.metadata.functions[price].module = "/usr/lib/libruby-3.3.so.3.3".into();
-        assert!(says(&report).contains("names of Ruby methods: those of Ruby 3.1"));
+        report.metadata.functions[price].module = "/usr/lib/libruby-3.0.so.3.0".into();
+        assert!(says(&report).contains("names of Ruby methods: those of Ruby 3.1 to 3.4"));
         report.metadata.functions[0].module = "python".into();
         assert!(!says(&report).contains("are known"));
     }

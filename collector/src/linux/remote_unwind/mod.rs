@@ -44,6 +44,8 @@ pub struct Module {
     pub end: u64,
     pub bias: Bias,
     pub dynamic: Svma,
+    /// `.eh_frame_hdr`; 0: it has none.
+    pub unwind_table: Svma,
     pub build_id: Vec<u8>,
     /// The unwind tables: where they lie in the process, and their bytes.
     tables: (u64, Vec<u8>),
@@ -70,6 +72,7 @@ impl Module {
             end: bias.in_process(image.end),
             bias,
             dynamic: image.dynamic,
+            unwind_table: image.eh_frame_header,
             build_id: id[..id_bytes].to_vec(),
             tables: (at, bytes),
         })

@@ -186,6 +186,7 @@ impl Process {
                 dynamic: module.dynamic,
                 bias: module.bias,
                 text: (module.start, module.end),
+                unwind_table: module.unwind_table,
             };
             state.searched += 1;
             state.runtime = (state.runtime).or_else(|| Runtime::of_module(&mut memory, &module));
