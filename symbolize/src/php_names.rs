@@ -1,7 +1,7 @@
-//! What PHP's JIT compiler calls its code in a map: `JIT$Shop::price` for a function, `TRACE-7$Shop::price$12`
-//! for a trace that begins on a line of one (`zend_jit_func_name` and `zend_jit_trace_name` of
-//! ext/opcache/jit, PHP 8.0 to 8.5). A function that is compiled in several traces is one function all the
-//! same.
+//! What PHP's JIT compiler calls its code in a map: `JIT$Shop::price` for a function,
+//! `TRACE-7$Shop::price$12` for a trace that begins on a line of one (`zend_jit_func_name` and
+//! `zend_jit_trace_name` of ext/opcache/jit, PHP 8.0 to 8.5). A function that is compiled in several traces
+//! is one function all the same.
 
 use super::NamedFrame;
 

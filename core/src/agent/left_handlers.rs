@@ -5,8 +5,8 @@
 //! signal in again first, which is a call that a hook sees. So the next hook that captures on another stack
 //! takes back what was added.
 //!
-//! Not in the call itself: the handler may still stand on the alternate stack, or need what the kernel has put
-//! there. What the program blocks by calls of its own stays blocked.
+//! Not in the call itself: the handler may still stand on the alternate stack, or need what the kernel has
+//! put there. What the program blocks by calls of its own stays blocked.
 
 use super::tls::{self, thread_bit};
 use crate::platform;
@@ -33,8 +33,8 @@ fn own_bits() -> Option<&'static AtomicU8> {
     (super::owns_memory() && !block.has(tls::flag::FOREIGN)).then_some(&block.thread_bits)
 }
 
-/// The program has made the calling thread block the first signals, by a call, and let in the second; as masks
-/// of the kernel's.
+/// The program has made the calling thread block the first signals, by a call, and let in the second; as
+/// masks of the kernel's.
 pub fn program_blocks(blocked: u64, open: u64) {
     let Some(bits) = own_bits() else {
         return;
