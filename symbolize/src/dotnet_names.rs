@@ -12,9 +12,8 @@ pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
         Some((before, tier)) if is_tier(tier) => &text[..before.len() + 1],
         _ => text.strip_suffix(')').map(|_| text)?,
     };
-    let name = behind_assembly(signature)?;
-    name.contains("::").then(|| NamedFrame {
-        name: name.to_owned(),
+    Some(NamedFrame {
+        name: behind_assembly(signature)?.to_owned(),
         // Those of several assemblies are told apart.
         mangled: signature.to_owned(),
         ..NamedFrame::default()
@@ -29,7 +28,7 @@ fn is_tier(text: &str) -> bool {
 }
 
 /// `Shop::Price(int32)`, of `instance float64 [shop] Shop::Price(int32)`. Other brackets do not stand between
-/// spaces: `int32[]`, ``List`1[System.Int32]``.
+/// spaces (`int32[]`, ``List`1[System.Int32]``), or stand within others.
 fn behind_assembly(signature: &str) -> Option<&str> {
     let mut from = 0;
     while let Some(at) = signature[from..].find(" [") {
@@ -37,13 +36,25 @@ fn behind_assembly(signature: &str) -> Option<&str> {
         let (assembly, rest) = signature[begin..].split_once(']')?;
         let is_one = !assembly.is_empty() && !assembly.contains([' ', '[', ',']);
         if let Some(name) = rest.strip_prefix(' ')
+            && let Some((class, _)) = name.split_once("::")
             && is_one
+            && is_balanced(class)
         {
             return Some(name);
         }
         from = begin;
     }
     None
+}
+
+/// Whether each bracket has its other one.
+fn is_balanced(text: &str) -> bool {
+    let depth = text.bytes().try_fold(0u32, |depth, byte| match byte {
+        b'[' => depth.checked_add(1),
+        b']' => depth.checked_sub(1),
+        _ => Some(depth),
+    });
+    depth == Some(0)
 }
 
 #[cfg(test)]
