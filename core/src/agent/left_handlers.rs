@@ -8,8 +8,10 @@
 //! Not in the call itself: the handler may still stand on the alternate stack, or need what the kernel has
 //! put there. What the program blocks by calls of its own stays blocked.
 
+use super::scratch::Scratch;
 use super::tls::{self, thread_bit};
 use crate::platform;
+use crate::unwind::Registers;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Our signals, with the bits that say of each that the program blocks it, and that a handler that is about
@@ -61,40 +63,36 @@ pub fn handler_leaves(added: u64) {
     }
 }
 
-/// A hook captures: takes back what a handler has left, if the thread is not on the handler's stack any more.
+/// A hook captures, on the thread's own stack, having been called with these registers: takes back what a
+/// handler has left, if the thread is not on the handler's stack any more.
 #[inline]
-pub(super) fn look() {
+pub(super) fn look(registers: &Registers) {
     if tls::block().thread_bits.load(Ordering::Relaxed) & thread_bit::LEFT != 0 {
-        take_back();
+        take_back(registers.sp as usize);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn take_back() {
-    let here = 0u8;
+fn take_back(sp: usize) {
+    let block = tls::block();
+    let scratch = block.scratch.load(Ordering::Relaxed).cast::<Scratch>();
     // SAFETY: sets nothing.
     let Ok(alternate) = (unsafe { platform::alternate_stack(core::ptr::null()) }) else {
         return;
     };
-    let distance = (&raw const here)
-        .addr()
-        .wrapping_sub(alternate.ss_sp.addr());
     // One that is switched off may be in use all the same (SS_AUTODISARM).
-    if alternate.ss_size == 0 || distance < alternate.ss_size {
+    let is_there = sp.wrapping_sub(alternate.ss_sp.addr()) <= alternate.ss_size;
+    if scratch.is_null() || alternate.ss_size == 0 || is_there {
         return;
     }
-    let bits = &tls::block().thread_bits;
+    let bits = &block.thread_bits;
     let found = bits.fetch_and(!thread_bit::LEFT, Ordering::Relaxed);
-    let mut given = 0;
     for (signal, blocks, left) in SIGNALS {
         if found & left != 0 && found & blocks == 0 {
-            given |= platform::signal_bit(signal as u32);
+            // SAFETY: the thread's own memory, in use by this capture. What the thread blocks at its end.
+            unsafe { (*scratch).program_mask &= !platform::signal_bit(signal as u32) };
         }
     }
-    let mask = platform::blocked_signals();
-    if mask & given != 0 {
-        platform::block_signals(mask & !given);
-        super::mask_changes();
-    }
+    super::mask_changes();
 }

@@ -172,8 +172,16 @@ pub(super) fn run<F: FnMut(&Registers)>(mut f: F) -> bool {
         platform::call_on(scratch.cast(), perform::<F>, task_pointer);
         compiler_fence(Ordering::SeqCst);
     }
+    // Found again: no register is to be saved for it on the program's stack.
+    let scratch = block.scratch.load(Ordering::Relaxed).cast::<Scratch>();
+    // `left_handlers` may have changed it.
+    // SAFETY: null or the thread's own memory, as above; read before others may use it.
+    let mask = unsafe { scratch.as_ref() }.map(|scratch| scratch.program_mask);
     block.away.store(0, Ordering::Release);
-    if let Some(held) = held_signals {
+    if let Some(mut held) = held_signals {
+        if let Some(mask) = mask {
+            held.change(mask);
+        }
         held.release();
     }
     !task.panicked

@@ -168,8 +168,6 @@ pub(super) fn slow(request: &Request) -> u32 {
 #[inline(always)]
 fn away<'a>(request: impl Fn() -> Request<'a>) -> u32 {
     let mut node = 0;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    super::left_handlers::look();
     if !own_stack::run(|registers| node = take_part_and_make(&request(), registers))
         && let Some((entry, _)) = registered(tls::block())
     {
@@ -199,6 +197,10 @@ fn take_part_and_make(request: &Request, registers: &Registers) -> u32 {
         && let Some(mapping) = session::mapping()
     {
         unpatch_request::follow(mapping);
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if request.interrupted.is_none() {
+        super::left_handlers::look(registers);
     }
     capture::make(request, registers)
 }

@@ -258,6 +258,9 @@ pub fn hold_signals(_mask: u64) -> Option<HeldSignals> {
 }
 
 impl HeldSignals {
+    /// There is nothing to change.
+    pub fn change(&mut self, _mask: u64) {}
+
     /// Signals that were blocked before: none is known.
     pub fn before(&self) -> u64 {
         0

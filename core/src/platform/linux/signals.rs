@@ -82,6 +82,11 @@ impl HeldSignals {
         self.before
     }
 
+    /// These are to be blocked from the release on, in place of those of before.
+    pub fn change(&mut self, mask: u64) {
+        self.before = mask;
+    }
+
     /// Puts back what was there, whatever filters have come meanwhile: they hold for other threads, and
     /// without it this one would never hear a signal again.
     #[inline(never)]
