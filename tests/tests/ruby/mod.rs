@@ -293,3 +293,31 @@ fn waits_that_never_end_have_rubys_stacks() {
         );
     }
 }
+
+/// Threads of other ractors than the first are found, too.
+#[test]
+fn ractors_have_their_methods() {
+    for ruby in rubies() {
+        let (_, trace) = record(&ruby, "ractors.rb", &["1"], &[]);
+        let labels = |method: &str| ruby.label(method);
+        let block = format!("block in {}", labels("work"));
+        let (work, inner) = (labels("work"), labels("inner"));
+        let whole = [
+            "block in <main>",
+            "block (2 levels) in <main>",
+            &work,
+            &block,
+            &inner,
+        ];
+        let mut count = 0;
+        for (_, row) in trace.all_samples() {
+            let stack = managed(&trace, row.node);
+            let names: Vec<_> = stack.iter().map(|(name, _)| name.as_str()).collect();
+            if names.first() == whole.first() {
+                assert!(whole.starts_with(&names), "{names:?} of {ruby:?}");
+                count += usize::from(names.len() == whole.len());
+            }
+        }
+        assert!(count > 100, "{count} of {ruby:?}");
+    }
+}
