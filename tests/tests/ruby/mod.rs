@@ -303,8 +303,8 @@ fn ractors_have_their_methods() {
         let block = format!("block in {}", labels("work"));
         let (work, inner) = (labels("work"), labels("inner"));
         let whole = [
-            "block in <main>",
             "block (2 levels) in <main>",
+            "block (3 levels) in <main>",
             &work,
             &block,
             &inner,
