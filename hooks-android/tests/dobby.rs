@@ -24,7 +24,8 @@ double floats(double a, double b) { return a * b + 0.5; }
 __asm__(".text\n.globl padded\n.p2align 4\npadded: lea 1(%rdi), %eax\nret\n.p2align 4\n"
         ".globl tiny\ntiny: ret\n.globl after_tiny\nafter_tiny: lea 2(%rdi), %eax\nret\n.p2align 4\n"
         ".globl short_jump\nshort_jump: test %edi, %edi\njz 1f\nlea 3(%rdi), %eax\nret\n1: mov $77, %eax\nret\n.p2align 4\n"
-        ".globl misaligned\n.skip 5\nmisaligned: lea 9(%rdi), %eax\nlea 1(%rax), %eax\nret\n");
+        ".globl misaligned\n.skip 5\nmisaligned: lea 9(%rdi), %eax\nlea 1(%rax), %eax\nret\n.p2align 4\n"
+        ".globl whole\nwhole: .byte 0x8d, 0x87, 1, 0, 0, 0\nret\n");
 "#;
 
 static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -63,7 +64,7 @@ fn functions_are_hooked_called_through_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let made = Library::open(&library::build(folder.path(), "made", SOURCE, &[]));
     let dobby = Dobby::new();
-    for name in ["loads", "calls", "frames", "padded", "misaligned"] {
+    for name in ["loads", "calls", "frames", "padded", "misaligned", "whole"] {
         let target = made.address(name);
         // SAFETY: all of them take and give an int.
         let function: Int = unsafe { std::mem::transmute(target) };
@@ -230,9 +231,10 @@ fn real_libraries(dobby: &Dobby) {
 }
 
 /// The hook comes and goes while threads call the function: each call runs all of the old code, or all of the
-/// new one.
+/// new one. The jump takes the place of one instruction (`lea 1(%rdi), %eax`): a thread that lost its
+/// processor between two of them would go on in the middle of the jump.
 fn under_threads(dobby: &Dobby, made: &Library) {
-    let target = made.address("padded");
+    let target = made.address("whole");
     // SAFETY: it takes and gives an int.
     let function: Int = unsafe { std::mem::transmute(target) };
     let before = code(target);
@@ -255,7 +257,7 @@ fn under_threads(dobby: &Dobby, made: &Library) {
         let end = Instant::now() + Duration::from_secs(60);
         let seen = |count: &AtomicU64| count.load(Ordering::Relaxed) >= 1000;
         while Instant::now() < end && !(rounds >= 300 && seen(&hooked) && seen(&plain)) {
-            let hook = request("padded", target, thousand_more as *const ());
+            let hook = request("whole", target, thousand_more as *const ());
             // SAFETY: the signature is the same, and the library stays.
             let placed = unsafe { dobby.place(&hook) }.unwrap();
             thread::yield_now();

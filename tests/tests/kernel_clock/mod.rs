@@ -308,8 +308,8 @@ fn on_and_off_ticks_ms(report: &Value) -> [u64; 2] {
         }
     }
     assert_eq!(since_ns, None, "it is on timers at last: {report:#}");
-    // Two processors take half a second to compute for one.
-    assert!(on_ns > 400_000_000, "{on_ns}");
+    // Up to six threads compute, or wait for processors, for a second together.
+    assert!(on_ns > 150_000_000, "{on_ns}");
     [on_ns, duration_ns - on_ns].map(|ns| ns / 1_000_000)
 }
 
