@@ -315,9 +315,10 @@ struct Reader<'a, 'm, M> {
 
 impl<M: Memory> Reader<'_, '_, M> {
     /// 3.9: one frame for each native frame of the evaluator. A call that is just beginning or ending has no
-    /// frame, and nothing above it. On a greenlet's stack outer native frames have none, either: one that is
-    /// too many is the innermost only if the outermost frame is the one of `before`. Where the counts differ
-    /// otherwise, as where the native stack is cut off, nobody knows which frame belongs where.
+    /// frame, and above it at most the check of its result (`_Py_CheckFunctionResult`). On a greenlet's stack
+    /// outer native frames have none, either: one that is too many is the innermost only if the outermost
+    /// frame is the one of `before`. Where the counts differ otherwise, as where the native stack is cut off,
+    /// nobody knows which frame belongs where.
     fn follow_counted(
         &mut self,
         state: u64,
@@ -332,7 +333,7 @@ impl<M: Memory> Reader<'_, '_, M> {
         let frames = self.count(innermost, o.previous, |_| false)?;
         let calls = (0..).map_while(native).filter(|[pc, _]| is_evaluator(*pc));
         let more = calls.clone().count().wrapping_sub(frames);
-        let is_between = more == 1 && native(0).is_some_and(|[pc, _]| is_evaluator(pc));
+        let is_between = more == 1 && (0..=1).map_while(native).any(|[pc, _]| is_evaluator(pc));
         self.room(more == 0 || is_between)?;
         let empty = out.mark();
         let mut frame = innermost;
@@ -956,8 +957,10 @@ mod tests {
             ("ecec", &[(0, 8), (0x20, 10)]),
             // A call that has no frame yet.
             ("ececec", &[(0x20, 8), (0x40, 10)]),
-            // It would have nothing above it.
-            ("cececec", &[]),
+            // One whose result is checked.
+            ("cececec", &[(0x30, 8), (0x50, 10)]),
+            // It would have no more above it.
+            ("ccececec", &[]),
             ("ecececec", &[]),
             ("cec", &[]),
         ] {

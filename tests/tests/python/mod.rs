@@ -209,10 +209,8 @@ fn samples_at_any_moment_show_calls_that_are_there() {
         );
         let share = whole as f64 / samples as f64;
         eprintln!("{python}: {whole} of {samples} whole, {chains} frames of made code");
-        // In 3.9 nothing says where a frame belongs while a call ends.
-        let least = if version == (3, 9) { 0.985 } else { 0.995 };
         assert!(
-            share >= least,
+            share >= 0.995,
             "{version:?}: {whole} of {samples} stacks reach the thread's begin"
         );
     }
