@@ -88,7 +88,7 @@ fn intervals_follow_the_number_of_samples() {
         high - low
     };
     let many = width(&record(at, &["--interval", "1ms"], "400"));
-    let few = width(&record(at, &["--interval", "20ms"], "400"));
+    let few = width(&record(at, &["--interval", "5ms"], "400"));
     assert!(few > many, "{few} and {many}");
     let shown = text(&stackbeat(at, &["report", "t.beat"]).stdout);
     let table = shown.split("Functions by").nth(1).expect("a table");
