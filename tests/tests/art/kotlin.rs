@@ -90,6 +90,12 @@ impl Compiled {
         command.arg("-cp").arg(class_path(&path));
         run(command.arg("-d").arg(self.at(to)).args(sources));
     }
+
+    /// The sample app with the real library, compiled once.
+    fn app(&self) {
+        static APP: OnceLock<()> = OnceLock::new();
+        APP.get_or_init(|| self.kotlinc("app", &["real"], &[SAMPLE, MAIN]));
+    }
 }
 
 fn kotlin() -> PathBuf {
@@ -145,15 +151,14 @@ fn both_variants_have_the_same_api() {
     }
     assert_eq!(real, api("noop"));
     // An app builds with either, and the release build has no native methods.
-    for variant in ["real", "noop"] {
-        compiled.kotlinc(&format!("app-{variant}"), &[variant], &[SAMPLE, MAIN]);
-    }
+    compiled.app();
+    compiled.kotlinc("app-noop", &["noop"], &[SAMPLE, MAIN]);
     assert!(!compiled.at("noop/dev/stackbeat/Native.class").exists());
 }
 
 /// The sample's work and the library's Kotlin, as dex, with Kotlin's own library.
 fn dex(compiled: &Compiled) -> PathBuf {
-    compiled.kotlinc("app", &["real"], &[SAMPLE, MAIN]);
+    compiled.app();
     run(Command::new("unzip")
         .args(["-qo", "-d"])
         .args([&compiled.at("kotlin"), &compiled.library])
