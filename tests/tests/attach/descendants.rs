@@ -40,7 +40,7 @@ def runs_another():
     child = subprocess.Popen([sys.executable, '-c', WORK + 'work()'], stdin=subprocess.PIPE)
     work()
 workers = [start(work), start(work), start(runs_another)]
-print('running', flush=True)
+os.write(1, b'running\\n')
 sys.stdin.read()
 ";
 

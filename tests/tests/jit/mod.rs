@@ -174,8 +174,9 @@ fn php_functions_have_names_where_its_switch_is_set() {
             // However many traces it has.
             assert_eq!(rows.count(), 1, "{mode}: {name}");
             let (_, total) = cpu_ms(&report, name);
+            // On a busy machine few samples stand for it, and one at its end may stand for much.
             assert!(
-                total.abs_diff(ms) < ms / 2,
+                total.abs_diff(ms) < ms * 2 / 3,
                 "{mode}: {name} took {ms} ms, {total} ms are shown"
             );
         }
