@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use stackbeat_collector::session::control::client;
 use stackbeat_tests::process_tree::{State, is_hooked, send, slots, slots_left_changed};
@@ -97,12 +98,16 @@ impl Terminal {
     /// Waits until all of these are on the screen; gives it.
     #[track_caller]
     fn shows(&self, parts: &[&str]) -> String {
-        let mut last = String::new();
-        until(&format!("{parts:?} on the screen"), || {
-            last = self.screen();
-            parts.iter().all(|part| last.contains(part)).then_some(())
-        });
-        last
+        let begin = Instant::now();
+        loop {
+            let screen = self.screen();
+            if parts.iter().all(|part| screen.contains(part)) {
+                return screen;
+            }
+            let is_late = begin.elapsed() > Duration::from_secs(90);
+            assert!(!is_late, "{parts:?} are not all on the screen:\n{screen}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The process of the view, and the one that records for it.

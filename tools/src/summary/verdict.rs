@@ -295,15 +295,22 @@ impl<'a> View<'a> {
         let count = u64::from(count.sum::<u32>());
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
         let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
-        // Of threads that leave processors idle it is of interest what they wait for, work included.
-        let is_slow = running_ns < self.metadata().recording.duration_ns / 2;
-        let counts = |cause: &Cause| {
-            !is_idle(*cause) || (is_busy && is_slow && matches!(cause, Cause::Wait | Cause::Sleep))
+        // Of threads that compute little it is of interest what they wait for, work included. A thread that
+        // computes a good part of its time and sleeps in between is held up by that in any case.
+        let is_slow = computed_ns < self.metadata().recording.duration_ns / 2;
+        let is_at_work = |time: &ThreadTime| time.computing_ns() >= time.wall_ns() / 5;
+        let counts = |cause: Cause, time: &ThreadTime| match cause {
+            Cause::Wait => is_busy && is_slow,
+            Cause::Sleep => is_busy && (is_slow || is_at_work(time)),
+            cause => !is_idle(cause),
+        };
+        let waited_ns = |cause: Cause, time: &ThreadTime| match counts(cause, time) {
+            true => time.blocked_ns[cause as usize],
+            false => 0,
         };
         let mut waits: Vec<(u64, Option<Cause>)> = (Cause::ALL.into_iter())
-            .filter(counts)
             .map(|cause| {
-                let times = threads.iter().map(|(_, t)| t.blocked_ns[cause as usize]);
+                let times = threads.iter().map(|(_, time)| waited_ns(cause, time));
                 (sum(times), Some(cause))
             })
             .chain([(running_ns - computed_ns, None)])
@@ -319,14 +326,19 @@ impl<'a> View<'a> {
             let (what, of) = match cause {
                 Some(cause) => (
                     self.waiting(cause),
-                    self.of_programs(threads, |t| t.blocked_ns[cause as usize]),
+                    self.of_programs(threads, |time| waited_ns(cause, time)),
                 ),
                 None => ("waiting for a processor".to_owned(), Vec::new()),
             };
             let ns_text = duration(ns);
             match (of.as_slice(), cause) {
                 (_, None) => format!("{ns_text} {what}"),
-                ([], Some(cause)) => format!("{ns_text} {what}{}", self.site(cause)),
+                ([], Some(cause)) => {
+                    let counted = threads.iter().filter(|(_, time)| counts(cause, time));
+                    let counted = BTreeSet::from_iter(counted.map(|(thread, _)| *thread));
+                    let site = self.of(&counted, |view| view.site(cause));
+                    format!("{ns_text} {what}{site}")
+                }
                 ([first, ..], Some(cause)) if first.ns.saturating_mul(2) >= ns => {
                     let site = self.of(&first.threads, |view| view.site(cause));
                     format!("{ns_text} {what} in {}{site}", first.name)
@@ -871,6 +883,25 @@ mod tests {
         assert_eq!(
             said(&report),
             "98 % waiting for a processor; 2 % computing (2 % in parse at json.py:12)"
+        );
+    }
+
+    #[test]
+    fn threads_that_sleep_between_what_they_compute_are_held_up() {
+        let mut report = report(&["main", "worker-1", "worker-2"], &FUNCTIONS);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let sleep = SegmentKind::Blocked(Probe::Nanosleep.into());
+        for thread in [1, 2] {
+            add(&mut report, thread, &[2], SegmentKind::Running, 60);
+            add(&mut report, thread, &[1], sleep, 40);
+        }
+        // One that wakes up now and then is not.
+        add(&mut report, 0, &[3], sleep, 95);
+        add(&mut report, 0, &[3], SegmentKind::Running, 5);
+        assert_eq!(
+            said(&report),
+            "3 threads computed 1.25 s (96 % in parse at json.py:12); 800 ms sleeping (nanosleep in load at \
+             json.py:12)"
         );
     }
 
