@@ -139,7 +139,6 @@ built=("${selected[@]}")
 [[ $mode == unit ]] || built+=(--all-targets)
 run "build: $mode" cargo test --workspace --locked --no-run "${built[@]}"
 run "programs that tests need" await "$preparing" "$prepared"
-[[ $mode == unit ]] || run "build: what ART loads" cargo build --locked -p stackbeat-art-rig -p stackbeat-android-app
 run "tests of cargo's: $mode" run_tests
 if [[ $mode != unit ]]; then
   run "the no-op build of the API" cargo test -p stackbeat-api --features noop --locked

@@ -18,12 +18,12 @@ use stackbeat_tests::{built, json_of, scratch, target_folder, wait_until, worksp
 
 use super::{dex, folder, is_java, versions};
 
-/// The library that an app carries, built by cargo, which builds no such library for tests by itself.
+/// The library that an app carries, where it is also when only the package's tests were built.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         built(
-            target_folder().join("libstackbeat_app.so"),
+            target_folder().join("deps/libstackbeat_app.so"),
             &["--package", "stackbeat-android-app"],
         )
     })

@@ -32,12 +32,12 @@ fn versions() -> Vec<u8> {
     found
 }
 
-/// The hooks, built by cargo, which builds no such library for tests by itself.
+/// The hooks, where they are also when only the package's tests were built.
 fn hooks() -> &'static Path {
     static HOOKS: OnceLock<PathBuf> = OnceLock::new();
     HOOKS.get_or_init(|| {
         built(
-            target_folder().join("libstackbeat_art_rig.so"),
+            target_folder().join("deps/libstackbeat_art_rig.so"),
             &["--package", "stackbeat-art-rig"],
         )
     })
