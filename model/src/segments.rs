@@ -320,8 +320,11 @@ impl Segmenter {
         };
         let elsewhere = match (unmet, goes_on) {
             (Some(last), None) => {
+                // Between two waits for a processor it is a part of the burst, whose end nobody knows yet.
+                let begun = self.burst_from.filter(|_| last.is_in_burst);
                 let anybodys = (last.is_of_life, is_of_life(step.probe));
-                bursts.spend((last.stack, stack), anybodys, busy_ns)
+                let to = (!step.is_in_burst()).then_some(stack);
+                bursts.spend((begun.unwrap_or(last.stack), to), anybodys, busy_ns)
             }
             _ => None,
         };

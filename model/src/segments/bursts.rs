@@ -162,23 +162,26 @@ impl Bursts {
     }
 
     /// The stack that a burst of so much running time belongs to, which no tick met. `None`: nothing is known
-    /// of bursts there. `anybodys`: threads come by this side whatever they do, because they begin or end
-    /// there: it says something only together with the other side, and two such sides say nothing.
+    /// of bursts there. No `to`: it goes on. `anybodys`: threads come by this side whatever they do, because
+    /// they begin or end there: it says something only together with the other side, and two such sides say
+    /// nothing.
     pub(crate) fn spend(
         &mut self,
-        (from, to): (StackIndex, StackIndex),
+        (from, to): (StackIndex, Option<StackIndex>),
         anybodys: (bool, bool),
         ns: u64,
     ) -> Option<Found> {
         let (from_is, to_is) = anybodys;
-        if is_unknown(from, to) || from_is && to_is {
+        if is_unknown(from, to.unwrap_or(from)) || from_is && to_is {
             return None;
         }
-        let mut known = self.between.get_mut(&(from, to));
+        let mut known = to.and_then(|to| self.between.get_mut(&(from, to)));
         if !from_is {
             known = known.or_else(|| self.after.get_mut(&from));
         }
-        if !to_is {
+        if let Some(to) = to
+            && !to_is
+        {
             known = known.or_else(|| self.before.get_mut(&to));
         }
         let known = known?;
@@ -225,7 +228,7 @@ mod tests {
     }
 
     fn spend(bursts: &mut Bursts, (from, to): (StackIndex, StackIndex)) -> Option<u32> {
-        let found = bursts.spend((from, to), (false, false), MS / 10);
+        let found = bursts.spend((from, Some(to)), (false, false), MS / 10);
         found.map(|found| found.stack.0)
     }
 
@@ -245,8 +248,8 @@ mod tests {
     fn a_place_of_all_threads_says_nothing_alone() {
         let mut bursts = Bursts::default();
         keep(&mut bursts, PLACE, 7, MS / 10);
-        let mut spend = |place, anybodys| {
-            let found = bursts.spend(place, anybodys, MS / 10);
+        let mut spend = |(from, to), anybodys| {
+            let found = bursts.spend((from, Some(to)), anybodys, MS / 10);
             found.map(|found| found.stack.0)
         };
         let (from, to) = PLACE;

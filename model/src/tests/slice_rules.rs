@@ -331,6 +331,62 @@ fn where_a_signal_met_a_wait_for_the_cpu_there_was_the_wait_and_nothing_else() {
     assert_eq!(of_c.map(|s| s.metrics.cpu_ns), Some(0));
 }
 
+/// Three quarters of each burst are `b`'s, whose end is `c`'s, and the scheduler chooses `b` for its
+/// interruptions. Ticks meet four of ten bursts.
+#[test]
+fn a_burst_that_no_tick_met_goes_where_others_like_it_were_met_also_in_its_middle() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        let ad = b.stack(1, &[A, D], LEAF_PC);
+        let ten_us = MS / 100;
+        for round in 0..400 {
+            t.block(ad, Probe::Nanosleep, MS, (0, 0));
+            let rest = match round % 10 {
+                0..3 => {
+                    t.run(ab, 15 * ten_us, Probe::Running);
+                    25
+                }
+                3 => {
+                    t.run(ac, 35 * ten_us, Probe::Running);
+                    5
+                }
+                _ => {
+                    for _ in 0..2 {
+                        t.vanish(MS);
+                        t.totals.involuntary_switches += 1;
+                        let usage = Rusage {
+                            voluntary_switches: t.totals.voluntary_switches,
+                            involuntary_switches: t.totals.involuntary_switches,
+                            ..Rusage::default()
+                        };
+                        let met = t.run(ab, 14 * ten_us, Probe::Running);
+                        met.flags = flags::FORCED;
+                        met.rusage = Some(usage);
+                    }
+                    12
+                }
+            };
+            t.now_ns += rest * ten_us;
+            t.totals.cpu_ns += rest * ten_us;
+        }
+        t.block(ad, Probe::Nanosleep, MS, (0, 0));
+    });
+    let cpu_in = |name: &str| {
+        let of = all.segments.iter().filter(|segment| {
+            let frames = trace.stack_frames(segment.stack);
+            let mut names = frames
+                .iter()
+                .map(|f| &*trace.function(trace.frame(*f).function).name);
+            matches!(segment.kind, SegmentKind::Running) && names.any(|found| found == name)
+        });
+        of.map(|segment| segment.metrics.cpu_ns).sum::<u64>() as f64
+    };
+    let [b, c] = ["b", "c"].map(cpu_in);
+    let share = c / (b + c);
+    assert!((share - 0.25).abs() < 0.03, "{share}");
+}
+
 #[test]
 fn a_thread_that_waited_for_the_cpu_at_its_end_was_where_it_was_seen_last() {
     let end = |voluntary_switches: u64| {
