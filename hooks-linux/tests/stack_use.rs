@@ -10,7 +10,7 @@ use std::time::Duration;
 const MOST_BYTES: i64 = 512;
 /// The same for calls that look for who ends a wait, a descriptor's first use, calls by `syscall`, and exec.
 const MOST_BYTES_OF_SOME: i64 = 848;
-const SOME: &str = "a_first_getc a_first_putc a_first_read a_first_write a_barrier a_connection a_contended_lock a_raw_poll a_raw_read a_raw_sleep a_failed_exec a_failed_list a_futex a_message a_pipe a_pipe_in_epoll a_pipe_in_poll \
+const SOME: &str = "a_first_getc a_first_putc a_first_read a_first_write a_barrier a_connection a_contended_lock a_contended_mutex a_raw_poll a_raw_read a_raw_sleep a_failed_exec a_failed_list a_futex a_message a_pipe a_pipe_in_epoll a_pipe_in_poll \
     a_poll a_ppoll a_select a_socket a_timed_signal a_vector a_waiting_read a_woken_futex an_awaited_pipe an_epoll an_eventfd";
 
 fn bytes(output: &Output) -> BTreeMap<String, i64> {
