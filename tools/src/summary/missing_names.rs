@@ -115,9 +115,13 @@ fn interpreter_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option
     let ns = running.fold(0, u64::saturating_add);
     let heaviest = of_interpreter.max_by_key(|row| row.own.running_ns())?;
     let file = name(heaviest)?.module.rsplit('/').next()?;
-    let known = match file.contains("ruby") {
-        true => "Ruby methods: those of Ruby 3.1 to 3.4 are known",
-        false => "Python functions: those of CPython 3.9 to 3.15 are known",
+    let known = match file {
+        file if file.contains("ruby") => "Ruby methods: those of Ruby 3.1 to 3.4 are known",
+        file if file.contains("python") => {
+            "Python functions: those of CPython 3.9 to 3.15 are known"
+        }
+        // V8 says itself what it runs.
+        _ => return None,
     };
     (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
         format!(
