@@ -53,11 +53,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
         }))?;
     } else {
         terminal::say(&format!(
-            "{}: wrote {} ({}, {} threads, {} samples)",
+            "{}: wrote {} ({}, {}, {} samples)",
             terminal::Style::stderr().bold("stackbeat"),
             output.display(),
             units::bytes(exported.bytes),
-            exported.threads,
+            units::plural(exported.threads as u64, "thread", "threads"),
             units::count(exported.samples),
         ));
     }
