@@ -91,7 +91,7 @@ struct Meta<'a> {
     /// Numbers of causes for which threads wait that have nothing to do; and those other than the main one.
     idle_causes: Vec<usize>,
     idle_causes_of_workers: Vec<usize>,
-    /// Places at which workers wait in the middle of their work.
+    /// Places at which threads wait or sleep in the middle of their work.
     waits_at_work: BTreeSet<u32>,
     /// Places at which executors of futures wait, in whatever thread.
     waits_of_executors: BTreeSet<u32>,
@@ -274,7 +274,12 @@ pub(crate) fn render(report: &Report) -> Result<String> {
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),
         idle_causes: idle::CAUSES.map(|cause| cause as usize).to_vec(),
         idle_causes_of_workers: idle::CAUSES_OF_WORKERS.map(|cause| cause as usize).to_vec(),
-        waits_at_work: idle::waits_at_work(metadata, &pruned.tree),
+        waits_at_work: idle::waits_at_work(
+            metadata,
+            &pruned.tree,
+            pruned.cells.keys(),
+            &profile.threads,
+        ),
         waits_of_executors: idle::waits_of_executors(metadata, &pruned.tree),
         probes,
         drops: metadata.drops_by_cause(),

@@ -8,7 +8,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
 use stackbeat_model::layers::is_of_executor;
 
-use super::call_tree::{Label, Leaf, Profile, Tree};
+use super::call_tree::{Label, Leaf, Profile, ThreadTime, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
 use super::labels::is_managed;
 use super::metadata::Metadata;
@@ -21,11 +21,24 @@ pub(crate) const CAUSES: [Cause; 2] = [Cause::Poll, Cause::Sleep];
 /// Other threads than the main one wait for work in these: condition variables, semaphores, futexes.
 pub(crate) const CAUSES_OF_WORKERS: [Cause; 1] = [Cause::Wait];
 
-/// The places in a call tree at which workers wait for something in the middle of their work: the interpreted
-/// function that waits is the program's own. That of a worker without work is the library's, which has the
-/// pool.
-pub(crate) fn waits_at_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
-    let is_at_work = |place: u32| {
+/// A thread that computes this part of its time is at work: what it sleeps in between holds that up.
+const AT_WORK: f64 = 0.2;
+
+/// Whether a thread computes so much of its time that its sleeps hold up its work.
+pub(crate) fn is_at_work(time: &ThreadTime) -> bool {
+    time.computing_ns() as f64 >= AT_WORK * time.wall_ns() as f64
+}
+
+/// The places in a call tree at which threads wait for something in the middle of their work. Of workers the
+/// interpreted function that waits is the program's own: that of a worker without work is the library's,
+/// which has the pool. And the sleeps of threads that are at work.
+pub(crate) fn waits_at_work<'a>(
+    metadata: &Metadata,
+    tree: &Tree,
+    cells: impl Iterator<Item = &'a (ThreadIndex, u32)>,
+    threads: &[ThreadTime],
+) -> BTreeSet<u32> {
+    let waits_at_work = |place: u32| {
         let managed = tree
             .labels(place)
             .find(|label| is_managed(metadata, *label));
@@ -34,9 +47,13 @@ pub(crate) fn waits_at_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
             _ => false,
         }
     };
-    places_of_waits(tree)
-        .filter(|place| is_at_work(*place))
-        .collect()
+    let of_workers = places_of_waits(tree).filter(|place| waits_at_work(*place));
+    let sleeps = cells.filter(|(thread, place)| {
+        let label = tree.places()[*place as usize].label;
+        matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Sleep)
+            && threads.get(thread.0 as usize).is_some_and(is_at_work)
+    });
+    of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
 }
 
 /// The places in a call tree at which executors of futures wait, in whatever thread ([`is_of_executor`]).
@@ -103,7 +120,12 @@ pub(crate) fn apart(
     wanted: &dyn Fn(ThreadIndex) -> bool,
 ) -> (Vec<SiteRow>, Sum) {
     let row = |thread: ThreadIndex| metadata.threads.get(thread.0 as usize);
-    let at_work = waits_at_work(metadata, &profile.tree);
+    let at_work = waits_at_work(
+        metadata,
+        &profile.tree,
+        profile.cells.keys(),
+        &profile.threads,
+    );
     let of_executors = waits_of_executors(metadata, &profile.tree);
     let cause_at = |place: u32| match profile.tree.places()[place as usize].label {
         Label::Leaf(Leaf::Blocking(probe)) => Some(probe.cause()),
@@ -112,9 +134,8 @@ pub(crate) fn apart(
     let is_idle = |thread: ThreadIndex, place: u32| {
         cause_at(place).is_some_and(|cause| {
             let is_worker = row(thread).is_none_or(|row| !row.is_main);
-            CAUSES.contains(&cause)
-                || of_executors.contains(&place)
-                || CAUSES_OF_WORKERS.contains(&cause) && is_worker && !at_work.contains(&place)
+            let may_be = CAUSES.contains(&cause) || CAUSES_OF_WORKERS.contains(&cause) && is_worker;
+            of_executors.contains(&place) || may_be && !at_work.contains(&place)
         })
     };
     let others = |thread, place| wanted(thread) && !is_idle(thread, place);

@@ -14,6 +14,7 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
+use crate::summary::idle::is_at_work;
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -35,6 +36,11 @@ const WAITS: usize = 2;
 const NAMED: usize = 3;
 /// Room for a name.
 const NAME: usize = 48;
+/// A thread that computes this part of its time does something now and then.
+const ACTIVE: f64 = 0.02;
+/// Of CPython, where a thread waits until it may run Python code.
+const TAKES_GIL: &str = "take_gil";
+const GIL: &str = "Python's global interpreter lock";
 
 /// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them. Processes that help
 /// another program are left out.
@@ -102,6 +108,11 @@ fn is_idle(cause: Cause) -> bool {
             | Cause::Process
             | Cause::Unknown
     )
+}
+
+/// Whether a thread does something now and then.
+fn is_active(time: &ThreadTime) -> bool {
+    time.computing_ns() as f64 >= ACTIVE * time.wall_ns() as f64
 }
 
 fn waiting(cause: Cause) -> &'static str {
@@ -295,13 +306,12 @@ impl<'a> View<'a> {
         let count = u64::from(count.sum::<u32>());
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
         let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
-        // Of threads that compute little it is of interest what they wait for, work included. A thread that
-        // computes a good part of its time and sleeps in between is held up by that in any case.
+        // Threads that compute and wait in between are held up by that; of a program that computes little it
+        // is of interest what any thread waits for that does something now and then.
         let is_slow = computed_ns < self.metadata().recording.duration_ns / 2;
-        let is_at_work = |time: &ThreadTime| time.computing_ns() >= time.wall_ns() / 5;
         let counts = |cause: Cause, time: &ThreadTime| match cause {
-            Cause::Wait => is_busy && is_slow,
-            Cause::Sleep => is_busy && (is_slow || is_at_work(time)),
+            Cause::Wait => is_busy && is_slow && is_active(time),
+            Cause::Sleep => is_busy && (is_at_work(time) || is_slow && is_active(time)),
             cause => !is_idle(cause),
         };
         let waited_ns = |cause: Cause, time: &ThreadTime| match counts(cause, time) {
@@ -341,7 +351,7 @@ impl<'a> View<'a> {
                 }
                 ([first, ..], Some(cause)) if first.ns.saturating_mul(2) >= ns => {
                     let site = self.of(&first.threads, |view| view.site(cause));
-                    format!("{ns_text} {what} in {}{site}", first.name)
+                    format!("{} {what} in {}{site}", duration(first.ns), first.name)
                 }
                 (several, Some(_)) => {
                     let several = several.iter().take(NAMED).filter(|of| is_worth(of.ns, ns));
@@ -458,13 +468,15 @@ impl<'a> View<'a> {
                 whole = whole.saturating_add(blocked_ns);
             }
         }
+        let is_gil = cause == Cause::Lock && self.is_of_interpreter();
         let mut text = match cause {
-            Cause::Lock => self.owner().unwrap_or_default(),
+            Cause::Lock if !is_gil => self.owner().unwrap_or_default(),
             _ => String::new(),
         };
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(site, ns)| (Reverse(*ns), *site));
         let text_of = |(probe, function): (ProbeId, Option<FunctionIndex>)| match function {
+            Some(f) if is_gil => format!("in {}", self.function_text(f)),
             Some(f) => format!("{} in {}", probe.name(), self.function_text(f)),
             None => probe.name().into_owned(),
         };
@@ -495,6 +507,7 @@ impl<'a> View<'a> {
     /// What a thread waits for: of locks, how many nearly all long waits were for.
     fn waiting(&self, cause: Cause) -> String {
         let locks = match cause {
+            Cause::Lock if self.is_of_interpreter() => return format!("waiting for {GIL}"),
             Cause::Lock => self.locks(),
             _ => 0,
         };
@@ -502,6 +515,33 @@ impl<'a> View<'a> {
             0 | 1 => waiting(cause).to_owned(),
             locks => format!("waiting for {locks} locks"),
         }
+    }
+
+    /// Whether most of the waits for locks were for the interpreter's own, which each thread lets go of again
+    /// and again: who has it is no news, and that others want it is.
+    fn is_of_interpreter(&self) -> bool {
+        let functions = &self.metadata().functions;
+        let takes = |label| match label {
+            Label::Function(f) => {
+                let function = functions.get(f.0 as usize);
+                function.is_some_and(|function| function.name == TAKES_GIL)
+            }
+            _ => false,
+        };
+        let (mut of_interpreter, mut whole) = (0_u64, 0_u64);
+        let tree = &self.profile().tree;
+        for ((thread, place), cell) in &self.profile().cells {
+            if let Label::Leaf(Leaf::Blocking(probe)) = tree.places()[*place as usize].label
+                && probe.cause() == Cause::Lock
+                && (self.wanted)(*thread)
+            {
+                whole = whole.saturating_add(cell.spent.blocked_ns);
+                if tree.labels(*place).any(takes) {
+                    of_interpreter = of_interpreter.saturating_add(cell.spent.blocked_ns);
+                }
+            }
+        }
+        of_interpreter > 0 && of_interpreter >= whole / 2
     }
 
     /// How many locks nearly all long waits for one were for.
@@ -531,22 +571,17 @@ impl<'a> View<'a> {
     }
 
     /// Who held the lock in most of the long waits for one, and where it was let go of: ` held by worker-3 in
-    /// flush at cache.c:40`. Of a lock whose holder is not known it is who let go of it. Nobody is named
-    /// where all threads have one name.
+    /// flush at cache.c:40`. Nobody is named where all threads have one name.
     fn owner(&self) -> Option<String> {
         let mut by_thread: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
         let mut by_function: BTreeMap<FunctionIndex, u64> = BTreeMap::new();
-        let is_lock = |probe: ProbeId| probe.cause() == Cause::Lock;
-        let waits = self.report.waits.sums();
-        for wait in waits.filter(|wait| is_lock(wait.probe) && (self.wanted)(wait.thread)) {
-            let Some(owner) = wait.owner.or(wait.waker) else {
-                continue;
-            };
-            let sum = by_thread.entry(owner).or_default();
-            *sum = sum.saturating_add(wait.total_ns);
-            if let Some(function) = wait.waking.and_then(|place| self.own.innermost(place)) {
+        let held = self.report.waits.held();
+        for held in held.iter().filter(|held| (self.wanted)(held.waiting)) {
+            let sum = by_thread.entry(held.by).or_default();
+            *sum = sum.saturating_add(held.ns);
+            if let Some(function) = held.until.and_then(|place| self.own.innermost(place)) {
                 let sum = by_function.entry(function).or_default();
-                *sum = sum.saturating_add(wait.total_ns);
+                *sum = sum.saturating_add(held.ns);
             }
         }
         let whole = sum(by_thread.values().copied());
@@ -819,6 +854,26 @@ mod tests {
         assert!(said(&report).contains("waiting for 2 locks held in lookup [shop] (33 %"));
     }
 
+    #[test]
+    fn the_interpreters_lock_is_called_so_and_has_no_holder() {
+        let functions = [FUNCTIONS[0], FUNCTIONS[1], ("take_gil", "")];
+        let mut report = report(&["main", "worker-1", "worker-2"], &functions);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let lock = SegmentKind::Blocked(Probe::MutexLock.into());
+        for (thread, owner) in [(1, 2), (2, 1)] {
+            add(&mut report, thread, &[1], SegmentKind::Running, 40);
+            add(&mut report, thread, &[1, 2], lock, 40);
+            wait_for_lock(&mut report, (thread, owner), 400, None);
+        }
+        assert!(
+            said(&report).ends_with(
+                "800 ms waiting for Python's global interpreter lock (in load at json.py:12)"
+            ),
+            "{}",
+            said(&report)
+        );
+    }
+
     /// A report whose threads are main threads of processes with their names.
     fn processes(names: &[&str]) -> Report {
         let mut report = report(names, &FUNCTIONS);
@@ -848,7 +903,7 @@ mod tests {
         assert_eq!(
             said(&report),
             "sed computed 450 ms (100 % in parse at json.py:12), sort 400 ms (100 % in lookup [shop]); \
-             1.10 s waiting for I/O in sort (read in lookup [shop])"
+             600 ms waiting for I/O in sort (read in lookup [shop])"
         );
     }
 

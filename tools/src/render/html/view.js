@@ -61,7 +61,8 @@ class View {
     if (label === GAP) return true;
     const cause = this.data.causeOf(label), { idle_causes, idle_causes_of_workers, threads } = this.data.meta;
     if (this.data.ofExecutor[p]) return true;
-    return idle_causes.includes(cause) || (idle_causes_of_workers.includes(cause) && !threads[t].is_main && !this.data.atWork[p]);
+    if (this.data.atWork[p]) return false;
+    return idle_causes.includes(cause) || (idle_causes_of_workers.includes(cause) && !threads[t].is_main);
   }
 
   hasThread(t) {
