@@ -423,13 +423,19 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// As [`wait_until`]: waits until there is something, and gives it.
 #[track_caller]
 pub fn until<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
+    until_ok(|| get().ok_or(what))
+}
+
+/// The same for what says itself what is missing so far.
+#[track_caller]
+pub fn until_ok<T, E: std::fmt::Display>(mut get: impl FnMut() -> Result<T, E>) -> T {
     let limit = Duration::from_secs(90);
     let begin = Instant::now();
     loop {
-        if let Some(found) = get() {
-            return found;
+        match get() {
+            Ok(found) => return found,
+            Err(what) => assert!(begin.elapsed() < limit, "{what}: not within {limit:?}"),
         }
-        assert!(begin.elapsed() < limit, "{what}: not within {limit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use stackbeat_collector::session::control::client;
 use stackbeat_tests::process_tree::{State, is_hooked, send, slots, slots_left_changed};
 use stackbeat_tests::tool::{binary, command_in, json, stackbeat, text};
-use stackbeat_tests::{Background, compile, until, wait_until};
+use stackbeat_tests::{Background, compile, until, until_ok, wait_until};
 use tempfile::TempDir;
 
 /// One thread computes all the time, the other waits for a lock that the first holds nearly always.
@@ -98,16 +97,13 @@ impl Terminal {
     /// Waits until all of these are on the screen; gives it.
     #[track_caller]
     fn shows(&self, parts: &[&str]) -> String {
-        let begin = Instant::now();
-        loop {
+        until_ok(|| {
             let screen = self.screen();
-            if parts.iter().all(|part| screen.contains(part)) {
-                return screen;
+            match parts.iter().all(|part| screen.contains(part)) {
+                true => Ok(screen),
+                false => Err(format!("{parts:?} are not all on the screen:\n{screen}")),
             }
-            let is_late = begin.elapsed() > Duration::from_secs(90);
-            assert!(!is_late, "{parts:?} are not all on the screen:\n{screen}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        })
     }
 
     /// The process of the view, and the one that records for it.
