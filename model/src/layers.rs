@@ -207,7 +207,10 @@ const MODULE_LOADERS: &[&str] = &[
 ];
 
 /// How the names of what V8 does for functions in JavaScript begin.
-const V8_BUILTINS: &str = "Builtins_";
+const V8: &[&str] = &["Builtins_", "v8::"];
+
+/// What V8 does for none of them: its garbage is everybody's.
+const V8_GARBAGE: &str = "v8::internal::Heap::CollectGarbage";
 
 /// Whether a function belongs to Rust's or C++'s standard library, by its name.
 fn is_standard(name: &str) -> bool {
@@ -288,7 +291,8 @@ impl Layer {
                 false => Layer::StandardCode,
             };
         }
-        if is_of(INTERPRETERS, file) || name.starts_with(V8_BUILTINS) {
+        let is_v8 = is_of(V8, name) && !name.starts_with(V8_GARBAGE);
+        if is_of(INTERPRETERS, file) || is_v8 {
             return Layer::Interpreter;
         }
         match is_of(SYSTEM_FILES, file) {
@@ -527,6 +531,15 @@ mod tests {
         assert_eq!(counts_for(&[c[0], run, list]), (2, 2));
         let sort = ("Builtins_ArrayTimSort", "/usr/bin/node");
         assert_eq!(counts_for(&[c[0], ("sortRows", ""), sort]), (1, 1));
+        let [stringify, collect, scavenge] = [
+            "v8::internal::JsonStringifier::Serialize_",
+            "v8::internal::Heap::CollectGarbage(v8::internal::AllocationSpace)",
+            "v8::internal::Heap::Scavenge()",
+        ]
+        .map(|name| (name, "/usr/bin/node"));
+        let render = ("render", "");
+        assert_eq!(counts_for(&[c[0], render, stringify]), (1, 1));
+        assert_eq!(counts_for(&[c[0], render, collect, scavenge]).1, 2);
         let memory = ("_PyObject_Malloc", python);
         assert_eq!(counts_for(&[c[0], run, load, list, memory]), (2, 2));
     }
