@@ -1,5 +1,6 @@
 //! Processes that others start for a moment: the commands of a wrapper script, the stages before the program
-//! that matters. A reader looks for that program first, so they are summed up.
+//! that matters. A reader looks for that program first, so they are summed up. So are many threads of one
+//! role, like a thread for each request.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use stackbeat_model::ThreadIndex;
 
 use super::call_tree::{Profile, ThreadTime};
 use super::metadata::Metadata;
+use super::roles::role_of_thread;
 
 /// A program with this part of the computing is what the recording is about.
 const LEADS: f64 = 0.5;
@@ -59,6 +61,8 @@ pub(crate) struct Row<'a> {
     pub thread: usize,
     /// Threads of helpers that it sums up; 0: it is that one thread.
     pub helpers: u32,
+    /// Threads of one role that it sums up; 0: it is that one thread.
+    pub of_role: u32,
     pub time: ThreadTime,
     /// Whose they are.
     names: Vec<&'a str>,
@@ -69,6 +73,7 @@ impl<'a> Row<'a> {
         Row {
             thread,
             helpers: 0,
+            of_role: 0,
             time,
             names: Vec::new(),
         }
@@ -90,17 +95,19 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Rows of threads, those of helpers summed up where several are of one program; where there are more than
-/// `most` rows even so, all helpers are one.
+/// Rows of threads: those of helpers summed up where several are of one program, others where more than
+/// `most_of_role` have one role. Where there are more than `most` rows even so, all helpers are one.
 pub(crate) fn summed_up<'a>(
     metadata: &'a Metadata,
     profile: &Profile,
     wanted: &dyn Fn(ThreadIndex) -> bool,
     rows: Vec<(usize, ThreadTime)>,
     most: usize,
+    most_of_role: usize,
 ) -> Vec<Row<'a>> {
     let is_helper = helpers(metadata, profile, wanted);
     let (helping, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(i, _)| is_helper[*i]);
+    let others = by_role(metadata, others, most_of_role);
     let mut by_name: BTreeMap<&str, Row<'_>> = BTreeMap::new();
     for (index, time) in helping {
         let thread = &metadata.threads[index];
@@ -129,7 +136,42 @@ pub(crate) fn summed_up<'a>(
             row.helpers = 0;
         }
     }
-    rows.extend(others.into_iter().map(Row::of_thread));
+    rows.extend(others);
+    rows
+}
+
+/// Rows of threads; more than `most` of one process and role are one.
+fn by_role<'a>(
+    metadata: &'a Metadata,
+    rows: Vec<(usize, ThreadTime)>,
+    most: usize,
+) -> Vec<Row<'a>> {
+    let mut roles: BTreeMap<(usize, String), Vec<(usize, ThreadTime)>> = BTreeMap::new();
+    for (index, time) in rows {
+        let thread = &metadata.threads[index];
+        let process = metadata.processes.get(thread.process);
+        let process = process.map_or("", |process| &process.name);
+        let role = role_of_thread(thread.is_main, &thread.name, process);
+        let of_role = roles.entry((thread.process, role)).or_default();
+        of_role.push((index, time));
+    }
+    let mut rows = Vec::new();
+    for threads in roles.into_values() {
+        let is_many = threads.len() > most;
+        let threads = threads.into_iter().map(|(index, time)| Row {
+            of_role: metadata.threads[index].merged.max(1),
+            ..Row::of_thread((index, time))
+        });
+        if is_many {
+            rows.extend(threads.reduce(|mut sum, row| {
+                sum.of_role += row.of_role;
+                sum.time.add(&row.time);
+                sum
+            }));
+        } else {
+            rows.extend(threads.map(|row| Row { of_role: 0, ..row }));
+        }
+    }
     rows
 }
 
@@ -163,6 +205,35 @@ mod tests {
             ..Profile::default()
         };
         helpers(&metadata, &profile, &|_| true)
+    }
+
+    #[test]
+    fn many_threads_of_one_role_are_one_row() {
+        let rows_of = |count: usize| {
+            let thread = |i: usize| ThreadMetadata {
+                name: format!("Thread-{i} (handle)"),
+                ..ThreadMetadata::default()
+            };
+            let pool = ["worker-1", "worker-2"].map(|name| ThreadMetadata {
+                name: name.to_owned(),
+                ..ThreadMetadata::default()
+            });
+            let metadata = Metadata {
+                processes: vec![ProcessRow::default()],
+                threads: (0..count).map(thread).chain(pool).collect(),
+                ..Metadata::default()
+            };
+            let time = ThreadTime {
+                running_ns: 10,
+                ..ThreadTime::default()
+            };
+            let times = (0..count + 2).map(|i| (i, time)).collect();
+            let rows = by_role(&metadata, times, 16).into_iter();
+            rows.map(|row| (row.of_role, row.time.running_ns))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rows_of(17), [(17, 170), (0, 10), (0, 10)]);
+        assert_eq!(rows_of(16), [(0, 10); 18]);
     }
 
     #[test]

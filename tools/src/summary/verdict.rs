@@ -300,10 +300,7 @@ impl<'a> View<'a> {
     /// What several threads did, in the order of what tells more.
     fn of_many(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> Vec<String> {
         let mut parts = Vec::new();
-        let least_ns = running_ns / 100;
-        let computing = (threads.iter()).filter(|(_, time)| time.running_ns > least_ns);
-        let count = computing.map(|(i, _)| self.metadata().threads[i.0 as usize].merged.max(1));
-        let count = u64::from(count.sum::<u32>());
+        let count = self.computing_count(threads, running_ns);
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
         let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
         // Threads that compute and wait in between are held up by that; of a program that computes little it
@@ -407,6 +404,24 @@ impl<'a> View<'a> {
         parts.extend(waits);
         parts.push(of_computing);
         parts
+    }
+
+    /// How many threads did nearly all of the computing: what others did is not worth a word.
+    fn computing_count(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> u64 {
+        let mut busiest: Vec<(u64, ThreadIndex)> = (threads.iter())
+            .map(|(thread, time)| (time.running_ns, *thread))
+            .collect();
+        busiest.sort_by_key(|(ns, _)| Reverse(*ns));
+        let mut rest_ns = running_ns;
+        let computing = busiest.iter().take_while(|(ns, _)| {
+            let is_worth = rest_ns > running_ns / 100;
+            rest_ns = rest_ns.saturating_sub(*ns);
+            is_worth
+        });
+        let merged = |thread: ThreadIndex| self.metadata().threads[thread.0 as usize].merged.max(1);
+        computing
+            .map(|(_, thread)| u64::from(merged(*thread)))
+            .sum()
     }
 
     /// In which function most of the computing was done, by the rule of `own_code`: ` (70 % in parse at

@@ -105,7 +105,15 @@ impl View {
                 let threads = threads.take(metadata.threads.len());
                 let chosen = threads.filter(|(i, _)| wanted(ThreadIndex(*i as u32)));
                 let most = usize::MAX;
-                helpers::summed_up(metadata, profile, &wanted, chosen.collect(), most).len()
+                helpers::summed_up(
+                    metadata,
+                    profile,
+                    &wanted,
+                    chosen.collect(),
+                    most,
+                    usize::MAX,
+                )
+                .len()
             }
             Section::Functions => functions(profile, &wanted, self.sort, Own::OfProgram)
                 .iter()
@@ -131,6 +139,8 @@ pub(super) fn lines(
     }
     let layout = Layout {
         all_by: None,
+        // Which of them runs at this moment is what one looks for.
+        sums_up_roles: false,
         ..Layout::new(Some(columns), style, usize::MAX)
     };
     let mut text = String::new();

@@ -14,6 +14,8 @@ pub(crate) struct Layout {
     /// Each function and each wait stands for itself; otherwise what only serves others counts for them, and
     /// idle waits are one line.
     pub is_exact: bool,
+    /// Many threads of one role are one line, where there is no room for a line each.
+    pub sums_up_roles: bool,
     /// Lines of a table that are scrolled past.
     pub skipped: usize,
     /// What shows the lines that there is no room for; `None`: nothing is said of them.
@@ -28,6 +30,7 @@ impl Layout {
             style,
             top,
             is_exact: false,
+            sums_up_roles: true,
             skipped: 0,
             all_by: Some("--top 0 shows all"),
         }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use clap::ValueEnum;
 use stackbeat_core::probe::Cause;
+use stackbeat_gate::comparable_names;
 use stackbeat_model::ThreadIndex;
 use stackbeat_proto::v1::drops;
 
@@ -223,6 +224,9 @@ fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
     })
 }
 
+/// So many threads of one role have rows of their own: workers may differ in what they do.
+const MOST_OF_ROLE: usize = 16;
+
 fn threads(
     metadata: &Metadata,
     profile: &Profile,
@@ -252,7 +256,11 @@ fn threads(
     // On the first screen those that only help a program are one line for each of theirs.
     let mut rows: Vec<helpers::Row> = match layout.is_exact {
         true => rows.into_iter().map(helpers::Row::of_thread).collect(),
-        false => helpers::summed_up(metadata, profile, wanted, rows, layout.top),
+        false => {
+            let has_room = !layout.sums_up_roles || rows.len() <= layout.top;
+            let most_of_role = if has_room { usize::MAX } else { MOST_OF_ROLE };
+            helpers::summed_up(metadata, profile, wanted, rows, layout.top, most_of_role)
+        }
     };
     rows.sort_by_key(|row| {
         (
@@ -265,6 +273,7 @@ fn threads(
         let time = &row.time;
         let thread = &metadata.threads[row.thread];
         let process = &metadata.processes[thread.process];
+        let row_count = thread.merged.max(row.helpers).max(row.of_role);
         table.row(vec![
             duration(time.wall_ns()),
             duration(time.running_ns),
@@ -279,10 +288,9 @@ fn threads(
                 ns => duration(ns),
             },
             bytes(time.metrics.allocated_bytes),
-            match thread.merged.max(row.helpers) {
+            match row_count {
                 0 => thread.tid.to_string(),
-                1 => "1 thread".to_owned(),
-                n => format!("{n} threads"),
+                _ => String::new(),
             },
             match many {
                 true if thread.upid == 0 => "several".to_owned(),
@@ -290,9 +298,11 @@ fn threads(
                 true => format!("{} {}", process.name, process.pid),
                 false => String::new(),
             },
-            match row.helpers {
-                0 => thread.name.clone(),
-                _ => "helpers".to_owned(),
+            match (row_count, row.helpers) {
+                (0, _) => thread.name.clone(),
+                (n, 0) => format!("{} × {n}", comparable_names::role(&thread.name)),
+                (1, _) => "helper".to_owned(),
+                (n, _) => format!("{n} helpers"),
             },
             causes(time),
         ]);
@@ -588,8 +598,11 @@ mod tests {
         for columns in [80, 140] {
             let text = shown(&large, &Shown::Screen, Some(columns));
             assert!(text.lines().count() <= SCREEN, "{text}");
-            assert!(text.contains("… and 35 more"), "{text}");
+            assert!(text.contains("worker-* × 40"), "{text}");
         }
+        let few = testing::large_report(16, 300, 1000);
+        let text = shown(&few, &Shown::Screen, Some(80));
+        assert!(text.contains("… and 11 more"), "{text}");
     }
 
     #[test]
@@ -604,12 +617,12 @@ mod tests {
         }
         let rows = |text: &str| {
             let table = text.split("Functions by").next().unwrap_or_default();
-            let rows = table.lines().filter(|line| line.contains(" threads  sh "));
+            let rows = table.lines().filter(|line| line.contains(" helpers"));
             rows.map(str::to_owned).collect::<Vec<_>>()
         };
         let screen = shown(&report, &Shown::Screen, Some(140));
         assert_eq!(rows(&screen).len(), 1, "{screen}");
-        assert!(rows(&screen)[0].contains("21 threads"), "{screen}");
+        assert!(rows(&screen)[0].contains("21 helpers"), "{screen}");
         let all = shown(&report, &Shown::All, Some(140));
         assert!(rows(&all).is_empty(), "{all}");
     }
