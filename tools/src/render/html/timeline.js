@@ -113,12 +113,13 @@ class Timeline {
 
   // --- Picture
 
-  // Fills `bins` (Float64Array of count × 12: running, each cause, gap) for one thread.
-  fillBins(t, from, to, count, bins) {
+  // Fills `bins` (Float64Array of count × 12: running, each cause, gap) for one thread, with idle waits or without.
+  fillBins(t, from, to, count, bins, withIdle = true) {
     const { data } = this, bars = data.bars[t], per = (to - from) / count;
     for (let i = firstBarAfter(bars, from); i < bars.n && bars.begin[i] < to; i++) {
       const label = data.label[bars.place[i]];
       const kind = label === GAP ? 11 : data.causeOf(label);
+      if (!withIdle && kind !== 11 && this.view.isIdle(t, bars.place[i])) continue;
       let begin = Math.max(bars.begin[i], from), end = Math.min(bars.end[i], to);
       let bin = Math.min(count - 1, Math.floor((begin - from) / per));
       while (begin < end) {
@@ -131,7 +132,7 @@ class Timeline {
     }
   }
 
-  // Stacked columns: running at the bottom, then what held it up; idle waits are left faint.
+  // Stacked columns: running at the bottom, then what held it up; time without evidence is left faint.
   drawBins(c, bins, count, whole, x, y, width, height) {
     const alpha = c.globalAlpha, step = width / count, order = [0, 1, 2, 3, 4, 7, 8, 10, 9, 5, 6];
     for (let i = 0; i < count; i++) {
@@ -158,16 +159,16 @@ class Timeline {
     const width = byId("overview-box").clientWidth, height = byId("overview-box").clientHeight;
     const c = sizeCanvas(this.overview, width, height), { colors } = this;
     const area = width - LABEL_WIDTH, count = Math.max(1, Math.floor(area / 2));
-    const key = count + this.view.scope;
+    const { idle } = this.view, key = count + this.view.scope + idle;
     if (this.overviewKey !== key) {
       this.overviewKey = key;
       this.overviewBins = new Float64Array(count * 12);
-      for (const { t } of this.tracks) if (this.view.hasThread(t)) this.fillBins(t, 0, this.duration, count, this.overviewBins);
-      // Idle threads would flatten everything else: the highest busy column fills the strip.
+      for (const { t } of this.tracks) if (this.view.hasThread(t)) this.fillBins(t, 0, this.duration, count, this.overviewBins, idle);
+      // The highest column fills the strip.
       this.overviewWhole = 1;
       for (let i = 0; i < count; i++) {
         let sum = 0;
-        for (let kind = 0; kind < 11; kind++) if (!this.data.meta.idle_causes.includes(kind)) sum += this.overviewBins[i * 12 + kind];
+        for (let kind = 0; kind < 11; kind++) sum += this.overviewBins[i * 12 + kind];
         this.overviewWhole = Math.max(this.overviewWhole, sum);
       }
     }
@@ -180,7 +181,7 @@ class Timeline {
     c.fillStyle = colors.text;
     c.fillText("Whole recording", 10, 14);
     c.fillStyle = colors.dim;
-    c.fillText(fitText(`up to ${(this.overviewWhole / perThread).toFixed(1)} threads not idle`, LABEL_WIDTH - 14, 6), 10, 31);
+    c.fillText(fitText(`up to ${(this.overviewWhole / perThread).toFixed(1)} threads${idle ? "" : " not idle"}`, LABEL_WIDTH - 14, 6), 10, 31);
     const x = (time) => LABEL_WIDTH + (time / this.duration) * area;
     c.fillStyle = colors.back;
     c.globalAlpha = 0.72;
