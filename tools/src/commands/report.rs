@@ -94,11 +94,15 @@ pub(crate) fn page(file: &Path) -> Result<String> {
 
 /// Writes the page of a report to a file, or to standard output for `-`.
 pub(crate) fn write_page(report: &Report, output: &Path) -> Result<()> {
-    let text = html::render(report)?;
+    write_text(&html::render(report)?, output)
+}
+
+/// Writes a page, and says so; to standard output for `-`.
+pub(crate) fn write_text(text: &str, output: &Path) -> Result<()> {
     if output == Path::new("-") {
-        return terminal::print_page(&text);
+        return terminal::print_page(text);
     }
-    fs::write(output, &text).with_context(|| format!("{}: cannot be written", output.display()))?;
+    fs::write(output, text).with_context(|| format!("{}: cannot be written", output.display()))?;
     terminal::say(&format!(
         "{}: wrote {} ({})",
         terminal::Style::stderr().bold("stackbeat"),

@@ -1,13 +1,12 @@
 //! `stackbeat diff`: two traces, or two sets, side by side for a person. No verdict: `stackbeat gate` has
 //! the statistics for that.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use stackbeat_gate::rules::Pairing;
-use stackbeat_gate::run::Side;
+use stackbeat_gate::run::{Role, Side};
 use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
@@ -16,6 +15,7 @@ use stackbeat_model::metric::{Metric, Unit};
 use super::view::{amount, change};
 use super::{html, lanes};
 use crate::cli::DiffArgs;
+use crate::commands::report::write_text;
 use crate::summary::load;
 use crate::table::{Column, Table};
 use crate::terminal::{self, Style};
@@ -56,12 +56,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
             &table,
             Pairing::None,
         );
-        if output == Path::new("-") {
-            terminal::print_page(&page)?;
-        } else {
-            let context = || format!("{}: cannot be written", output.display());
-            fs::write(output, page).with_context(context)?;
-        }
+        write_text(&page, output)?;
         return Ok(0);
     }
     let most = |usual: usize| match args.top {
@@ -122,12 +117,36 @@ fn whole(table: &RunTable) -> Vec<Line> {
     all.filter(|l| l.before != 0.0 || l.after != 0.0).collect()
 }
 
+/// `main thread of shop`, `main thread of shop-old → shop-new` where the program's file has another name on
+/// each side, `main thread of child sh` of the processes that it started.
+fn role_text(table: &RunTable, role: &Role) -> String {
+    let programs = |side: Side| {
+        let runs = table.runs.iter().filter(move |run| run.side == side);
+        runs.flat_map(|run| &run.about.programs)
+    };
+    let is_of = |side, program: &str| programs(side).any(|name| name == program);
+    let mut of_candidate = programs(Side::Candidate);
+    let renamed = of_candidate.find(|name| !is_of(Side::Baseline, name));
+    let is_of_baseline = is_of(Side::Baseline, &role.process);
+    let mut role = role.clone();
+    if let Some(other) = renamed
+        && is_of_baseline
+        && !is_of(Side::Candidate, &role.process)
+    {
+        role.process = format!("{} → {other}", role.process);
+    } else if role.thread == "main" && !role.is_root {
+        role.process.insert_str(0, "child ");
+    }
+    role.describe()
+}
+
 fn threads(table: &RunTable) -> Vec<Line> {
     let mut threads = Vec::new();
     for role in table.roles() {
         for metric in [Metric::Wall, Metric::Cpu] {
-            let of = table.names.roles()[role.0 as usize].describe();
-            let name = format!("{}: {of}", metric.title());
+            let known = &table.names.roles()[role.0 as usize];
+            let of = known.describe();
+            let name = format!("{}: {}", metric.title(), role_text(table, known));
             threads.push(Line::new(
                 table,
                 of,

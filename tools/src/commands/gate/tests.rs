@@ -160,6 +160,23 @@ fn a_diff_shows_what_changed_most() {
 }
 
 #[test]
+fn a_diff_names_both_files_of_a_renamed_program() {
+    let mut table = gate(1.5).table;
+    for run in table
+        .runs
+        .iter_mut()
+        .filter(|run| run.side == Side::Candidate)
+    {
+        run.about.programs = vec!["shop-new".into()];
+    }
+    let text = diff::text(&table, 5, Some(90), terminal::Style::default());
+    assert!(
+        text.contains("wall time: main thread of shop → shop-new"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_required_scope_that_is_missing_is_an_error() {
     let mut table = gate(1.0).table;
     let required = ["parse *".to_string()];
