@@ -544,11 +544,7 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// A frame of a method or block.
     fn read(&mut self, frame: u64) -> Option<Frame> {
         let o = self.runtime.offsets;
-        let code = self.memory.word(frame + o.code)?;
-        if self.memory.word(code)? & INTERNAL_MASK != CODE {
-            return None;
-        }
-        let body = self.memory.word(code.checked_add(o.body)?)?;
+        let body = names::body_of(self.memory, &o, frame + o.code)?;
         let words = self.memory.half(body.checked_add(o.words)?)?;
         let next = self.memory.word(frame)?;
         let begin = self.memory.word(body.checked_add(o.instructions)?)?;

@@ -2,7 +2,7 @@
 //! (`calculate_iseq_label` and `rb_gen_method_name`, vm_backtrace.c).
 
 use super::offsets::{Classes, Offsets};
-use super::{INTERNAL, INTERNAL_MASK, TYPE_MASK, USER_1};
+use super::{CODE, INTERNAL, INTERNAL_MASK, TYPE_MASK, USER_1};
 use crate::managed::key::Key;
 use crate::managed::memory::Memory;
 
@@ -64,6 +64,7 @@ impl Text {
             (false, true) => object + POINTER,
             (false, false) => object + LENGTH,
         };
+        is_still(memory, object, flags)?;
         (bytes < MOST_TEXT).then_some(Text { at, bytes })
     }
 
@@ -72,7 +73,7 @@ impl Text {
         Text::of(memory, offsets, label)
     }
 
-    /// Adds its content to a key.
+    /// Adds its content to a key. Zeros are what is left of a string that has been moved.
     pub(super) fn add(&self, memory: &mut impl Memory, key: &mut Key) -> Option<()> {
         /// Of longer ones the rest is not looked at.
         const MOST_BYTES: u64 = 2048;
@@ -82,7 +83,9 @@ impl Text {
         for at in (0..bytes).step_by(8) {
             let mut part = [0; 8];
             let count = (bytes - at).min(8) as usize;
-            if !memory.bytes(self.at.checked_add(at)?, &mut part[..count]) {
+            if !memory.bytes(self.at.checked_add(at)?, &mut part[..count])
+                || part[..count].contains(&0)
+            {
                 return None;
             }
             key.add(u64::from_le_bytes(part));
@@ -94,7 +97,7 @@ impl Text {
     pub(super) fn copy(&self, memory: &mut impl Memory, to: &mut [u8]) -> Option<usize> {
         let whole = usize::try_from(self.bytes).ok()?;
         let mut bytes = whole.min(to.len());
-        if !memory.bytes(self.at, to.get_mut(..bytes)?) {
+        if !memory.bytes(self.at, to.get_mut(..bytes)?) || to[..bytes].contains(&0) {
             return None;
         }
         if bytes < whole {
@@ -211,23 +214,26 @@ impl Class {
         owner: u64,
     ) -> Option<Option<Class>> {
         let flags = memory.word(owner)?;
-        let (class, separator) = match flags & TYPE_MASK {
+        let (class, flags, separator) = match flags & TYPE_MASK {
             CLASS if flags & SINGLETON != 0 => {
                 let attached = memory.word(owner.checked_add(classes.attached)?)?;
+                is_still(memory, owner, flags)?;
                 // Small numbers and such are no objects.
                 if attached == 0 || !attached.is_multiple_of(8) {
                     return Some(None);
                 }
-                match memory.word(attached)? & TYPE_MASK {
-                    CLASS | MODULE => (attached, b'.'),
+                let flags = memory.word(attached)?;
+                match flags & TYPE_MASK {
+                    CLASS | MODULE => (attached, flags, b'.'),
                     kind => return (!GONE.contains(&kind)).then_some(None),
                 }
             }
-            CLASS | MODULE => (owner, b'#'),
+            CLASS | MODULE => (owner, flags, b'#'),
             INCLUDED => return Some(None),
             _ => return None,
         };
         let is_permanent = memory.byte(class.checked_add(classes.permanent)?)? & 1 != 0;
+        is_still(memory, class, flags)?;
         if !is_permanent {
             return Some(None);
         }
@@ -237,15 +243,24 @@ impl Class {
     }
 }
 
+/// That an object has not been moved since its flags were read. Another thread that compacts memory
+/// overwrites the old place with zeros, its flags first, and a zero read there would mean: it has no name.
+fn is_still(memory: &mut impl Memory, object: u64, flags: u64) -> Option<()> {
+    (memory.word(object)? & TYPE_MASK == flags & TYPE_MASK).then_some(())
+}
+
 /// Whether code is of a `rescue` or `ensure`. Its frame stands for that of the method below it, from 3.4 on.
 pub(super) fn stands_for_next(memory: &mut impl Memory, offsets: &Offsets, body: u64) -> bool {
     offsets.classes.is_some() && matches!(memory.half(body), Some(kind::RESCUE | kind::ENSURE))
 }
 
-/// The body of the code that a word refers to.
-fn body_of(memory: &mut impl Memory, offsets: &Offsets, at: u64) -> Option<u64> {
+/// The body of the code that a word refers to. Code that has been moved has its new address in the body's
+/// place.
+pub(super) fn body_of(memory: &mut impl Memory, offsets: &Offsets, at: u64) -> Option<u64> {
     let code = memory.word(at)?;
-    memory.word(code.checked_add(offsets.body)?)
+    let body = memory.word(code.checked_add(offsets.body)?)?;
+    let is_code = memory.word(code)? & INTERNAL_MASK == CODE;
+    is_code.then_some(body)
 }
 
 /// The code whose label is shown, and its kind: of a `rescue` and such that of what it stands in.
@@ -277,7 +292,9 @@ fn owner(memory: &mut impl Memory, classes: &Classes, mut environment: u64) -> O
         let is_local = memory.word(environment)? & LOCAL != 0;
         let mut entry = memory.word(environment.checked_sub(ENTRY)?)?;
         if is_local && entry != 0 && memory.word(entry)? & INTERNAL_MASK == SPECIAL {
-            entry = memory.word(entry.checked_add(INSIDE)?)?;
+            let around = entry;
+            entry = memory.word(around.checked_add(INSIDE)?)?;
+            is_still(memory, around, SPECIAL)?;
         }
         if entry != 0 {
             let flags = memory.word(entry)?;
@@ -313,7 +330,7 @@ mod tests {
         }
     }
 
-    const CODE: u64 = 0x1000;
+    const CODE_AT: u64 = 0x1000;
     const BODY: u64 = 0x2000;
     const METHOD_CODE: u64 = 0x3000;
     const METHOD_BODY: u64 = 0x4000;
@@ -338,7 +355,9 @@ mod tests {
         let o = of_version((3, 4)).expect("is known");
         let classes = o.classes.expect("has them");
         let mut memory = Words(HashMap::from([
-            (CODE + o.body, BODY),
+            (CODE_AT, CODE),
+            (CODE_AT + o.body, BODY),
+            (METHOD_CODE, CODE),
             (METHOD_CODE + o.body, METHOD_BODY),
             (BODY, kind::BLOCK.into()),
             (BODY + classes.parent, METHOD_CODE),
@@ -398,6 +417,11 @@ mod tests {
         // It was moved.
         memory.0.insert(OWNER, 0x1e);
         assert_eq!(shown(&mut memory), None);
+        // So was the method's code.
+        let (o, mut memory) = block();
+        memory.0.insert(METHOD_CODE, 0x1e);
+        memory.0.insert(METHOD_CODE + o.body, 0xb000);
+        assert_eq!(name(&mut memory, &o, BODY), None);
     }
 
     #[test]
