@@ -6,7 +6,7 @@
 #
 # check   lints alone, of the portable packages for each target, and of the tool for a Mac
 # link    links core and api for Android and Apple, with Android's hooks, and the library that an app loads, and compares what they
-#         ask of the platform, and what that library offers, with the lists in imports/; links the tool for a Mac
+#         ask of the platform, and what that library offers, with the lists in imports/; lints the tool for a Mac
 # build   links, and builds what `run` runs; all that is built is linted
 # run     core's tests and a recorded program on arm64 Linux under qemu-user, whose processor signs return addresses
 # arm64   phones and Macs with that processor only, as the test command does; every: Intel's and the iOS simulator, too
@@ -127,15 +127,17 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=-fuse-ld=lld -Clink-arg=-B/usr/lib/llvm-14/bin"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 
+# By its own name: as `cargo clippy` it would be the one of ~/.cargo/bin, of another compiler.
+lint() { cargo-clippy clippy -q --locked "${LEVELS[@]}" "$@"; }
+
 unpack_arm64_std
 if [[ $MODE = check ]]; then
-  # By its own name: as `cargo clippy` it would be the one of ~/.cargo/bin, of another compiler.
-  step cargo-clippy clippy -q --locked --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
-  step cargo-clippy clippy -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
-  step cargo-clippy clippy -q --locked $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
-  step cargo-clippy clippy -q --locked $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
-  step cargo-clippy clippy -q --locked $ON_APPLE
-  step cargo-clippy clippy -q --locked -p stackbeat $(printf -- '--target %s ' $MACS)
+  step lint --keep-going $PORTABLE $(printf -- '--target %s ' $CROSS $ARM64_LINUX)
+  step lint -p stackbeat-hooks-linux --target $ARM64_LINUX
+  step lint $ANDROID_HOOKS $(printf -- '--target %s ' $ANDROID $ARM64_LINUX)
+  step lint $ANDROID_APP $(printf -- '--target %s ' $ANDROID)
+  step lint $ON_APPLE
+  step lint -p stackbeat $(printf -- '--target %s ' $MACS)
 else
   # What is built is linted by the way: apart, all that it depends on would be compiled once more for it.
   export RUSTC_WORKSPACE_WRAPPER=/usr/bin/clippy-driver
@@ -147,7 +149,8 @@ if [[ $MODE = link || $MODE = build || $MODE = all ]]; then
   step cargo build -q --locked $ON_THREADS $(printf -- '--target %s ' $CROSS)
   # rustc asks Xcode for a folder of libraries, unless it has one.
   LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked $ON_APPLE
-  LINK_ROOTS=/dev/null SDKROOT=$S step cargo build -q --locked -p stackbeat --bin stackbeat $(printf -- '--target %s ' $MACS)
+  # Linked, it would show no more: what it asks of the platform is on no list, and here names stay undefined (lld-cc.sh).
+  step lint -p stackbeat $(printf -- '--target %s ' $MACS)
   # Everything that it has is reached from its exports.
   LINK_ROOTS=/dev/null step cargo build -q --locked -p stackbeat-embedded --target $PHONE
   step cargo build -q --locked -p stackbeat-hooks-android $(printf -- '--target %s ' $ANDROID)
@@ -165,14 +168,17 @@ NOT_EMULATED="mapping::pieces::tests::pieces_are_mapped_from_those_before sandbo
 # Tests that become part of a session: emulation cannot start them again, so each has a process from the start.
 ALONE="agent::a_session_in_this_process attach_detach::sessions_come_and_go
   posix::a_table_of_functions_tells_what_is_called"
-SIGNED="-Ctarget-feature=+paca,+pacg"
+# Only what signs pointers is compiled with these instructions.
+signed_test() {
+  RUSTC_WORKSPACE_WRAPPER=$HERE/signing-rustc.sh \
+    cargo test -q --locked -p stackbeat-hooks-apple --test main --target $ARM64_LINUX "$@"
+}
 build_tests() {
   cargo build -q --locked -p stackbeat-hooks-linux --target $ARM64_LINUX
   cargo test -q --locked --no-run -p stackbeat-core --lib --test main --target $ARM64_LINUX
   cargo test -q --locked --no-run -p stackbeat-hooks-android --test main --target $ARM64_LINUX
   cargo test -q --locked --no-run -p stackbeat-hooks-apple --test main --target $ARM64_LINUX
-  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" $SIGNED" \
-    cargo test -q --locked --no-run -p stackbeat-hooks-apple --test main --target $ARM64_LINUX
+  signed_test --no-run
 }
 run_core() {
   local name
@@ -197,7 +203,7 @@ run_apple() {
   $test code_of_an_image every_slot a_slot_that
   $test --exact posix::calls_of_an_image_are_recorded
   $test --exact system::calls_become_waits_flows_and_iterations_in_a_trace
-  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS+=" $SIGNED" $test hooks_in_signed_slots
+  signed_test -- hooks_in_signed_slots
 }
 [[ $MODE = check || $MODE = link ]] || step build_tests
 if [[ $MODE = run || $MODE = all ]]; then
