@@ -26,8 +26,14 @@ use flate2::write::ZlibEncoder;
 
 /// The library with the session inside a program.
 const SESSION: &str = "libstackbeat_session.so";
-/// What runs on the program's threads.
-const OF_AGENT: [&str; 2] = ["stackbeat-core", "stackbeat-hooks-linux"];
+/// What does not run on the program's threads: all dependencies from outside, and of ours these.
+const BESIDE_AGENT: [&str; 5] = [
+    "'*'",
+    "stackbeat-collector",
+    "stackbeat-model",
+    "stackbeat-proto",
+    "stackbeat-symbolize",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=STACKBEAT_EMBED_AGENT");
@@ -98,19 +104,18 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         .args(["--config", "profile.agent.strip='debuginfo'"]);
     if variable("PROFILE")? == "debug" {
         // Whoever works on the sources builds often: give the slow half of the optimization away, and of what
-        // the session has beside the agent nearly all.
-        cargo.args([
-            "--config",
-            "profile.agent.lto=false",
-            "--config",
-            "profile.agent.codegen-units=16",
-            "--config",
-            "profile.agent.incremental=true",
-            "--config",
-            "profile.agent.opt-level=1",
-        ]);
-        for package in OF_AGENT {
-            let level = format!("profile.agent.package.{package}.opt-level=3");
+        // the session has beside the agent nearly all. The packages of the libraries themselves have the
+        // profile's own level: with one of their own, cargo would not strip them. Line tables are not made.
+        for setting in [
+            "lto=false",
+            "codegen-units=16",
+            "incremental=true",
+            "debug=false",
+        ] {
+            cargo.args(["--config", &format!("profile.agent.{setting}")]);
+        }
+        for package in BESIDE_AGENT {
+            let level = format!("profile.agent.package.{package}.opt-level=1");
             cargo.args(["--config", &level]);
         }
     }
