@@ -9,6 +9,7 @@
 //! - `thread_state`, `thread_clock`, `ticking`: whether a thread runs, clocks of single threads, and waking
 //!   on time; `host`: all that a session asks; `suspension`: interrupting as systems without signals to
 //!   threads do it; `off_cpu`, `lock_waits`: threads that wait; `unrecorded`: processes without an agent;
+//!   `polls`: the thread of these and of counters;
 //! - `record`, `attached`: a recording from its begin to its end.
 
 pub(crate) mod attach;
@@ -21,6 +22,7 @@ pub(crate) mod host;
 mod limits;
 pub(crate) mod lock_waits;
 pub(crate) mod off_cpu;
+mod polls;
 mod procfs;
 pub(crate) mod record;
 mod remote_unwind;

@@ -3,8 +3,8 @@
 //!
 //! Several threads share the work, all in the process that called [`record`]: the calling thread waits for
 //! the program and for signals, one advances the ticks and interrupts running threads, one drains and writes.
-//! What a session can do without has threads of its own ([`Besides`]): control, counters, the off-CPU
-//! sampler, and the search for processes without an agent.
+//! What a session can do without has two more ([`Besides`]): control; and counters, the off-CPU sampler, and
+//! the search for processes without an agent.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -21,14 +21,15 @@ use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
 use super::host::Linux;
 use super::lock_waits::LockWaits;
-use super::off_cpu::OffCpuSampler;
+use super::off_cpu::{self, OffCpuSampler};
+use super::polls::{Poll, Polls};
 use super::runtime_options::{self, Extension};
 use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
 use super::systrace::{self, KeptPipe};
 use super::thread_clock;
 use super::transfers::Transfers;
-use super::unrecorded::{Started, TreeWatch};
+use super::unrecorded::{self, Started, TreeWatch};
 use crate::sampler::{Sampler, ticker};
 use crate::session::auto_dump::AutoDump;
 use crate::session::clocks::{self, now_ns};
@@ -36,15 +37,17 @@ use crate::session::control::{self, Server, Session};
 use crate::session::drainer::DrainThread;
 use crate::session::error::{RecordError, Warning, WhyNot};
 use crate::session::finish::{self, Ended};
-use crate::session::meter;
+use crate::session::meter::Meter;
 use crate::session::open::{Opened, Opening};
 use crate::session::options::{Chosen, Options, Outcome, Progress};
 use crate::session::shared::{Place, Shared};
 use crate::session::storage;
 use crate::session::trace_header;
 
-/// Distance between two reports of progress.
+/// Distance between two reports of progress, and the least: wake-ups come at common moments, not at equal
+/// distances to the microsecond.
 const PROGRESS: Duration = Duration::from_millis(250);
+const PROGRESS_LEAST: Duration = Duration::from_millis(240);
 
 /// How the program ended, as its parent knows it.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +140,7 @@ pub fn record(
     let exit = supervise(&mut supervisor, shared, &mut dump, session.began, progress);
     dump.program_ended(exit.wait_status);
     if options.wait_children {
-        let tree = setup.besides.tree.as_ref();
+        let tree = &setup.besides.tree;
         wait_for_children(&mut supervisor, shared, tree, &mut dump, progress);
     }
     for (reason, result) in dump.finish() {
@@ -215,28 +218,21 @@ pub(super) struct Setup {
 /// What a session can do without.
 pub(super) struct Besides {
     server: Option<Server>,
-    meter: Option<(Arc<Shared>, JoinHandle<()>)>,
-    off_cpu_sampler: Option<OffCpuSampler>,
-    tree: Option<TreeWatch>,
+    polls: Option<Polls>,
+    tree: TreeWatch,
 }
 
 impl Besides {
     /// `program_cpu`: CPU time of the program's own process, where it is known.
     pub(super) fn stop(self, program_cpu: Option<Duration>) {
-        if let Some(tree) = self.tree {
-            tree.stop(program_cpu);
+        if let Some(cpu) = program_cpu {
+            self.tree.note_program_cpu(cpu);
         }
-        if let Some(off_cpu_sampler) = self.off_cpu_sampler {
-            off_cpu_sampler.stop();
+        if let Some(polls) = self.polls {
+            polls.stop();
         }
         if let Some(server) = self.server {
             server.stop();
-        }
-        if let Some((shared, thread)) = self.meter {
-            shared.meter.end();
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
         }
     }
 }
@@ -333,23 +329,20 @@ pub(super) fn begin(
             None
         }
     };
-    // Without its thread the trace has no counters, which is no reason not to record.
-    let meter = options
-        .counters_ns
-        .map(Duration::from_nanos)
-        .and_then(|period| {
-            let (of_meter, host) = (Arc::clone(&shared), Arc::clone(&of_meter));
-            let thread = thread::Builder::new().name("stackbeat meter".to_owned());
-            let started = thread.spawn(move || meter::run(of_meter, host, period));
-            Some((Arc::clone(&shared), started.ok()?))
-        });
-    // Without its thread, waits are seen when they have ended.
-    let off_cpu_sampler = (!options.count_calls && !suspends)
-        .then(|| OffCpuSampler::start(Arc::clone(&shared), mapping_name, &options.dumps).ok())
-        .flatten();
-    // Without its thread, what runs without an agent has no name.
-    let started = subject.started.clone();
-    let tree = TreeWatch::start(Arc::clone(&session), &storage.path, started).ok();
+    let (tree, search) =
+        TreeWatch::new(Arc::clone(&session), &storage.path, subject.started.clone());
+    let mut all: Vec<(Box<dyn Poll>, Duration)> = vec![(Box::new(search), unrecorded::FIRST_POLL)];
+    if !options.count_calls && !suspends {
+        let sampler = OffCpuSampler::new(Arc::clone(&shared), mapping_name, &options.dumps);
+        all.push((Box::new(sampler), off_cpu::SHORTEST));
+    }
+    if let Some(period) = options.counters_ns.map(Duration::from_nanos) {
+        let meter = Meter::new(Arc::clone(&shared), of_meter, period);
+        all.push((Box::new(meter), period));
+    }
+    // Without the thread the trace has no counters, waits are seen when they have ended, and what runs
+    // without an agent has no name: no reason not to record.
+    let polls = Polls::start(all).ok();
     Ok(Setup {
         session,
         shared,
@@ -359,8 +352,7 @@ pub(super) fn begin(
         threads,
         besides: Besides {
             server,
-            meter,
-            off_cpu_sampler,
+            polls,
             tree,
         },
         marker_pipe,
@@ -446,7 +438,7 @@ impl Teller {
     }
 
     pub(super) fn tell(&mut self, shared: &Shared, progress: &mut dyn FnMut(&Progress)) {
-        if self.last_report.elapsed() < PROGRESS {
+        if self.last_report.elapsed() < PROGRESS_LEAST {
             return;
         }
         self.last_report = Instant::now();
@@ -474,7 +466,7 @@ impl Teller {
 fn wait_for_children(
     supervisor: &mut Supervisor,
     shared: &Shared,
-    tree: Option<&TreeWatch>,
+    tree: &TreeWatch,
     dump: &mut AutoDump,
     progress: &mut dyn FnMut(&Progress),
 ) {
@@ -483,8 +475,7 @@ fn wait_for_children(
     loop {
         shared.want_drain();
         let leave = matches!(supervisor.wait(PROGRESS), Wake::Leave);
-        let unrecorded = tree.map_or(0, TreeWatch::living);
-        let processes = shared.state().status.live_processes + unrecorded;
+        let processes = shared.state().status.live_processes + tree.living();
         polled += 1;
         dump.attend(progress);
         if leave || (processes == 0 && polled > 1) {

@@ -12,6 +12,7 @@ use super::group_sentinel::GroupSentinel;
 use super::procfs;
 use super::spawn::{Child, signal_set};
 use super::transfers::Transfers;
+use crate::session::grid;
 
 /// Signals that are read from a descriptor while a session lasts.
 pub(crate) const HANDLED: [libc::c_int; 12] = [
@@ -120,9 +121,14 @@ impl Supervisor {
             events: libc::POLLIN,
             revents: 0,
         });
-        let timeout_ms = timeout.as_millis().min(60_000) as libc::c_int;
-        // SAFETY: the array has two elements.
-        let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout_ms) };
+        let timeout = grid::time_to(timeout);
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs() as libc::time_t,
+            tv_nsec: timeout.subsec_nanos() as libc::c_long,
+        };
+        // SAFETY: the array has two elements; the mask of signals stays as it is.
+        let ready =
+            unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &raw const timeout, std::ptr::null()) };
         let mut leave = false;
         if ready > 0 && polled[0].revents != 0 {
             leave = self.read_signals();

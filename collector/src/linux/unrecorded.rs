@@ -10,13 +10,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use stackbeat_core::ids::{Pid, Upid};
@@ -27,6 +25,7 @@ use stackbeat_proto::v1;
 use stackbeat_proto::v1::unrecorded::Reason;
 
 use super::find_program::{self, Program};
+use super::polls::Poll;
 use super::procfs;
 use crate::drain::lifecycle::Since;
 use crate::host::Whose;
@@ -38,7 +37,9 @@ use crate::session::orders::Order;
 /// Distance between two polls: while unrecorded processes live or new ones of the tree come, and while
 /// nothing changes.
 const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_millis(160);
+/// The first poll comes so soon.
+pub(super) const FIRST_POLL: Duration = SHORTEST;
+const LONGEST: Duration = Duration::from_millis(200);
 /// Pids that were given out since the last poll are tried one by one up to this number: further threads take
 /// most of them. After more, the list of all processes is gone through.
 const TRIED: u32 = 128;
@@ -52,33 +53,29 @@ const PASSING_KNOWN_NS: u64 = 1_000_000;
 /// CPU time of the program's own process is not known.
 const NOT_KNOWN: u64 = u64::MAX;
 
-/// The thread that polls.
+/// What other threads learn of the search, and tell it.
 #[derive(Debug)]
 pub(super) struct TreeWatch {
-    thread: JoinHandle<()>,
-    /// Dropped to end it.
-    go_on: mpsc::Sender<()>,
     program_cpu_ns: Arc<AtomicU64>,
     living: Arc<AtomicU32>,
 }
 
 impl TreeWatch {
-    /// Begins to poll, once the session has a program. `started`: what is started as the program; `None`: it
+    /// Polls, once the session has a program. `started`: what is started as the program; `None`: it
     /// ran before the session, so what it used until now is not the session's. `session_path`: the mapping,
     /// as the program's environment names it.
-    pub(super) fn start(
+    pub(super) fn new(
         session: Arc<Session>,
         session_path: &Path,
         started: Option<Started>,
-    ) -> io::Result<TreeWatch> {
-        let (go_on, stop) = mpsc::channel();
+    ) -> (TreeWatch, impl Poll + use<>) {
         let program_cpu_ns = Arc::new(AtomicU64::new(NOT_KNOWN));
         let living = Arc::new(AtomicU32::new(0));
         let mut variable = SESSION_VARIABLE.as_bytes().to_vec();
         variable.push(b'=');
         variable.extend_from_slice(session_path.as_os_str().as_bytes());
         let control = session.shared.mapping.control();
-        let mut tree = Tree {
+        let tree = Tree {
             follows_children: control.follow_children.load(Ordering::Relaxed) != 0,
             filters: control.filters.load(Ordering::Relaxed),
             session,
@@ -92,25 +89,13 @@ impl TreeWatch {
             last_pid: Pid(0),
             polled_ns: now_ns(),
             polled_before_ns: now_ns(),
+            distance: FIRST_POLL,
         };
-        let thread = thread::Builder::new()
-            .name("stackbeat tree".to_owned())
-            .spawn(move || {
-                let mut distance = SHORTEST;
-                while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    distance = match tree.poll() {
-                        true => SHORTEST,
-                        false => (distance * 2).min(LONGEST),
-                    };
-                }
-                tree.finish();
-            })?;
-        Ok(TreeWatch {
-            thread,
-            go_on,
+        let watch = TreeWatch {
             program_cpu_ns,
             living,
-        })
+        };
+        (watch, tree)
     }
 
     /// Processes besides the program itself that ran without an agent at the last poll.
@@ -118,17 +103,10 @@ impl TreeWatch {
         self.living.load(Ordering::Relaxed)
     }
 
-    /// Ends it; what ran unrecorded is handed to the drain. `program_cpu`: CPU time of the program's own
-    /// process at its end, where it is known.
-    pub(super) fn stop(self, program_cpu: Option<Duration>) {
-        if let Some(cpu) = program_cpu {
-            let ns = cpu.as_nanos() as u64;
-            self.program_cpu_ns.store(ns, Ordering::Relaxed);
-        }
-        drop(self.go_on);
-        if let Err(panic) = self.thread.join() {
-            std::panic::resume_unwind(panic);
-        }
+    /// CPU time of the program's own process at its end, where it is known; before the search is ended.
+    pub(super) fn note_program_cpu(&self, cpu: Duration) {
+        let ns = cpu.as_nanos() as u64;
+        self.program_cpu_ns.store(ns, Ordering::Relaxed);
     }
 }
 
@@ -213,11 +191,27 @@ struct Tree {
     /// When this poll and the one before began.
     polled_ns: u64,
     polled_before_ns: u64,
+    /// To the next poll.
+    distance: Duration,
+}
+
+impl Poll for Tree {
+    fn poll(&mut self) -> Duration {
+        self.distance = match self.search() {
+            true => SHORTEST,
+            false => (self.distance * 2).min(LONGEST),
+        };
+        self.distance
+    }
+
+    fn finish(&mut self) {
+        self.conclude();
+    }
 }
 
 impl Tree {
     /// Looks for new processes and at those without an agent. Whether there is a reason to poll again soon.
-    fn poll(&mut self) -> bool {
+    fn search(&mut self) -> bool {
         let program = Pid(self.session.program_pid.load(Ordering::Relaxed));
         if program == Pid(0) {
             return true;
@@ -555,8 +549,8 @@ impl Tree {
     }
 
     /// The session is over.
-    fn finish(&mut self) {
-        self.poll();
+    fn conclude(&mut self) {
+        self.search();
         let program = Pid(self.session.program_pid.load(Ordering::Relaxed));
         let program_cpu_ns = self.program_cpu_ns.load(Ordering::Relaxed);
         for (pid, mut member) in std::mem::take(&mut self.members) {

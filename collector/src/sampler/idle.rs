@@ -3,6 +3,7 @@
 //! compute without setting its activity bit: it is polled at growing distances.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use stackbeat_core::shm::layout::{ThreadEntry, entry_state, on_ticks};
 use stackbeat_core::shm::mapping::Mapping;
@@ -14,6 +15,7 @@ use super::contention::Contention;
 use super::{HOOK_SHARE_WORTH, Means, Process, Sampler, Thread, live_entry};
 use crate::host::{State, Whose};
 use crate::session::activity::Part;
+use crate::session::grid;
 use crate::session::shared::Shared;
 
 /// Distance between two polls of idle threads, ns, where many show activity. Few are polled with each tick:
@@ -153,7 +155,8 @@ impl Sampler {
     /// Looks for threads that have no entry, when it is time.
     pub(crate) fn poll_unregistered_in_time(&mut self, shared: &Shared, now_ns: u64) {
         if now_ns >= self.next_unregistered_poll_ns {
-            self.next_unregistered_poll_ns = now_ns + self.poll_unregistered(shared, now_ns);
+            let distance = Duration::from_nanos(self.poll_unregistered(shared, now_ns));
+            self.next_unregistered_poll_ns = grid::moment_ns(now_ns, distance);
         }
     }
 

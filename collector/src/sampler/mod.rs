@@ -177,6 +177,8 @@ pub(crate) struct Sampler {
     processes: HashMap<u32, Process>,
     /// By the upid of the process, and tid.
     unregistered_threads: HashMap<(Upid, Tid), Unregistered>,
+    /// Searches in a row that found none.
+    empty_searches: u32,
     /// Some of them are to be polled once more, soon.
     awaits_unregistered: bool,
     running: Vec<Running>,
@@ -235,6 +237,7 @@ impl Sampler {
             known: HashSet::new(),
             processes: HashMap::new(),
             unregistered_threads: HashMap::new(),
+            empty_searches: 0,
             awaits_unregistered: false,
             running: Vec::new(),
             masks: HashMap::new(),

@@ -21,6 +21,7 @@ use super::{HOOK_TRIAL, Sampler};
 use crate::host::{Host, Peers};
 use crate::session::budget::Keeper;
 use crate::session::clocks::now_ns;
+use crate::session::grid;
 use crate::session::jit_maps::JitMaps;
 use crate::session::options::{Budget, MAX_INTERVAL_NS, MIN_INTERVAL_NS};
 use crate::session::shared::{Place, Shared, count};
@@ -51,8 +52,11 @@ const CLOCK_LONGEST_NS: u64 = 500_000_000;
 const PARTS: u64 = 1024;
 /// While switched off: distance between two polls of whether threads need entries, ns.
 const RESTING_POLL_NS: u64 = 100_000_000;
-/// Distance between two polls of what changes while the kernel samples threads, ns.
-const CLOCK_POLL_NS: u64 = 50_000_000;
+/// Distance between two polls of what changes while the kernel samples threads: at first, and once no agent
+/// has called for some polls. Agents call when a thread begins.
+const CLOCK_POLL: Duration = Duration::from_millis(50);
+const CLOCK_POLL_LATER: Duration = Duration::from_millis(200);
+const CLOCK_POLLS_AT_FIRST: u32 = 20;
 /// Longest sleep, ns: a change of the intervals is noticed by then.
 const LONGEST_SLEEP_NS: u64 = 100_000_000;
 
@@ -109,6 +113,9 @@ struct Ticking<'a> {
     due: Vec<(usize, usize)>,
     program_clock: ProgramClock,
     last_activity_ns: u64,
+    /// `Control::clock_calls` at the last poll, and polls in a row without a call.
+    calls: u32,
+    quiet_polls: u32,
 }
 
 impl<'a> Ticking<'a> {
@@ -139,6 +146,8 @@ impl<'a> Ticking<'a> {
             due: Vec::new(),
             program_clock: ProgramClock::default(),
             last_activity_ns: now_ns(),
+            calls: 0,
+            quiet_polls: 0,
             host,
             sampler,
         }
@@ -179,7 +188,9 @@ impl<'a> Ticking<'a> {
         if !self.sampler.has_ticks() {
             let peers = self.upkeep.peers.as_ref();
             let next_ns = next_ns.min(peers.map_or(u64::MAX, |peers| peers.next_ns()));
-            let wait_ns = next_ns.saturating_sub(now).min(CLOCK_POLL_NS);
+            let wait_ns = next_ns
+                .min(self.next_clock_poll(now, calls))
+                .saturating_sub(now);
             // Inside the program the drain calls when there was something, and agents when entries get
             // scarce.
             let is_called = self.shared.place == Place::Inside && !self.sampler.awaits_timers();
@@ -188,6 +199,23 @@ impl<'a> Ticking<'a> {
         }
         // Somebody may be on ticks from here on.
         self.begin_anew();
+    }
+
+    /// When to poll again, ns, where agents have called so often by now.
+    fn next_clock_poll(&mut self, now: u64, calls: u32) -> u64 {
+        let is_quiet = calls == self.calls && !self.sampler.awaits_timers();
+        self.quiet_polls = match is_quiet {
+            true => self.quiet_polls.saturating_add(1),
+            false => 0,
+        };
+        self.calls = calls;
+        grid::moment_ns(
+            now,
+            match self.quiet_polls < CLOCK_POLLS_AT_FIRST {
+                true => CLOCK_POLL,
+                false => CLOCK_POLL_LATER,
+            },
+        )
     }
 
     /// Gives newcomers to the kernel's clock while nobody advances the words.

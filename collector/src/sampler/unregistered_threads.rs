@@ -24,6 +24,9 @@ use crate::session::shared::{Shared, count};
 /// Distance between two searches for threads without an entry, ns, and while some of them are about to be
 /// met. A search may take this share.
 const UNREGISTERED_POLL_NS: u64 = 100_000_000;
+/// The same once so many searches in a row have found none.
+const UNREGISTERED_LATER_NS: u64 = 200_000_000;
+const SEARCHES_AT_FIRST: u32 = 10;
 const MEETING_POLL_NS: u64 = 5_000_000;
 const UNREGISTERED_SHARE: u64 = 200;
 /// The same while threads are not told apart that were there before their process took part: a few searches
@@ -67,9 +70,14 @@ impl Sampler {
             true => FIRST_SHARE,
             false => UNREGISTERED_SHARE,
         };
+        self.empty_searches = match self.unregistered_threads.is_empty() {
+            true => self.empty_searches.saturating_add(1),
+            false => 0,
+        };
         let least_ns = match poll.goes_on {
             true => MEETING_POLL_NS,
-            false => UNREGISTERED_POLL_NS,
+            false if self.empty_searches < SEARCHES_AT_FIRST => UNREGISTERED_POLL_NS,
+            false => UNREGISTERED_LATER_NS,
         };
         (took_ns * share).max(least_ns)
     }

@@ -14,6 +14,7 @@ use stackbeat_proto::v1::{self, Summary, packet, summary};
 use super::activity::Part;
 use super::clocks::now_ns;
 use super::dump::Frozen;
+use super::grid;
 use super::orders::Order;
 use super::shared::{Place, Shared, count};
 use super::storage;
@@ -24,7 +25,7 @@ use crate::writer::Writer;
 use stackbeat_model::UnrecordedSums;
 
 /// Distances between passes: usual, when the pool fills quickly, when nothing happens.
-const USUAL: Duration = Duration::from_millis(150);
+const USUAL: Duration = Duration::from_millis(200);
 const FASTEST: Duration = Duration::from_millis(5);
 /// When little of the pool is left.
 const URGENT: Duration = Duration::from_millis(1);
@@ -108,7 +109,8 @@ impl DrainThread {
                 // The mapping's file is a descriptor of this thread's.
                 storage::reserve_threads(&self.shared.mapping);
             }
-            self.shared.sleep(shortest, distance.max(shortest));
+            let longest = grid::time_to(distance);
+            self.shared.sleep(shortest, longest.max(shortest));
             self.shared.drain_begins();
             let stored_before = self.drainer.totals.stored;
             let fill = self.drainer.fill(&self.shared.mapping);

@@ -20,7 +20,7 @@ use super::activity::Part;
 use super::clocks::now_ns;
 use super::kept::Kept;
 use super::orders::Order;
-use super::shared::{Place, Shared};
+use super::shared::Shared;
 use crate::drain::counters::Counters;
 use crate::host::{Host, Limits, Resources, Whose};
 
@@ -38,32 +38,68 @@ const WRITE_NS: u64 = 2_000_000_000;
 /// Shortest distance between two polls of limits and pressure, ns.
 const LIMITS_NS: u64 = 1_000_000_000;
 
-/// Reads each `period` until the bell ends it; what was read is handed to the drain.
+/// Reads each `period` until the bell ends it; what was read is handed to the drain. For a session inside the
+/// program.
 pub(crate) fn run(shared: Arc<Shared>, host: Arc<dyn Host>, period: Duration) {
-    let may_pause = shared.place == Place::Inside;
-    let mut reader = Reader::new(shared, host);
-    let mut distance = period;
+    let mut meter = Meter::new(shared, host, period);
     let mut calls = 0;
     let mut pauses = false;
     loop {
-        let time = (!pauses).then_some(distance);
-        if !reader.shared.meter.sleep(calls, time) {
+        let time = (!pauses).then_some(meter.distance);
+        if !meter.reader.shared.meter.sleep(calls, time) {
             break;
         }
-        calls = reader.shared.meter.calls();
-        let leisure = reader.shared.leisure.load(Ordering::Relaxed);
-        let is_active = reader.read(now_ns());
-        pauses = !is_active && may_pause && distance >= period * IDLE_PERIODS;
-        distance = match is_active || pauses {
-            true => period * leisure.min(IDLE_PERIODS),
-            false => (distance * 2).min(period * IDLE_PERIODS),
-        };
-        distance = distance.max(EACH_THREAD * reader.threads());
+        calls = meter.reader.shared.meter.calls();
+        let was_rarest = meter.distance >= period * IDLE_PERIODS;
+        pauses = !meter.read() && was_rarest;
         if pauses {
-            reader.write(now_ns());
+            meter.distance = period;
+            meter.finish();
         }
     }
-    reader.write(now_ns());
+    meter.finish();
+}
+
+/// Reads the counters, at a distance that follows what the program does.
+pub(crate) struct Meter {
+    reader: Reader,
+    period: Duration,
+    /// To the next poll.
+    distance: Duration,
+}
+
+impl Meter {
+    pub(crate) fn new(shared: Arc<Shared>, host: Arc<dyn Host>, period: Duration) -> Meter {
+        Meter {
+            reader: Reader::new(shared, host),
+            period,
+            distance: period,
+        }
+    }
+
+    /// Reads once. Gives the distance to the next poll.
+    pub(crate) fn poll(&mut self) -> Duration {
+        self.read();
+        self.distance
+    }
+
+    /// False: nobody did anything.
+    fn read(&mut self) -> bool {
+        let (period, reader) = (self.period, &mut self.reader);
+        let leisure = reader.shared.leisure.load(Ordering::Relaxed);
+        let is_active = reader.read(now_ns());
+        let distance = match is_active {
+            true => period * leisure.min(IDLE_PERIODS),
+            false => (self.distance * 2).min(period * IDLE_PERIODS),
+        };
+        self.distance = distance.max(EACH_THREAD * reader.threads());
+        is_active
+    }
+
+    /// Hands over what was read.
+    pub(crate) fn finish(&mut self) {
+        self.reader.write(now_ns());
+    }
 }
 
 /// A process that is read.

@@ -10,6 +10,7 @@
 //!   program runs on
 //! - `control`, `protocol`, `dump`, `auto_dump`: clients, dumps that are asked for, and those that come by
 //!   themselves
+//! - `grid`: the common moments of polls
 //! - `sigbus_guard`: a mapping that somebody cuts off; `jit_maps`: names of run-time compilers; `finish`: the
 //!   end
 
@@ -27,6 +28,7 @@ mod dump;
 pub(crate) mod dump_error;
 pub(crate) mod error;
 pub(crate) mod finish;
+pub(crate) mod grid;
 pub(crate) mod jit_maps;
 pub(crate) mod kept;
 pub(crate) mod meter;

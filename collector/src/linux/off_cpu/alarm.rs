@@ -61,6 +61,11 @@ impl Alarms {
         }
     }
 
+    /// Whether a dump is wanted for anything.
+    pub(super) fn is_any(&self) -> bool {
+        self.block_ns.is_some() || self.slow_iteration_ns.is_some()
+    }
+
     /// How long a thread may wait before a dump is wanted.
     pub(super) fn block_ns(&self) -> u64 {
         self.block_ns.unwrap_or(u64::MAX)

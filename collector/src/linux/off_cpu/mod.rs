@@ -7,13 +7,13 @@
 //! load of one word from then on, in private memory. Waits outside of any hook: `unhooked`.
 
 mod alarm;
+mod computing;
 mod unhooked;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::Duration;
 
 use stackbeat_core::cycles::Cycles;
@@ -26,6 +26,7 @@ use stackbeat_core::sync::{Ordering, fence};
 use stackbeat_core::{clock, platform};
 
 use super::lock_waits::{self, LockWaits};
+use super::polls::Poll;
 use super::procfs::{self, InCall};
 use crate::drain::seen_waits::{Begin, SeenWait};
 use crate::host::{Stack, Whose};
@@ -36,6 +37,7 @@ use crate::session::options::Dumps;
 use crate::session::orders::Order;
 use crate::session::shared::{Shared, count};
 use alarm::{Alarms, Waiting};
+use computing::Computing;
 use stackbeat_proto::v1::{self, packet};
 use unhooked::Unhooked;
 
@@ -46,8 +48,12 @@ const DEADLINE_NS: [u64; CLASSES] = {
     ns
 };
 /// Distance between two passes over the threads: while waits are due, and while nothing changes.
-const SHORTEST: Duration = Duration::from_millis(20);
+pub(super) const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(400);
+/// The same while threads have only computed for so long, ns, and a pass finds no other ones: one of them
+/// that waits outside hooks for less than this may be missed, the first time.
+const COMPUTING: Duration = Duration::from_millis(100);
+const COMPUTES_AFTER_NS: u64 = 1_000_000_000;
 /// A pass may take this part of the time.
 const SHARE: u32 = 100;
 /// Threads that wait for each other's locks have got there by beginning to wait for one: so long after one
@@ -56,43 +62,32 @@ const LOCKS_NS: u64 = 2_000_000_000;
 /// Work of one pass after which the rest is left for the next one.
 const WORK: Duration = Duration::from_millis(1);
 
-/// The thread of the off-CPU sampler.
+/// The off-CPU sampler of a session.
 #[derive(Debug)]
 pub(super) struct OffCpuSampler {
-    thread: JoinHandle<()>,
-    /// Dropped to end it.
-    go_on: mpsc::Sender<()>,
+    off_cpu: OffCpu,
+    distance: Duration,
 }
 
 impl OffCpuSampler {
-    /// Starts it. `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are
-    /// wanted for.
-    pub(super) fn start(
-        shared: Arc<Shared>,
-        mapping_name: &[u8],
-        dumps: &Dumps,
-    ) -> io::Result<OffCpuSampler> {
-        let (go_on, stop) = mpsc::channel();
-        let mut off_cpu = OffCpu::new(shared, mapping_name, dumps);
-        let thread = thread::Builder::new()
-            .name("stackbeat off-CPU".to_owned())
-            .spawn(move || {
-                let mut distance = SHORTEST;
-                while stop.recv_timeout(distance) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    distance = off_cpu.pass(distance);
-                }
-                let cpu = &off_cpu.shared.figures.off_cpu_sampler_cpu_ns;
-                cpu.store(platform::thread_cpu_ns(), Ordering::Relaxed);
-            })?;
-        Ok(OffCpuSampler { thread, go_on })
+    /// `mapping_name` is the file name of the session's mapping; `dumps` says what dumps are wanted for.
+    pub(super) fn new(shared: Arc<Shared>, mapping_name: &[u8], dumps: &Dumps) -> OffCpuSampler {
+        OffCpuSampler {
+            off_cpu: OffCpu::new(shared, mapping_name, dumps),
+            distance: SHORTEST,
+        }
+    }
+}
+
+impl Poll for OffCpuSampler {
+    fn poll(&mut self) -> Duration {
+        self.distance = self.off_cpu.pass(self.distance);
+        self.distance
     }
 
-    /// Ends it; what was seen is handed to the drain.
-    pub(super) fn stop(self) {
-        drop(self.go_on);
-        if let Err(panic) = self.thread.join() {
-            std::panic::resume_unwind(panic);
-        }
+    fn finish(&mut self) {
+        let cpu = &self.off_cpu.shared.figures.off_cpu_sampler_cpu_ns;
+        cpu.store(self.off_cpu.cpu_ns, Ordering::Relaxed);
     }
 }
 
@@ -186,6 +181,9 @@ struct OffCpu {
     next: usize,
     alarms: Alarms,
     lock_waits: LockWaits,
+    computing: Computing,
+    /// CPU time of all passes, ns.
+    cpu_ns: u64,
 }
 
 impl OffCpu {
@@ -208,6 +206,8 @@ impl OffCpu {
             open: HashMap::new(),
             waiting: 0,
             next: 0,
+            computing: Computing::default(),
+            cpu_ns: 0,
         }
     }
 
@@ -225,7 +225,7 @@ impl OffCpu {
             cycles: clock::now(shared.clock_source()),
         };
         let mut due = None;
-        let mut changes = false;
+        let mut changed = Vec::new();
         let mut activity = std::mem::take(&mut self.activity);
         shared.take_activity(Part::OffCpu, now.ns, &mut activity);
         for at in activity.iter().map(|at| *at as usize) {
@@ -264,7 +264,7 @@ impl OffCpu {
                 Doing::Due(ns) => now.ns.saturating_add(ns),
             };
             match doing {
-                Doing::Changed => changes = true,
+                Doing::Changed => changed.push(at),
                 Doing::Known => {}
                 Doing::Due(ns) => due = Some(due.map_or(ns, |due: u64| due.min(ns))),
             }
@@ -278,16 +278,41 @@ impl OffCpu {
         }
         let wanted = match due {
             Some(ns) => Duration::from_nanos(ns),
-            None if changes => SHORTEST,
-            None => distance * 2,
+            None if changed.is_empty() => distance * 2,
+            None if self.only_compute(&changed, now.ns) => COMPUTING,
+            None => SHORTEST,
         };
         let shortest = match self.alarms.block_ns() {
             u64::MAX => SHORTEST * shared.leisure.load(Ordering::Relaxed),
             _ => SHORTEST,
         };
-        wanted
+        let worked = worked();
+        self.cpu_ns += worked.as_nanos() as u64;
+        whole_steps(wanted)
             .clamp(shortest.min(LONGEST), LONGEST)
-            .max(worked() * SHARE)
+            .max(worked * SHARE)
+    }
+
+    /// Whether threads that have moved since the last pass do nothing but compute, for long. A dump that a
+    /// wait or an iteration is to set off does not wait.
+    fn only_compute(&mut self, entries: &[usize], now_ns: u64) -> bool {
+        if self.alarms.is_any() {
+            return false;
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut computing = std::mem::take(&mut self.computing);
+        let found = |at: usize| {
+            let entry = shared.mapping.thread(at as u32)?;
+            let pid = self.pid(entry.process.load(Ordering::Relaxed))?;
+            let scheduled = procfs::scheduled(pid, entry.tid()).ok()?;
+            Some((entry.utid(), scheduled))
+        };
+        computing.poll(entries, now_ns, found);
+        let only = computing
+            .since_ns()
+            .is_some_and(|ns| now_ns - ns >= COMPUTES_AFTER_NS);
+        self.computing = computing;
+        only
     }
 
     /// Polls the thread of an entry: what it waits for, and whether that takes a dump.
@@ -521,6 +546,13 @@ impl OffCpu {
             });
         }
     }
+}
+
+/// As many of the shortest distance as it takes: passes then come at the moments of other polls.
+fn whole_steps(wanted: Duration) -> Duration {
+    let step_ns = SHORTEST.as_nanos();
+    let steps = wanted.as_nanos().div_ceil(step_ns);
+    SHORTEST.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
 }
 
 /// Where a thread is that is said to wait in a call.

@@ -21,8 +21,9 @@ use crate::host::{Scheduled, Stack};
 use crate::linux::remote_unwind::Place;
 use crate::session::shared::count;
 
-/// How long a thread is not active before it is polled, and then has waited before its stack is walked.
-const DEADLINE_NS: u64 = 20_000_000;
+/// How long a thread is not active before it is polled, and then has waited before its stack is walked: not
+/// quite as long as passes are apart, which do not come at equal distances to the microsecond.
+const DEADLINE_NS: u64 = 19_000_000;
 /// Longest distance between two polls of a thread that waits: this, or so much for each thread that does.
 const LONGEST_NS: u64 = 1_000_000_000;
 const EACH_NS: u64 = 500_000;

@@ -1,0 +1,137 @@
+//! The thread of polls that the recorder can do without: the off-CPU sampler, processes without an agent, and
+//! counters. One thread for all of them, because each wake-up of a thread takes the processor away from the
+//! program (some 50 µs), whatever it then does.
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::session::clocks::now_ns;
+use crate::session::grid;
+use crate::session::meter::Meter;
+
+/// A poll that comes due less than this after a wake-up is done with it, ns.
+const TOGETHER_NS: u64 = 1_000_000;
+
+/// Something that polls.
+pub(super) trait Poll: Send {
+    /// Polls once. Gives the distance to the next poll.
+    fn poll(&mut self) -> Duration;
+
+    /// The session is over.
+    fn finish(&mut self);
+}
+
+impl Poll for Meter {
+    fn poll(&mut self) -> Duration {
+        self.poll()
+    }
+
+    fn finish(&mut self) {
+        self.finish();
+    }
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Polls {
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    go_on: mpsc::Sender<()>,
+}
+
+impl Polls {
+    /// Starts it. Each comes with the distance to its first poll; they are finished in this order.
+    ///
+    /// # Errors
+    /// When there can be no further thread.
+    pub(super) fn start(all: Vec<(Box<dyn Poll>, Duration)>) -> io::Result<Polls> {
+        let (go_on, stop) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("stackbeat polls".to_owned())
+            .spawn(move || run(all, &stop))?;
+        Ok(Polls { thread, go_on })
+    }
+
+    /// Ends it; what was seen is handed to the drain.
+    pub(super) fn stop(self) {
+        drop(self.go_on);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn run(all: Vec<(Box<dyn Poll>, Duration)>, stop: &mpsc::Receiver<()>) {
+    let began_ns = now_ns();
+    let mut all: Vec<(Box<dyn Poll>, u64)> = (all.into_iter())
+        .map(|(poll, distance)| (poll, grid::moment_ns(began_ns, distance)))
+        .collect();
+    loop {
+        let next_ns = (all.iter().map(|(_, ns)| *ns).min()).unwrap_or(u64::MAX);
+        let wait = Duration::from_nanos(next_ns.saturating_sub(now_ns()));
+        if stop.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+        let now = now_ns();
+        for (poll, next_ns) in &mut all {
+            if *next_ns <= now + TOGETHER_NS {
+                let distance = poll.poll();
+                *next_ns = grid::moment_ns(now_ns(), distance);
+            }
+        }
+    }
+    for (poll, _) in &mut all {
+        poll.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    struct Counted {
+        polls: Arc<AtomicU32>,
+        ended: Arc<Mutex<Vec<u64>>>,
+        distance: Duration,
+    }
+
+    impl Poll for Counted {
+        fn poll(&mut self) -> Duration {
+            self.polls.fetch_add(1, Ordering::SeqCst);
+            self.distance
+        }
+
+        fn finish(&mut self) {
+            let ms = self.distance.as_millis() as u64;
+            self.ended.lock().expect("no panic").push(ms);
+        }
+    }
+
+    #[test]
+    fn each_is_polled_at_its_own_distance_and_finished_in_order() {
+        let ended = Arc::default();
+        let polls: Vec<Arc<AtomicU32>> = (0..3).map(|_| Arc::default()).collect();
+        let all = (polls.iter().zip([10, 40, 60_000])).map(|(polls, ms)| {
+            let counted = Counted {
+                polls: Arc::clone(polls),
+                ended: Arc::clone(&ended),
+                distance: Duration::from_millis(ms),
+            };
+            let first = counted.distance.min(Duration::from_millis(10));
+            (Box::new(counted) as Box<dyn Poll>, first)
+        });
+        let thread = Polls::start(all.collect()).expect("starts");
+        while polls[1].load(Ordering::SeqCst) < 4 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread.stop();
+        let counts: Vec<u32> = polls.iter().map(|p| p.load(Ordering::SeqCst)).collect();
+        assert!(counts[0] > counts[1] && counts[1] >= 4, "{counts:?}");
+        assert_eq!(counts[2], 1);
+        assert_eq!(*ended.lock().expect("no panic"), [10, 40, 60_000]);
+    }
+}
