@@ -14,7 +14,7 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
-use crate::summary::idle::is_at_work;
+use crate::summary::idle::{is_at_work, waits_at_work};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -187,7 +187,7 @@ impl<'a> View<'a> {
     fn of_programs(
         &self,
         threads: &[(ThreadIndex, &ThreadTime)],
-        time: impl Fn(&ThreadTime) -> u64,
+        time: impl Fn(ThreadIndex, &ThreadTime) -> u64,
     ) -> Vec<Program<'a>> {
         let mut programs: BTreeMap<&str, Program<'_>> = BTreeMap::new();
         for (thread, of_thread) in threads {
@@ -196,7 +196,7 @@ impl<'a> View<'a> {
             let name = process.map_or("", |process| &*process.name);
             let program = programs.entry(name).or_default();
             program.name = name;
-            program.ns = program.ns.saturating_add(time(of_thread));
+            program.ns = program.ns.saturating_add(time(*thread, of_thread));
             program.threads.insert(*thread);
         }
         if programs.len() < 2 {
@@ -306,18 +306,23 @@ impl<'a> View<'a> {
         // Threads that compute and wait in between are held up by that; of a program that computes little it
         // is of interest what any thread waits for that does something now and then.
         let is_slow = computed_ns < self.metadata().recording.duration_ns / 2;
-        let counts = |cause: Cause, time: &ThreadTime| match cause {
-            Cause::Wait => is_busy && is_slow && is_active(time),
-            Cause::Sleep => is_busy && (is_at_work(time) || is_slow && is_active(time)),
-            cause => !is_idle(cause),
-        };
-        let waited_ns = |cause: Cause, time: &ThreadTime| match counts(cause, time) {
-            true => time.blocked_ns[cause as usize],
-            false => 0,
+        // So is a worker that waits in an interpreted function of the program's own, as for Python's locks.
+        let held_up = self.waits_at_work();
+        let waited_ns = |cause: Cause, thread: ThreadIndex, time: &ThreadTime| {
+            let all_ns = time.blocked_ns[cause as usize];
+            match cause {
+                Cause::Wait if is_busy && is_slow && is_active(time) => all_ns,
+                Cause::Wait if is_busy => held_up.get(&thread).copied().unwrap_or(0),
+                Cause::Sleep if is_busy && (is_at_work(time) || is_slow && is_active(time)) => {
+                    all_ns
+                }
+                cause if is_idle(cause) => 0,
+                _ => all_ns,
+            }
         };
         let mut waits: Vec<(u64, Option<Cause>)> = (Cause::ALL.into_iter())
             .map(|cause| {
-                let times = threads.iter().map(|(_, time)| waited_ns(cause, time));
+                let times = threads.iter().map(|(i, time)| waited_ns(cause, *i, time));
                 (sum(times), Some(cause))
             })
             .chain([(running_ns - computed_ns, None)])
@@ -333,7 +338,7 @@ impl<'a> View<'a> {
             let (what, of) = match cause {
                 Some(cause) => (
                     self.waiting(cause),
-                    self.of_programs(threads, |time| waited_ns(cause, time)),
+                    self.of_programs(threads, |thread, time| waited_ns(cause, thread, time)),
                 ),
                 None => ("waiting for a processor".to_owned(), Vec::new()),
             };
@@ -341,7 +346,9 @@ impl<'a> View<'a> {
             match (of.as_slice(), cause) {
                 (_, None) => format!("{ns_text} {what}"),
                 ([], Some(cause)) => {
-                    let counted = threads.iter().filter(|(_, time)| counts(cause, time));
+                    let counted = threads
+                        .iter()
+                        .filter(|(i, time)| waited_ns(cause, *i, time) > 0);
                     let counted = BTreeSet::from_iter(counted.map(|(thread, _)| *thread));
                     let site = self.of(&counted, |view| view.site(cause));
                     format!("{ns_text} {what}{site}")
@@ -358,7 +365,7 @@ impl<'a> View<'a> {
             }
         });
         let waits: Vec<String> = waits.collect();
-        let of = self.of_programs(threads, ThreadTime::computing_ns);
+        let of = self.of_programs(threads, |_, time| time.computing_ns());
         let of_computing = match of.as_slice() {
             [] => format!(
                 "{}{} computed {}{}",
@@ -404,6 +411,33 @@ impl<'a> View<'a> {
         parts.extend(waits);
         parts.push(of_computing);
         parts
+    }
+
+    /// How long workers waited for others in the middle of their work ([`waits_at_work`]), ns.
+    fn waits_at_work(&self) -> BTreeMap<ThreadIndex, u64> {
+        let Profile {
+            tree,
+            cells,
+            threads,
+            ..
+        } = self.profile();
+        let places = waits_at_work(self.metadata(), tree, cells.keys(), threads);
+        let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
+        for ((thread, place), cell) in cells {
+            let label = tree.places()[*place as usize].label;
+            if places.contains(place)
+                && matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Wait)
+                && !self
+                    .metadata()
+                    .threads
+                    .get(thread.0 as usize)
+                    .is_none_or(|row| row.is_main)
+            {
+                let sum = sums.entry(*thread).or_default();
+                *sum = sum.saturating_add(cell.spent.blocked_ns);
+            }
+        }
+        sums
     }
 
     /// How many threads did nearly all of the computing: what others did is not worth a word.
@@ -887,6 +921,24 @@ mod tests {
             "{}",
             said(&report)
         );
+    }
+
+    #[test]
+    fn workers_that_wait_in_the_programs_own_code_are_held_up_however_much_is_computed() {
+        let functions = [("thumb", "/srv/shop.py"), ("observe", "/srv/shop.py")];
+        let mut report = report(&["main", "worker-1", "worker-2"], &functions);
+        report.metadata.recording.duration_ns = 1000 * MS;
+        let wait = SegmentKind::Blocked(Probe::SemWait.into());
+        for thread in [1, 2] {
+            add(&mut report, thread, &[0], SegmentKind::Running, 60);
+            add(&mut report, thread, &[1], wait, 90);
+        }
+        let own = "1.80 s waiting for another thread (sem_wait in observe at shop.py:12)";
+        assert!(!said(&report).contains("waiting"), "{}", said(&report));
+        for function in &mut report.metadata.functions {
+            function.module = "python".to_owned();
+        }
+        assert!(said(&report).ends_with(own), "{}", said(&report));
     }
 
     /// A report whose threads are main threads of processes with their names.
