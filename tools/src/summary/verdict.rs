@@ -307,12 +307,18 @@ impl<'a> View<'a> {
         // is of interest what any thread waits for that does something now and then.
         let is_slow = computed_ns < self.metadata().recording.duration_ns / 2;
         // So is a worker that waits in an interpreted function of the program's own, as for Python's locks.
-        let held_up = self.waits_at_work();
+        let is_held_up = self.is_held_up();
+        let held_up_ns = self.blocked_ns(Cause::Wait, &is_held_up);
+        // Of a thread that counts with all its waits each place does.
+        let is_place = |cause: Cause, thread: ThreadIndex, place: u32| {
+            let time = &self.profile().threads[thread.0 as usize];
+            cause != Cause::Wait || is_slow && is_active(time) || is_held_up(thread, place)
+        };
         let waited_ns = |cause: Cause, thread: ThreadIndex, time: &ThreadTime| {
             let all_ns = time.blocked_ns[cause as usize];
             match cause {
                 Cause::Wait if is_busy && is_slow && is_active(time) => all_ns,
-                Cause::Wait if is_busy => held_up.get(&thread).copied().unwrap_or(0),
+                Cause::Wait if is_busy => held_up_ns.get(&thread).copied().unwrap_or(0),
                 Cause::Sleep if is_busy && (is_at_work(time) || is_slow && is_active(time)) => {
                     all_ns
                 }
@@ -350,11 +356,15 @@ impl<'a> View<'a> {
                         .iter()
                         .filter(|(i, time)| waited_ns(cause, *i, time) > 0);
                     let counted = BTreeSet::from_iter(counted.map(|(thread, _)| *thread));
-                    let site = self.of(&counted, |view| view.site(cause));
+                    let site = self.of(&counted, |view| {
+                        view.site_at(cause, &|thread, place| is_place(cause, thread, place))
+                    });
                     format!("{ns_text} {what}{site}")
                 }
                 ([first, ..], Some(cause)) if first.ns.saturating_mul(2) >= ns => {
-                    let site = self.of(&first.threads, |view| view.site(cause));
+                    let site = self.of(&first.threads, |view| {
+                        view.site_at(cause, &|thread, place| is_place(cause, thread, place))
+                    });
                     format!("{} {what} in {}{site}", duration(first.ns), first.name)
                 }
                 (several, Some(_)) => {
@@ -413,8 +423,8 @@ impl<'a> View<'a> {
         parts
     }
 
-    /// How long workers waited for others in the middle of their work ([`waits_at_work`]), ns.
-    fn waits_at_work(&self) -> BTreeMap<ThreadIndex, u64> {
+    /// Whether at a place a worker waits for others in the middle of its work ([`waits_at_work`]).
+    fn is_held_up<'b>(&'b self) -> impl Fn(ThreadIndex, u32) -> bool + use<'a, 'b> {
         let Profile {
             tree,
             cells,
@@ -422,16 +432,24 @@ impl<'a> View<'a> {
             ..
         } = self.profile();
         let places = waits_at_work(self.metadata(), tree, cells.keys(), threads);
+        move |thread, place| {
+            let row = self.metadata().threads.get(thread.0 as usize);
+            places.contains(&place) && row.is_some_and(|row| !row.is_main)
+        }
+    }
+
+    /// How long each thread waited for a cause where that counts, ns.
+    fn blocked_ns(
+        &self,
+        cause: Cause,
+        counts: &dyn Fn(ThreadIndex, u32) -> bool,
+    ) -> BTreeMap<ThreadIndex, u64> {
+        let tree = &self.profile().tree;
         let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
-        for ((thread, place), cell) in cells {
+        for ((thread, place), cell) in &self.profile().cells {
             let label = tree.places()[*place as usize].label;
-            if places.contains(place)
-                && matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Wait)
-                && !self
-                    .metadata()
-                    .threads
-                    .get(thread.0 as usize)
-                    .is_none_or(|row| row.is_main)
+            if matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == cause)
+                && counts(*thread, *place)
             {
                 let sum = sums.entry(*thread).or_default();
                 *sum = sum.saturating_add(cell.spent.blocked_ns);
@@ -503,6 +521,11 @@ impl<'a> View<'a> {
 
     /// Where most of the waits of a cause were, and who held the lock: ` (fsync in unixSync at os.c:12)`.
     fn site(&self, cause: Cause) -> String {
+        self.site_at(cause, &|_, _| true)
+    }
+
+    /// The same of the places that count.
+    fn site_at(&self, cause: Cause, counts: &dyn Fn(ThreadIndex, u32) -> bool) -> String {
         let mut sums: BTreeMap<(ProbeId, Option<FunctionIndex>), u64> = BTreeMap::new();
         let mut whole = 0_u64;
         for ((thread, place), cell) in &self.profile().cells {
@@ -510,6 +533,7 @@ impl<'a> View<'a> {
             if let Label::Leaf(Leaf::Blocking(probe)) = label
                 && probe.cause() == cause
                 && (self.wanted)(*thread)
+                && counts(*thread, *place)
             {
                 let blocked_ns = cell.spent.blocked_ns;
                 let sum = sums.entry((probe, self.own.innermost(*place))).or_default();
@@ -925,13 +949,19 @@ mod tests {
 
     #[test]
     fn workers_that_wait_in_the_programs_own_code_are_held_up_however_much_is_computed() {
-        let functions = [("thumb", "/srv/shop.py"), ("observe", "/srv/shop.py")];
+        let functions = [
+            ("thumb", "/srv/shop.py"),
+            ("observe", "/srv/shop.py"),
+            ("get", "/usr/lib/python3.11/queue.py"),
+        ];
         let mut report = report(&["main", "worker-1", "worker-2"], &functions);
         report.metadata.recording.duration_ns = 1000 * MS;
         let wait = SegmentKind::Blocked(Probe::SemWait.into());
         for thread in [1, 2] {
             add(&mut report, thread, &[0], SegmentKind::Running, 60);
             add(&mut report, thread, &[1], wait, 90);
+            // Without work.
+            add(&mut report, thread, &[2], wait, 200);
         }
         let own = "1.80 s waiting for another thread (sem_wait in observe at shop.py:12)";
         assert!(!said(&report).contains("waiting"), "{}", said(&report));
