@@ -324,6 +324,11 @@ impl Drainer {
         queries.len()
     }
 
+    /// Takes what a process has mapped of its modules' code a second time for modules too.
+    pub(crate) fn find_copies_of_code(&mut self, upid: Upid) {
+        self.lifecycle.find_copies_of_code(upid, &*self.host);
+    }
+
     /// Takes out all addresses of the trace that want a name.
     pub(crate) fn take_wanted(&mut self) -> Wanted {
         self.want_names(None);

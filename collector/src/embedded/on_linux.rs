@@ -12,8 +12,8 @@ use stackbeat_core::platform;
 use stackbeat_proto::v1::CounterBatch;
 
 use crate::host::{
-    Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, State, ThreadClock,
-    Usage, Use, Watch, Whose,
+    CopyOfCode, Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, State,
+    ThreadClock, Usage, Use, Watch, Whose,
 };
 use crate::linux::host::Linux;
 use crate::linux::lock_waits::LockWaits;
@@ -217,6 +217,10 @@ impl Host for Inside {
 
     fn mapped_file(&self, pid: Pid, address: u64) -> Option<String> {
         self.system.mapped_file(pid, address)
+    }
+
+    fn copies_of_code(&self, pid: Pid) -> Vec<CopyOfCode> {
+        self.system.copies_of_code(pid)
     }
 
     fn process_cpu_ns(&self, pid: Pid) -> u64 {

@@ -35,6 +35,13 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// The path of the file that is mapped at an address, while it is.
     fn mapped_file(&self, pid: Pid, address: u64) -> Option<String>;
 
+    /// Code that a process has mapped a second time, apart from what the dynamic loader did: V8 does so with
+    /// its builtins, to have them near the code that it makes (`OS::RemapPages` of
+    /// src/base/platform/platform-linux.cc).
+    fn copies_of_code(&self, _: Pid) -> Vec<CopyOfCode> {
+        Vec::new()
+    }
+
     /// CPU time of a process so far, threads of the session left out where that is known, ns; 0 when that is
     /// not known. May lag by a scheduler tick.
     fn process_cpu_ns(&self, pid: Pid) -> u64;
@@ -104,6 +111,17 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
 
     /// What answers agents' questions about sockets. `None`: nobody does here.
     fn peers(&self) -> Option<Box<dyn Peers>>;
+}
+
+/// A part of a file's code that is mapped once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyOfCode {
+    /// First address of the copy.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Where the same code lies in the file's first mapping.
+    pub original: u64,
 }
 
 /// Who has a pid that an agent named.

@@ -14,8 +14,8 @@ use super::thread_state::{self, KeptFiles, Task};
 use super::ticking;
 use super::unix_peers::UnixPeers;
 use crate::host::{
-    Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, Signals, State,
-    ThreadClock, Usage, Watch, Whose,
+    CopyOfCode, Followed, Host, Image, Interruption, Limits, Peers, Resources, Scheduled, Signals,
+    State, ThreadClock, Usage, Watch, Whose,
 };
 
 /// The surroundings of a session beside the program.
@@ -77,6 +77,10 @@ impl Host for Linux {
 
     fn mapped_file(&self, pid: Pid, address: u64) -> Option<String> {
         procfs::mapped_file(pid, address)
+    }
+
+    fn copies_of_code(&self, pid: Pid) -> Vec<CopyOfCode> {
+        procfs::copies_of_code(pid)
     }
 
     fn process_cpu_ns(&self, pid: Pid) -> u64 {

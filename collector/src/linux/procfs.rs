@@ -16,7 +16,7 @@ use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 use stackbeat_symbolize::paths;
 
-use crate::host::{Scheduled, Whose, name_of_file};
+use crate::host::{CopyOfCode, Scheduled, Whose, name_of_file};
 
 /// Notices the end of a process.
 #[derive(Debug)]
@@ -255,6 +255,57 @@ pub(super) fn started_as(pid: Pid) -> String {
     name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
 }
 
+/// Code of a file that lies inside of a larger piece of the same file elsewhere.
+pub(super) fn copies_of_code(pid: Pid) -> Vec<CopyOfCode> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    copies_in(&String::from_utf8_lossy(&maps))
+}
+
+fn copies_in(maps: &str) -> Vec<CopyOfCode> {
+    let pieces: Vec<_> = maps.lines().filter_map(executable_piece).collect();
+    let copy = |piece: &ExecutablePiece| {
+        let original = pieces.iter().find(|larger| {
+            larger.file == piece.file
+                && larger.end - larger.start > piece.end - piece.start
+                && larger.offset <= piece.offset
+                && piece.offset - larger.offset + (piece.end - piece.start)
+                    <= larger.end - larger.start
+        })?;
+        Some(CopyOfCode {
+            start: piece.start,
+            end: piece.end,
+            original: original.start + (piece.offset - original.offset),
+        })
+    };
+    pieces.iter().filter_map(copy).collect()
+}
+
+/// A line of /proc/PID/maps about code of a file.
+struct ExecutablePiece<'a> {
+    start: u64,
+    end: u64,
+    /// Where it begins in the file.
+    offset: u64,
+    /// Device and inode.
+    file: (&'a str, &'a str),
+}
+
+fn executable_piece(line: &str) -> Option<ExecutablePiece<'_>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?;
+    let offset = fields.next()?;
+    let file = (fields.next()?, fields.next()?);
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    (permissions.contains('x') && file.1 != "0").then_some(())?;
+    Some(ExecutablePiece {
+        start: hex(start)?,
+        end: hex(end)?,
+        offset: hex(offset)?,
+        file,
+    })
+}
+
 /// The path of the file that is mapped at an address, while it is.
 pub(super) fn mapped_file(pid: Pid, address: u64) -> Option<String> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
@@ -485,6 +536,25 @@ mod tests {
     use super::*;
 
     const NOBODY: Pid = Pid(u32::MAX);
+
+    #[test]
+    fn code_that_is_mapped_once_more_is_a_copy() {
+        let maps = "\
+            00b72000-025fe000 r-xp 00772000 fe:00 247580                             /usr/bin/node\n\
+            02600000-02601000 r-xp 02200000 fe:00 247580                             /usr/bin/node\n\
+            02601000-0563a000 r--p 02201000 fe:00 247580                             /usr/bin/node\n\
+            7f885c003000-7f885c03f000 rwxp 00000000 00:00 0 \n\
+            7f887be40000-7f887bfd2000 r-xp 014c4000 fe:00 247580                     /usr/bin/node\n\
+            7f8882a44000-7f8882b9a000 r-xp 014c4000 fe:00 326269                     /usr/lib/libc.so.6\n\
+            7f8882c00000-7f8882d56000 r-xp 014c4000 fe:00 326269                     /usr/lib/libc.so.6\n\
+            7f8882fb2000-7f8882fb4000 r-xp 00000000 00:00 0                          [vdso]\n";
+        let copy = CopyOfCode {
+            start: 0x7f88_7be4_0000,
+            end: 0x7f88_7bfd_2000,
+            original: 0x18c_4000,
+        };
+        assert_eq!(copies_in(maps), [copy]);
+    }
 
     #[test]
     fn ancestors_reach_to_the_first_process() {

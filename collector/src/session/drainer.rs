@@ -183,6 +183,9 @@ impl DrainThread {
         for order in shared.take_orders() {
             match order {
                 Order::Say(body) => self.drainer.lifecycle.say(*body),
+                Order::FindCopiesOfCode(upid) => {
+                    self.drainer.find_copies_of_code(upid);
+                }
                 Order::Waits { modules, waits } => {
                     self.drainer.take_waits(&shared.mapping, modules, &waits);
                 }

@@ -29,6 +29,10 @@ const STEPS: u64 = 1 << 14;
 /// Distance between two searches for new maps, ns, and for each process without one.
 const SEARCH_NS: u64 = 5_000_000;
 const SEARCH_EACH_NS: u64 = 2_000_000;
+/// A process' code is looked at so long after its map has grown, and twice as long each time, ns: V8 maps its
+/// builtins right after it has opened the map, and once more for each worker.
+const LOOK_AT_CODE_NS: u64 = 50_000_000;
+const MOST_DOUBLINGS: u32 = 6;
 /// Growth by so much is taken for a single line.
 const LINE_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
@@ -150,6 +154,10 @@ struct Map {
     bytes: u64,
     /// When it was last looked at.
     polled_ns: u64,
+    /// When the process' code is to be looked at: after growth.
+    look_at_code_ns: Option<u64>,
+    /// How often that was done.
+    looks: u32,
 }
 
 impl JitMaps {
@@ -192,6 +200,8 @@ impl JitMaps {
                     pid,
                     bytes: 0,
                     polled_ns: 0,
+                    look_at_code_ns: None,
+                    looks: 0,
                 };
                 self.maps.insert(upid, map);
             }
@@ -203,12 +213,19 @@ impl JitMaps {
     /// Tells how the maps have grown.
     pub(crate) fn poll(&mut self, shared: &Shared, now_ns: u64) {
         for (upid, map) in &mut self.maps {
+            if map.look_at_code_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                map.look_at_code_ns = None;
+                map.looks += 1;
+                shared.order_later(Order::FindCopiesOfCode(*upid));
+            }
             let before_ns = std::mem::replace(&mut map.polled_ns, now_ns);
             let Some((bytes, age_ns)) = length(map.pid).filter(|found| found.0 != map.bytes) else {
                 continue;
             };
             let grown = bytes.saturating_sub(map.bytes);
             map.bytes = bytes;
+            let distance_ns = LOOK_AT_CODE_NS << map.looks.min(MOST_DOUBLINGS);
+            (map.look_at_code_ns).get_or_insert(now_ns + distance_ns);
             self.steps += 1;
             // The lines came after the poll before and until the file's time, a single one at that time. Of
             // many the earliest moment counts: new code runs at once, and what was there before is seldom

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::mpsc;
 
-use stackbeat_core::ids::Utid;
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_proto::v1::{self, packet};
 
 use super::dump::Frozen;
@@ -17,6 +17,8 @@ use crate::drain::suspended::SuspendedSample;
 pub(crate) enum Order {
     /// Put this into the trace.
     Say(Box<packet::Body>),
+    /// This process makes code at run time, and may have mapped more of its file's code beside it.
+    FindCopiesOfCode(Upid),
     /// Threads were seen waiting, with stacks in these modules.
     Waits {
         modules: Vec<v1::Module>,

@@ -300,3 +300,44 @@ fn javascript_has_names_with_nothing_else_to_type() {
     assert!(!options.contains("--perf-basic-prof"), "{options}");
     assert!(names.iter().all(|name| !name.contains("compiled_often")));
 }
+
+/// V8 maps its builtins a second time, near the code that it makes, for each thread of JavaScript. What they
+/// do for a function is the function's.
+#[test]
+fn builtins_of_v8_have_names_where_it_has_copied_them() {
+    const MS: u64 = 600;
+
+    let folder = scratch();
+    let script = folder.path().join("parse.js");
+    let source = format!(
+        "const text = JSON.stringify(Array.from({{length: 2000}}, (_, i) => ({{ name: 'x' + i, on: i % 3 }})));
+        function parsing() {{ const until = Date.now() + {MS}; while (Date.now() < until) JSON.parse(text); }}
+        const {{ Worker, isMainThread }} = require('worker_threads');
+        if (isMainThread) new Worker(__filename); else parsing();
+        if (isMainThread) parsing();"
+    );
+    std::fs::write(&script, source).expect("written");
+    let trace = folder.path().join("t.beat");
+    let script = script.to_str().expect("UTF-8");
+    let options = ["record", "-q", "-o", "t.beat", "--", "node", script];
+    let output = stackbeat_tests::tool::stackbeat(folder.path(), &options);
+    assert!(output.status.success(), "{output:?}");
+    let report = report(&trace);
+    // With what they call, ms; of several the most.
+    let total = |begin: &str| {
+        let functions = array(&report, "functions");
+        let of_name = functions.filter(|function| {
+            let name = function["name"].as_str().expect("a name");
+            name.starts_with(begin)
+        });
+        let ns = of_name.map(|function| number(&function["total"], "cpu_ns"));
+        ns.max().unwrap_or(0) / 1_000_000
+    };
+    // By this one code in JavaScript calls what is written in C++, as `JSON.parse`.
+    let (parsing, builtin) = (total("parsing"), total("Builtins_CEntry_"));
+    let nameless = total("[JIT node]");
+    // Two processors may be one, and others want it, too.
+    assert!(parsing > MS, "{parsing} ms");
+    assert!(builtin * 10 > parsing * 9, "{builtin} of {parsing} ms");
+    assert!(nameless * 20 < parsing, "{nameless} beside {parsing} ms");
+}

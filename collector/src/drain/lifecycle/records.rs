@@ -49,6 +49,36 @@ impl Lifecycle {
         }
     }
 
+    /// Adds what a process has mapped of its modules' code a second time.
+    pub(crate) fn find_copies_of_code(&mut self, upid: Upid, host: &dyn Host) {
+        /// The one that each process begins with: what a process mapped by itself belongs to no other.
+        const FIRST_EPOCH: u32 = 1;
+        let Some(process) = self.processes.get(&upid) else {
+            return;
+        };
+        for copy in host.copies_of_code(process.pid()) {
+            let module_at = |address| self.modules.at(upid, None, address);
+            if module_at(copy.start).is_some() {
+                continue;
+            }
+            let Some(original) = module_at(copy.original) else {
+                continue;
+            };
+            let moved = copy.start.wrapping_sub(copy.original);
+            let module = v1::Module {
+                upid: upid.0,
+                epoch: FIRST_EPOCH,
+                end_epoch: 0,
+                path: original.file.path.clone(),
+                build_id: original.file.build_id.clone(),
+                start: copy.start,
+                end: copy.end,
+                bias: original.bias.0.wrapping_add(moved),
+            };
+            self.insert_module(module);
+        }
+    }
+
     /// Adds a module or changes it, unless its process has too many.
     fn insert_module(&mut self, module: v1::Module) {
         let process = Upid(module.upid);
