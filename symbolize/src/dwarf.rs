@@ -108,7 +108,10 @@ impl<'a> Dwarf<'a> {
                     *name = format!("{scope}::{name}");
                 }
                 let definition = definition(*unit, offset);
-                found.definition_line = definition.line;
+                found.definition_line = match definition.line {
+                    0 => self.first_line(*unit, offset),
+                    line => line,
+                };
                 found.definition_file = definition
                     .file
                     .filter(|file| Some(file) != found.file.as_ref());
@@ -116,6 +119,20 @@ impl<'a> Dwarf<'a> {
             out.push(found);
         }
         out
+    }
+
+    /// The line of the first instruction of a function that was not inlined, for entries without the line of
+    /// the definition (`-g1`, `line-tables-only`); 0: not known.
+    fn first_line(&self, unit: UnitRef<'_, Reader<'a>>, offset: UnitOffset) -> u32 {
+        let first = || {
+            let entry = unit.entry(offset).ok()?;
+            (entry.tag() == gimli::DW_TAG_subprogram).then_some(())?;
+            let low = unit
+                .attr_address(entry.attr_value(gimli::DW_AT_low_pc)?)
+                .ok()??;
+            self.context.find_location(low).ok()??.line
+        };
+        first().unwrap_or(0)
     }
 
     /// What the function of an entry stands in.

@@ -68,6 +68,31 @@ fn rust_frames_equal_those_of_binutils() {
     }
 }
 
+/// Lines alone are what many release builds have: entries do not say where functions are defined.
+#[test]
+fn functions_have_a_line_where_there_are_only_line_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("sample-rs");
+    let source = source("sample.rs");
+    let written = std::fs::read_to_string(&source).unwrap();
+    let line = 1
+        + (written.lines())
+            .position(|line| line.starts_with("fn histogram"))
+            .unwrap() as u32;
+    for level in ["full", "line-tables-only"] {
+        let level = format!("-Cdebuginfo={level}");
+        let arguments = ["-Copt-level=2", &level, "-o", text(&program), &source];
+        run("rustc", &arguments);
+        let symbols = nm(&program, "-n");
+        let own = symbols.iter().find(|s| s.2.contains("histogram")).unwrap();
+        // In its middle.
+        let address = own.0 + 40;
+        let options = options(directory.path());
+        let found = look_up(&program, vec![], &[address], NodeKind::LeafPc, options);
+        assert_eq!(found.lines["sample::histogram"], line, "{level}");
+    }
+}
+
 #[test]
 fn a_return_address_belongs_to_the_call_before_it() {
     let directory = tempfile::tempdir().unwrap();

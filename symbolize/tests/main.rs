@@ -70,6 +70,8 @@ fn build_id(path: &Path) -> Vec<u8> {
 struct Found {
     frames: BTreeMap<u64, Vec<Frame>>,
     mangled: BTreeMap<String, String>,
+    /// Where functions are defined.
+    lines: BTreeMap<String, u32>,
     report: Report,
 }
 
@@ -110,6 +112,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
         .collect();
     let mut frames = BTreeMap::new();
     let mut mangled = BTreeMap::new();
+    let mut lines = BTreeMap::new();
     let wanted = wanted(std::slice::from_ref(&module), &queries);
     let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |packet| {
         let file = packet.file.as_ref().expect("a file");
@@ -129,6 +132,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
                 };
                 list.push((string(function.name), string(file), entry.line[i]));
                 mangled.insert(string(function.name), string(function.mangled));
+                lines.insert(string(function.name), function.line);
             }
             frames.insert(entry.address, list);
         }
@@ -136,6 +140,7 @@ fn look_up(path: &Path, id: Vec<u8>, addresses: &[u64], kind: NodeKind, options:
     Found {
         frames,
         mangled,
+        lines,
         report,
     }
 }
