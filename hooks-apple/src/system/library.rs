@@ -83,7 +83,8 @@ unsafe fn name_of(path: *const c_char, name: &mut [u8; NAME_BYTES]) -> usize {
     let mut bytes = PREFIX.len();
     for index in 0..PATH_BYTES {
         // SAFETY: no byte behind the NUL is read.
-        match unsafe { *path.add(index) } as u8 {
+        let byte = unsafe { *path.cast::<u8>().add(index) };
+        match byte {
             0 => break,
             b'/' => bytes = PREFIX.len(),
             byte if bytes < NAME_BYTES => {
