@@ -33,7 +33,16 @@ fn is_managed(function: &FunctionName) -> bool {
 /// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
 /// it.
 pub(crate) fn is_library(function: &FunctionName) -> bool {
-    const PARTS: [&str; 3] = ["/lib/python", "/site-packages/", "/node_modules/"];
+    const PARTS: [&str; 5] = [
+        "/lib/python",
+        "/site-packages/",
+        "/node_modules/",
+        "/lib/ruby/",
+        "/gems/",
+    ];
+    /// Where Cargo and Go keep the sources of packages that are compiled into a program: `registry/src` and
+    /// `git/checkouts` of Cargo's home, `pkg/mod` of Go's.
+    const PACKAGES: [&str; 3] = ["/registry/src/", "/git/checkouts/", "/pkg/mod/"];
     /// Code that Python was given in its command line or its standard input.
     const GIVEN: [&str; 2] = ["<string>", "<stdin>"];
     match is_managed(function) {
@@ -42,10 +51,14 @@ pub(crate) fn is_library(function: &FunctionName) -> bool {
             let is_made = file.starts_with(['<', '(']) && !GIVEN.contains(&file);
             is_made || file.starts_with("node:") || PARTS.iter().any(|part| file.contains(part))
         }
-        // The last are `[vdso]` and the like.
-        false => ["/lib", "/usr/lib", "["]
-            .iter()
-            .any(|begin| function.module.starts_with(begin)),
+        false => {
+            let is_package = PACKAGES.iter().any(|part| function.file.contains(part));
+            // The last are `[vdso]` and the like.
+            let mut begins = ["/lib", "/usr/lib", "["].iter();
+            is_package
+                || function.file.starts_with("/usr/include/")
+                || begins.any(|begin| function.module.starts_with(begin))
+        }
     }
 }
 
@@ -420,6 +433,11 @@ mod tests {
                 name("(anonymous)", "", "/srv/shop.js"),
                 name("pack", "", "/srv/shop.js"),
                 name("Builtins_CEntry_Return1", "/usr/bin/node", ""),
+                name(
+                    "regex::Regex::is_match",
+                    shop,
+                    "/home/me/.cargo/registry/src/index-1f/regex-1.13.2/src/regex.rs",
+                ),
             ],
             ..Metadata::default()
         };
@@ -430,9 +448,11 @@ mod tests {
         };
         /// A stack, what may be named of it, whether that is the program's own, and the library below.
         type Case = (&'static [u32], &'static [u32], bool, Option<u32>);
-        let cases: [Case; 9] = [
+        let cases: [Case; 10] = [
             (&[0, 1, 2, 3, 9], &[2], true, Some(3)),
             (&[0, 1, 3], &[1], true, Some(3)),
+            // A package that is compiled into the program.
+            (&[0, 1, 2, 13, 3], &[2], true, Some(13)),
             // Nothing of the program has a name.
             (&[0, 4, 3, 9], &[3], false, None),
             (&[0, 4], &[4], false, None),
