@@ -3,8 +3,8 @@
 //! role, like a thread for each request.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stackbeat_model::ThreadIndex;
 
@@ -63,6 +63,8 @@ pub(crate) struct Row<'a> {
     pub helpers: u32,
     /// Threads of one role that it sums up; 0: it is that one thread.
     pub of_role: u32,
+    /// Whether these are threads of many processes of one program.
+    pub is_of_many_processes: bool,
     pub time: ThreadTime,
     /// Whose they are.
     names: Vec<&'a str>,
@@ -74,6 +76,7 @@ impl<'a> Row<'a> {
             thread,
             helpers: 0,
             of_role: 0,
+            is_of_many_processes: false,
             time,
             names: Vec::new(),
         }
@@ -96,7 +99,7 @@ impl<'a> Row<'a> {
 }
 
 /// Rows of threads: those of helpers summed up where several are of one program, others where more than
-/// `most_of_role` have one role. Where there are more than `most` rows even so, all helpers are one.
+/// `most_of_role` have one role, or so many processes are of one program. Where there are more than `most` rows even so, all helpers are one.
 pub(crate) fn summed_up<'a>(
     metadata: &'a Metadata,
     profile: &Profile,
@@ -108,6 +111,7 @@ pub(crate) fn summed_up<'a>(
     let is_helper = helpers(metadata, profile, wanted);
     let (helping, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(i, _)| is_helper[*i]);
     let others = by_role(metadata, others, most_of_role);
+    let others = by_program(metadata, others, most_of_role);
     let mut by_name: BTreeMap<&str, Row<'_>> = BTreeMap::new();
     for (index, time) in helping {
         let thread = &metadata.threads[index];
@@ -175,6 +179,48 @@ fn by_role<'a>(
     rows
 }
 
+/// Rows of processes; those of more than `most` of one program are one for each role. One that did a good part
+/// of what all did keeps its row.
+fn by_program<'a>(metadata: &'a Metadata, rows: Vec<Row<'a>>, most: usize) -> Vec<Row<'a>> {
+    let mut processes: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    let process_of = |row: &Row<'_>| metadata.threads[row.thread].process;
+    let name_of = |row: &Row<'_>| {
+        let process = metadata.processes.get(process_of(row));
+        process.map_or("", |process| &*process.name)
+    };
+    for row in &rows {
+        processes
+            .entry(name_of(row))
+            .or_default()
+            .insert(process_of(row));
+    }
+    let whole: u64 = rows.iter().map(|row| row.time.running_ns).sum();
+    let mut sums: BTreeMap<(&str, String), Row<'_>> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for mut row in rows {
+        let program = name_of(&row);
+        let is_large = row.time.running_ns as f64 >= HELPS * whole as f64;
+        if is_large || processes[program].len() <= most {
+            alone.push(row);
+            continue;
+        }
+        let thread = &metadata.threads[row.thread];
+        let role = role_of_thread(thread.is_main, &thread.name, program);
+        row.of_role = row.of_role.max(thread.merged).max(1);
+        row.is_of_many_processes = true;
+        match sums.entry((program, role)) {
+            Entry::Occupied(mut sum) => {
+                let sum = sum.get_mut();
+                sum.of_role += row.of_role;
+                sum.time.add(&row.time);
+            }
+            Entry::Vacant(free) => drop(free.insert(row)),
+        }
+    }
+    alone.extend(sums.into_values());
+    alone
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +280,36 @@ mod tests {
         };
         assert_eq!(rows_of(17), [(17, 170), (0, 10), (0, 10)]);
         assert_eq!(rows_of(16), [(0, 10); 18]);
+    }
+
+    #[test]
+    fn many_processes_of_one_program_are_one_row() {
+        let rows_of = |count: usize| {
+            let process = |i: usize| ProcessRow {
+                name: if i == 0 { "sh" } else { "sed" }.to_owned(),
+                ..ProcessRow::default()
+            };
+            let thread = |process: usize| ThreadMetadata {
+                process,
+                is_main: true,
+                ..ThreadMetadata::default()
+            };
+            let metadata = Metadata {
+                processes: (0..count).map(process).collect(),
+                threads: (0..count).map(thread).collect(),
+                ..Metadata::default()
+            };
+            let time = |i: usize| ThreadTime {
+                running_ns: if i < 2 { 100 } else { 1 },
+                ..ThreadTime::default()
+            };
+            let rows = (0..count).map(|i| Row::of_thread((i, time(i))));
+            let rows = by_program(&metadata, rows.collect(), 16).into_iter();
+            rows.map(|row| (row.of_role, row.time.running_ns))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rows_of(20), [(0, 100), (0, 100), (18, 18)]);
+        assert_eq!(rows_of(17).len(), 17);
     }
 
     #[test]

@@ -21,9 +21,13 @@ use crate::terminal;
 use crate::units::{self, plural};
 use crate::unrecorded::{self, UnrecordedRow};
 
-/// A trace larger than this is not read again only to say what was found: it takes 50 ms of CPU time for each
-/// MiB, and the user waits for the prompt.
+/// A trace is read again to say what was found if it is not larger than this, or if that takes no more than
+/// this part of the recording's time, up to a size: the user waits for the prompt.
 const QUICK_BYTES: u64 = 2 << 20;
+const QUICK_PART: u32 = 20;
+const MOST_BYTES: u64 = 32 << 20;
+/// What it takes to read a MiB, CPU time.
+const READING: Duration = Duration::from_millis(25);
 /// As many bytes are in one of a compressed trace.
 const COMPRESSION: u64 = 4;
 /// A recording that cost more than this, in percent, could cost less.
@@ -151,7 +155,9 @@ fn text(options: &Options, outcome: &Outcome) -> String {
 /// is large.
 fn again(options: &Options, outcome: &Outcome) -> Option<Report> {
     let factor = if options.compress { COMPRESSION } else { 1 };
-    let is_quick = outcome.status.bytes.saturating_mul(factor) <= QUICK_BYTES;
+    let pieces = (outcome.duration / QUICK_PART).as_nanos() / READING.as_nanos();
+    let quick_bytes = ((pieces as u64) << 20).clamp(QUICK_BYTES, MOST_BYTES);
+    let is_quick = outcome.status.bytes.saturating_mul(factor) <= quick_bytes;
     let is_quick = is_quick && options.output.is_file();
     if outcome.status.samples == 0 || !is_quick {
         return None;

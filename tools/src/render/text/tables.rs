@@ -217,6 +217,8 @@ fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
             "threads that run were not interrupted (--no-interrupt), so only functions around hooks are known"
         } else if was_off {
             "capturing was off for a while (--start-disabled, `stackbeat stop`), until `stackbeat start`"
+        } else if metadata.recording.records_lost == 0 {
+            "threads ended before their first sample, or none could be taken"
         } else {
             "samples were lost there, or none could be taken, or threads ended before their first"
         };
@@ -295,6 +297,7 @@ fn threads(
             match many {
                 true if thread.upid == 0 => "several".to_owned(),
                 true if row.helpers > 0 => row.programs(),
+                true if row.is_of_many_processes => process.name.clone(),
                 true => format!("{} {}", process.name, process.pid),
                 false => String::new(),
             },
@@ -680,6 +683,9 @@ mod tests {
         off.profile.add(&gap, ROOT);
         let shown = |report: &Report| super::tests::shown(report, &Shown::Screen, Some(140));
         assert!(shown(&off).contains("samples were lost there"));
+        let lost = std::mem::take(&mut off.metadata.recording.records_lost);
+        assert!(shown(&off).contains(": threads ended before their first sample"));
+        off.metadata.recording.records_lost = lost;
         off.metadata.events.push(EventRow {
             at_ns: 0,
             utid: 0,
