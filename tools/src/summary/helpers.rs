@@ -99,7 +99,8 @@ impl<'a> Row<'a> {
 }
 
 /// Rows of threads: those of helpers summed up where several are of one program, others where more than
-/// `most_of_role` have one role, or so many processes are of one program. Where there are more than `most` rows even so, all helpers are one.
+/// `most_of_role` have one role, or so many processes are of one program. Where there are more than `most`
+/// rows even so, all helpers are one.
 pub(crate) fn summed_up<'a>(
     metadata: &'a Metadata,
     profile: &Profile,
@@ -179,8 +180,8 @@ fn by_role<'a>(
     rows
 }
 
-/// Rows of processes; those of more than `most` of one program are one for each role. One that did a good part
-/// of what all did keeps its row.
+/// Rows of processes; those of more than `most` of one program are one for each role. One that did a good
+/// part of what all did keeps its row.
 fn by_program<'a>(metadata: &'a Metadata, rows: Vec<Row<'a>>, most: usize) -> Vec<Row<'a>> {
     let mut processes: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     let process_of = |row: &Row<'_>| metadata.threads[row.thread].process;
