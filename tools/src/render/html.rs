@@ -36,6 +36,7 @@ use crate::summary::metadata::{
 };
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
+use crate::summary::verdict::verdict;
 use crate::terminal::clean;
 use source_lines::SourceLines;
 
@@ -80,6 +81,8 @@ const SCRIPTS: [&str; 10] = [
 #[derive(Serialize)]
 struct Meta<'a> {
     recording: &'a Recording,
+    /// What `report` says first.
+    verdict: Option<String>,
     /// The last one stands for several, where rows hold threads of several.
     processes: Vec<&'a ProcessRow>,
     threads: Vec<ThreadMeta<'a>>,
@@ -93,8 +96,8 @@ struct Meta<'a> {
     idle_causes_of_workers: Vec<usize>,
     /// Places at which threads wait or sleep in the middle of their work.
     waits_at_work: BTreeSet<u32>,
-    /// Places at which executors of futures wait, in whatever thread.
-    waits_of_executors: BTreeSet<u32>,
+    /// Places at which whatever thread waits for work.
+    waits_for_work: BTreeSet<u32>,
     /// By probe number.
     probes: Vec<Option<ProbeMeta>>,
     drops: Vec<DropsRow>,
@@ -258,6 +261,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
     let callers = |what| (report.calls).rows(what, metadata, profile, &|_| true, CALL_ROWS);
     let meta = Meta {
         recording: &metadata.recording,
+        verdict: verdict(report, &|_| true),
         processes: (metadata.processes.iter())
             .chain(
                 metadata
@@ -280,7 +284,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
             pruned.cells.keys(),
             &profile.threads,
         ),
-        waits_of_executors: idle::waits_of_executors(metadata, &pruned.tree),
+        waits_for_work: idle::waits_for_work(metadata, &pruned.tree),
         probes,
         drops: metadata.drops_by_cause(),
         damage: &report.damage,

@@ -47,7 +47,8 @@ pub(crate) fn waits_at_work<'a>(
             _ => false,
         }
     };
-    let of_workers = places_of_waits(tree).filter(|place| waits_at_work(*place));
+    let of_workers =
+        places_of_waits(tree, &CAUSES_OF_WORKERS).filter(|place| waits_at_work(*place));
     let sleeps = cells.filter(|(thread, place)| {
         let label = tree.places()[*place as usize].label;
         matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Sleep)
@@ -56,8 +57,10 @@ pub(crate) fn waits_at_work<'a>(
     of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
 }
 
-/// The places in a call tree at which executors of futures wait, in whatever thread ([`is_of_executor`]).
-pub(crate) fn waits_of_executors(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
+/// The places in a call tree at which whatever thread waits for work: executors of futures ([`is_of_executor`]),
+/// and threads that wait for a message with no interpreted function around them but a library's, as a server's
+/// for the next request.
+pub(crate) fn waits_for_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
     let layer = metadata.layers();
     let is_executors = |place: u32| {
         let functions = tree.labels(place).filter_map(|label| match label {
@@ -66,15 +69,30 @@ pub(crate) fn waits_of_executors(metadata: &Metadata, tree: &Tree) -> BTreeSet<u
         });
         is_of_executor(functions)
     };
-    places_of_waits(tree)
-        .filter(|place| is_executors(*place))
-        .collect()
+    let is_a_librarys = |place: u32| {
+        let mut interpreted = tree.labels(place).filter_map(|label| match label {
+            Label::Function(f) if is_managed(metadata, label) => {
+                metadata.functions.get(f.0 as usize)
+            }
+            _ => None,
+        });
+        let mut any = false;
+        let all = interpreted.all(|function| {
+            any = true;
+            is_library(function)
+        });
+        any && all
+    };
+    let of_executors =
+        places_of_waits(tree, &CAUSES_OF_WORKERS).filter(|place| is_executors(*place));
+    let for_messages = places_of_waits(tree, &[Cause::Net]).filter(|place| is_a_librarys(*place));
+    of_executors.chain(for_messages).collect()
 }
 
-/// Places of a call tree where workers without work may wait.
-fn places_of_waits(tree: &Tree) -> impl Iterator<Item = u32> {
-    let waits = |label| match label {
-        Label::Leaf(Leaf::Blocking(probe)) => CAUSES_OF_WORKERS.contains(&probe.cause()),
+/// Places of a call tree where threads wait for one of these causes.
+fn places_of_waits(tree: &Tree, causes: &[Cause]) -> impl Iterator<Item = u32> {
+    let waits = move |label| match label {
+        Label::Leaf(Leaf::Blocking(probe)) => causes.contains(&probe.cause()),
         _ => false,
     };
     let places = (0..).zip(tree.places());
@@ -126,7 +144,7 @@ pub(crate) fn apart(
         profile.cells.keys(),
         &profile.threads,
     );
-    let of_executors = waits_of_executors(metadata, &profile.tree);
+    let for_work = waits_for_work(metadata, &profile.tree);
     let cause_at = |place: u32| match profile.tree.places()[place as usize].label {
         Label::Leaf(Leaf::Blocking(probe)) => Some(probe.cause()),
         _ => None,
@@ -135,7 +153,7 @@ pub(crate) fn apart(
         cause_at(place).is_some_and(|cause| {
             let is_worker = row(thread).is_none_or(|row| !row.is_main);
             let may_be = CAUSES.contains(&cause) || CAUSES_OF_WORKERS.contains(&cause) && is_worker;
-            of_executors.contains(&place) || may_be && !at_work.contains(&place)
+            for_work.contains(&place) || may_be && !at_work.contains(&place)
         })
     };
     let others = |thread, place| wanted(thread) && !is_idle(thread, place);
@@ -219,6 +237,27 @@ mod tests {
         let worker = &mut report.metadata.functions[worker.expect("is there")];
         worker.file = "/usr/lib/python3.11/concurrent/futures/thread.py".into();
         assert!(!found(&report));
+    }
+
+    #[test]
+    fn a_message_that_only_a_librarys_functions_wait_for_is_work_to_come() {
+        let mut report = testing::report();
+        let found = |report: &Report| {
+            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+            sites.iter().any(|site| site.cause == Cause::Net)
+        };
+        assert!(found(&report), "no interpreted function waits");
+        for function in &mut report.metadata.functions {
+            function.module = "python".into();
+            function.file = "/usr/lib/python3.11/socketserver.py".into();
+        }
+        assert!(!found(&report));
+        for function in &mut report.metadata.functions {
+            if function.name.starts_with("shop::") {
+                function.file = "/srv/shop.py".into();
+            }
+        }
+        assert!(found(&report));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
-use crate::summary::idle::{is_at_work, waits_at_work};
+use crate::summary::idle::{is_at_work, waits_at_work, waits_for_work};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -24,8 +24,8 @@ use crate::units::{duration, plural};
 
 /// Parts of the whole below this are not worth a word.
 const WORTH: f64 = 0.05;
-/// A thread with this part of the work does it alone.
-const ALONE: f64 = 0.95;
+/// A thread with this part of the work does it alone, as a runtime's main thread beside its helpers.
+const ALONE: f64 = 0.9;
 /// With fewer samples no function is named: they would say where the samples fell, not where the time went.
 const LEAST_SAMPLES: f64 = 10.0;
 /// Who held a lock in this part of the waits for it held it; in half of them, mostly.
@@ -341,10 +341,17 @@ impl<'a> View<'a> {
         // So is a worker that waits in an interpreted function of the program's own, as for Python's locks.
         let is_held_up = self.is_held_up();
         let held_up_ns = self.blocked_ns(Cause::Wait, &is_held_up);
+        // A server's thread without a request is not held up.
+        let for_work = waits_for_work(self.metadata(), &self.profile().tree);
+        let net_ns = self.blocked_ns(Cause::Net, &|_, place| !for_work.contains(&place));
         // Of a thread that counts with all its waits each place does.
         let is_place = |cause: Cause, thread: ThreadIndex, place: u32| {
             let time = &self.profile().threads[thread.0 as usize];
-            cause != Cause::Wait || is_slow && is_active(time) || is_held_up(thread, place)
+            match cause {
+                Cause::Wait => is_slow && is_active(time) || is_held_up(thread, place),
+                Cause::Net => !for_work.contains(&place),
+                _ => true,
+            }
         };
         let waited_ns = |cause: Cause, thread: ThreadIndex, time: &ThreadTime| {
             let all_ns = time.blocked_ns[cause as usize];
@@ -354,6 +361,7 @@ impl<'a> View<'a> {
                 Cause::Sleep if is_busy && (is_at_work(time) || is_slow && is_active(time)) => {
                     all_ns
                 }
+                Cause::Net => net_ns.get(&thread).copied().unwrap_or(0),
                 cause if is_idle(cause) => 0,
                 _ => all_ns,
             }
@@ -490,17 +498,20 @@ impl<'a> View<'a> {
         sums
     }
 
-    /// How many threads did nearly all of the computing: what others did is not worth a word.
+    /// How many threads did nearly all of the computing: what others did is not worth a word, nor is what each of
+    /// a runtime's helpers did beside the program's threads.
     fn computing_count(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> u64 {
         let mut busiest: Vec<(u64, ThreadIndex)> = (threads.iter())
             .map(|(thread, time)| (time.running_ns, *thread))
             .collect();
         busiest.sort_by_key(|(ns, _)| Reverse(*ns));
+        let most_ns = busiest.first().map_or(0, |(ns, _)| *ns);
         let mut rest_ns = running_ns;
         let computing = busiest.iter().take_while(|(ns, _)| {
-            let is_worth = rest_ns > running_ns / 100;
+            let is_small = rest_ns <= running_ns / 10 && !is_worth(*ns, most_ns);
+            let counts = rest_ns > running_ns / 100 && !is_small;
             rest_ns = rest_ns.saturating_sub(*ns);
-            is_worth
+            counts
         });
         let merged = |thread: ThreadIndex| self.metadata().threads[thread.0 as usize].merged.max(1);
         computing

@@ -13,6 +13,7 @@ use crate::summary::functions::{Own, functions};
 use crate::summary::load::Report;
 use crate::summary::long_waits::LongWaitRow;
 use crate::summary::sort_key::SortKey;
+use crate::summary::verdict::verdict;
 use crate::testing::{self, browser, browser::Browser};
 
 /// A page in a browser, with the folder that holds it.
@@ -518,6 +519,10 @@ fn the_page_starts_with_what_runs() {
         return;
     };
     let b = &mut shown.browser;
+    assert_eq!(
+        b.evaluate("document.getElementById('verdict').innerText"),
+        json!(verdict(&report, &|_| true))
+    );
     assert_eq!(
         b.evaluate("page.timeline.tracks.slice(0, 3).map((t) => t.t)"),
         json!([2, 1, 0])

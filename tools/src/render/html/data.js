@@ -49,8 +49,8 @@ function readTree(next, meta) {
   }
   const atWork = new Uint8Array(count);
   for (const p of meta.waits_at_work) atWork[p] = 1;
-  const ofExecutor = new Uint8Array(count);
-  for (const p of meta.waits_of_executors) ofExecutor[p] = 1;
+  const forWork = new Uint8Array(count);
+  for (const p of meta.waits_for_work) forWork[p] = 1;
   const isFunction = (l) => l >= LABEL_FUNCTION && (l & 1) === 1;
   const isBlocking = (l) => l >= LABEL_BLOCKING && (l & 1) === 0;
   const functionOf = (l) => (isFunction(l) ? meta.functions[(l - LABEL_FUNCTION) / 2] : null);
@@ -63,7 +63,7 @@ function readTree(next, meta) {
     return isFunction(l) ? functionOf(l).name : probeOf(l).name;
   };
   const causeOf = (l) => (isBlocking(l) ? probeOf(l).cause : 0);
-  return { count, parent, label, depth, firstChild, sibling, allocates, runs, atWork, ofExecutor, repeats, isFunction, isBlocking, functionOf, probeOf, nameOf, causeOf };
+  return { count, parent, label, depth, firstChild, sibling, allocates, runs, atWork, forWork, repeats, isFunction, isBlocking, functionOf, probeOf, nameOf, causeOf };
 }
 
 function readCells(next) {

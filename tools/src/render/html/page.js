@@ -49,7 +49,7 @@ class Page {
   }
 
   fillHeader() {
-    const { recording: r, threads, processes, drops, cut } = this.data.meta;
+    const { recording: r, verdict, threads, processes, drops, cut } = this.data.meta;
     const command = r.command.join(" ");
     byId("command").textContent = command;
     byId("command").title = command;
@@ -60,6 +60,8 @@ class Page {
       plural(threads.reduce((sum, t) => sum + (t.is_main && processes[t.process].replaced_upid ? 0 : t.merged || 1), 0), "thread", "threads"),
       plural(samples, "sample of time", "samples of time"), "every " + formatTime(r.interval_ns),
     ].join(" · ");
+    byId("verdict").textContent = verdict;
+    byId("verdict").hidden = !verdict;
     const notes = [];
     if (r.records_lost > 0) notes.push(`${formatCount(r.records_lost)} of ${formatCount(r.records_written)} records were lost`);
     const gapCpu = this.view.evidence().gapCpu, cpu = threads.reduce((sum, t) => sum + t.cpu_ns, 0);

@@ -60,7 +60,7 @@ class View {
     const label = this.data.label[p];
     if (label === GAP) return true;
     const cause = this.data.causeOf(label), { idle_causes, idle_causes_of_workers, threads } = this.data.meta;
-    if (this.data.ofExecutor[p]) return true;
+    if (this.data.forWork[p]) return true;
     if (this.data.atWork[p]) return false;
     return idle_causes.includes(cause) || (idle_causes_of_workers.includes(cause) && !threads[t].is_main);
   }
