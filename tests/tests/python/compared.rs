@@ -44,7 +44,12 @@ fn functions_of_one_name_are_compared_by_their_modules() {
     assert!(functions.contains("prices.run"), "{said}");
     assert!(!functions.contains("orders.run"), "{said}");
 
-    assert!(said.contains("prices.run (prices.py:1) has "), "{said}");
+    // The function, or what it passes to `sum`: by where on a stack more of the change is.
+    let is_named = [
+        "prices.run (prices.py:1) has ",
+        "prices.run.<locals>.<genexpr> (prices.py:2) has ",
+    ];
+    assert!(is_named.iter().any(|place| said.contains(place)), "{said}");
     let written = fs::read_to_string(at.join("gate.json")).expect("is written");
     assert!(written.contains("src-new/prices.py"), "{written}");
 

@@ -84,6 +84,16 @@ def work(stop, native_ids, count):
         descend(stop, random.randrange(1, 6))
 
 
+def await_poll(native_id):
+    """Where others want the processors, a thread is in its call some time after it said so."""
+    POLL, PPOLL = "7 ", "271 "
+    while True:
+        with open(f"/proc/self/task/{native_id}/syscall") as call:
+            if call.read().startswith((POLL, PPOLL)):
+                return
+        time.sleep(0.0002)
+
+
 def compute(is_over):
     """Runs all the time, so that no other thread is ever alone."""
     while not is_over.is_set():
@@ -102,6 +112,7 @@ def main():
     for _ in range(count):
         for stop, worker in zip(stops, workers):
             os.read(stop.is_there, 1)
+            await_poll(native_ids[worker.ident])
             # Shorter waits have no record of their own.
             time.sleep(0.004)
             stack = account(sys._current_frames()[worker.ident])

@@ -57,9 +57,9 @@ pub(crate) fn waits_at_work<'a>(
     of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
 }
 
-/// The places in a call tree at which whatever thread waits for work: executors of futures ([`is_of_executor`]),
-/// and threads that wait for a message with no interpreted function around them but a library's, as a server's
-/// for the next request.
+/// The places in a call tree at which whatever thread waits for work: executors of futures
+/// ([`is_of_executor`]), and threads that wait for a message with no interpreted function around them but a
+/// library's, as a server's for the next request.
 pub(crate) fn waits_for_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
     let layer = metadata.layers();
     let is_executors = |place: u32| {

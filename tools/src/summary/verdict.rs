@@ -498,8 +498,8 @@ impl<'a> View<'a> {
         sums
     }
 
-    /// How many threads did nearly all of the computing: what others did is not worth a word, nor is what each of
-    /// a runtime's helpers did beside the program's threads.
+    /// How many threads did nearly all of the computing: what others did is not worth a word, nor is what
+    /// each of a runtime's helpers did beside the program's threads.
     fn computing_count(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> u64 {
         let mut busiest: Vec<(u64, ThreadIndex)> = (threads.iter())
             .map(|(thread, time)| (time.running_ns, *thread))

@@ -188,9 +188,17 @@ fn cost_text(options: &Options, outcome: &Outcome) -> Option<String> {
         };
         let is_warned =
             (outcome.warnings.iter()).any(|warning| matches!(warning, Warning::OverBudget { .. }));
-        let advice = match is_warned {
-            true => String::new(),
-            false => advice(percent, options.budget(), outcome.duration >= LONG),
+        // The budget bounds captures and hooks at once, and the recorder's own work over some seconds.
+        let was_slowed =
+            (outcome.warnings.iter()).any(|warning| matches!(warning, Warning::Slowed { .. }));
+        let advice = match (is_warned, was_slowed) {
+            (true, _) => String::new(),
+            (_, true) => format!(
+                " (captures and hooks {:.1} %, the recorder's own work {:.1} %)",
+                (cost.captures_percent + cost.hooks_percent) * percent / cost.percent,
+                cost.recorder_percent * percent / cost.percent,
+            ),
+            _ => advice(percent, options.budget(), outcome.duration >= LONG),
         };
         parts.push(format!("recording cost {percent:.1} % {of}{advice}"));
     }
