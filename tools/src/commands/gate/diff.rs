@@ -1,24 +1,26 @@
 //! `stackbeat diff`: two traces, or two sets, side by side for a person. No verdict: `stackbeat gate` has
 //! the statistics for that.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use stackbeat_gate::rules::Pairing;
-use stackbeat_gate::run::{Role, Side};
+use stackbeat_gate::run::{Label, NameId, Role, Side};
 use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
 use stackbeat_model::metric::{Metric, Unit};
 
+use super::read_run::Sources;
 use super::view::{amount, change};
 use super::{html, lanes};
 use crate::cli::DiffArgs;
 use crate::commands::report::write_text;
 use crate::summary::load;
-use crate::table::{Column, Table};
-use crate::terminal::{self, Style};
+use crate::table::{Column, Table, shorten_name};
+use crate::terminal::{self, Style, clean};
 
 /// Runs the command.
 pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
@@ -37,7 +39,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     {
         terminal::refuse_to_replace(output, args.force)?;
     }
-    let (table, _) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
+    let (table, sources) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
     for run in &table.runs {
         for damage in &run.about.damage {
             crate::terminal::warn(&format!("{}: {damage}", run.about.label));
@@ -67,18 +69,31 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     if args.json {
         terminal::print_json(&json(&table, most(usize::MAX)))?;
     } else {
-        terminal::print(&text(
-            &table,
-            most(LINES),
-            terminal::width(),
-            Style::stdout(),
-        ))?;
+        let shown = Shown {
+            top: most(LINES),
+            width: terminal::width(),
+            style: Style::stdout(),
+        };
+        terminal::print(&text(&table, &sources, &shown))?;
     }
     Ok(0)
 }
 
 /// Lines per table when nothing says how many.
 const LINES: usize = 15;
+/// Room for a name in the first sentence.
+const NAME: usize = 48;
+/// Functions named in it, each with at least this part of the difference.
+const NAMED: usize = 3;
+const WORTH: f64 = 0.1;
+
+/// How the tables are shown.
+pub(super) struct Shown {
+    /// Lines per table.
+    pub top: usize,
+    pub width: Option<usize>,
+    pub style: Style,
+}
 
 /// A line: what, and the means of both sides.
 struct Line {
@@ -105,6 +120,25 @@ impl Line {
 
     fn size(&self) -> f64 {
         (self.after - self.before).abs()
+    }
+
+    /// Whether the sides differ by what is shown.
+    fn has_changed(&self) -> bool {
+        // Counts of one run are whole; means of several need not be.
+        let least = match self.metric.unit() {
+            Unit::Nanoseconds => 1.0,
+            _ => 0.5,
+        };
+        self.size() >= least
+    }
+
+    /// `+3.10 ms`.
+    fn difference(&self) -> String {
+        let sign = if self.after >= self.before { "+" } else { "-" };
+        match self.has_changed() {
+            true => format!("{sign}{}", amount(self.metric, self.size())),
+            false => "0".to_owned(),
+        }
     }
 }
 
@@ -186,9 +220,90 @@ const WAITS: [Metric; 5] = [
     Metric::Wait,
 ];
 
-/// The tables.
-pub(super) fn text(table: &RunTable, top: usize, width: Option<usize>, style: Style) -> String {
-    let mut out = render("WHOLE RUN", &whole(table), width, style);
+/// By function of the program's own: a metric of it and of what libraries did for it, on both sides.
+fn own_code(table: &RunTable, metric: Metric) -> BTreeMap<NameId, (f64, f64)> {
+    let names = table.names.names();
+    let own = |place: u32| {
+        let mut functions = table.tree.labels(place).filter_map(|label| match label {
+            Label::Function(name) => Some(name),
+            _ => None,
+        });
+        functions.find(|name| !names[name.0 as usize].is_system)
+    };
+    let mut sums: BTreeMap<NameId, (f64, f64)> = BTreeMap::new();
+    for (place, column) in (0..).zip(table.own_places(metric)) {
+        if let Some(function) = own(place) {
+            let (a, b) = table.split(&column);
+            let sum = sums.entry(table.same(function)).or_default();
+            *sum = (sum.0 + mean(a), sum.1 + mean(b));
+        }
+    }
+    sums
+}
+
+/// What changed, in a sentence: `wall time +447 ms (+18.2 %), CPU time +385 ms (+15.8 %), of it +310 ms in
+/// renderPage at shop.js:6`.
+fn sentence(table: &RunTable, sources: &Sources) -> String {
+    let part = |metric: Metric| {
+        let line = Line::new(
+            table,
+            String::new(),
+            String::new(),
+            metric,
+            &table.whole(metric),
+        );
+        let change = change(relative(line.after - line.before, line.before));
+        let text = format!(
+            "{} {} ({})",
+            metric.title(),
+            line.difference(),
+            change.trim()
+        );
+        (line.after - line.before, text)
+    };
+    let (_, wall) = part(Metric::Wall);
+    let (cpu_ns, cpu) = part(Metric::Cpu);
+    let mut functions: Vec<(f64, NameId)> = own_code(table, Metric::Cpu)
+        .into_iter()
+        .map(|(function, (a, b))| (b - a, function))
+        .filter(|(ns, _)| ns * cpu_ns > 0.0 && ns.abs() >= WORTH * cpu_ns.abs())
+        .collect();
+    functions.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(&b.1)));
+    let functions = functions.into_iter().take(NAMED).map(|(ns, function)| {
+        let sign = if ns < 0.0 { "-" } else { "+" };
+        let name = shorten_name(table.names.text(function), NAME);
+        let place = match sources.get(&function) {
+            Some((file, line)) if *line > 0 => {
+                let file = file.rsplit('/').next().unwrap_or_default();
+                format!(" at {file}:{line}")
+            }
+            _ => String::new(),
+        };
+        format!("{sign}{} in {name}{place}", amount(Metric::Cpu, ns.abs()))
+    });
+    let functions: Vec<String> = functions.collect();
+    match functions.is_empty() {
+        true => format!("{wall}, {cpu}"),
+        false => format!("{wall}, {cpu}, of it {}", functions.join(", ")),
+    }
+}
+
+/// The sentence and the tables.
+pub(super) fn text(table: &RunTable, sources: &Sources, shown: &Shown) -> String {
+    let Shown { top, width, style } = *shown;
+    let mut out = clean(&sentence(table, sources)).into_owned();
+    out.push_str("\n\n");
+    let is_all = top == usize::MAX;
+    let (changed, same): (Vec<Line>, Vec<Line>) = whole(table)
+        .into_iter()
+        .partition(|line| is_all || line.has_changed());
+    out.push_str(&render("WHOLE RUN", &changed, width, style));
+    if !same.is_empty() {
+        out.push_str(&format!(
+            "  … and {} without a difference (--top 0 shows all)\n",
+            same.len()
+        ));
+    }
     out.push('\n');
     out.push_str(&render(
         "THREADS",
@@ -258,21 +373,10 @@ fn render(title: &'static str, lines: &[Line], width: Option<usize>, style: Styl
         Column::text(title, 0),
     ]);
     for line in lines {
-        let sign = if line.after >= line.before { "+" } else { "-" };
-        // Counts of one run are whole; means of several need not be.
-        let least = if line.metric.unit() == Unit::Nanoseconds {
-            1.0
-        } else {
-            0.5
-        };
-        let difference = match line.size() < least {
-            true => "0".to_string(),
-            false => format!("{sign}{}", amount(line.metric, line.size())),
-        };
         table.row(vec![
             amount(line.metric, line.before),
             amount(line.metric, line.after),
-            difference,
+            line.difference(),
             change(relative(line.after - line.before, line.before)),
             line.name.clone(),
         ]);

@@ -152,16 +152,26 @@ fn no_regression_says_what_would_have_been_seen() {
     assert!(text.contains("would have been seen"), "{text}");
 }
 
+fn shown() -> diff::Shown {
+    diff::Shown {
+        top: 5,
+        width: Some(90),
+        style: terminal::Style::default(),
+    }
+}
+
 #[test]
 fn a_diff_shows_what_changed_most() {
-    let table = gate(1.5).table;
-    let text = diff::text(&table, 5, Some(90), terminal::Style::default());
+    let Gate { table, sources, .. } = gate(1.5);
+    let text = diff::text(&table, &sources, &shown());
     golden("diff.txt", &text);
 }
 
 #[test]
 fn a_diff_names_both_files_of_a_renamed_program() {
-    let mut table = gate(1.5).table;
+    let Gate {
+        mut table, sources, ..
+    } = gate(1.5);
     for run in table
         .runs
         .iter_mut()
@@ -169,7 +179,7 @@ fn a_diff_names_both_files_of_a_renamed_program() {
     {
         run.about.programs = vec!["shop-new".into()];
     }
-    let text = diff::text(&table, 5, Some(90), terminal::Style::default());
+    let text = diff::text(&table, &sources, &shown());
     assert!(
         text.contains("wall time: main thread of shop → shop-new"),
         "{text}"
