@@ -21,6 +21,7 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use stackbeat_core::probe::Cause;
+use stackbeat_model::layers::Layer;
 use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use crate::render::markup::escape;
@@ -34,6 +35,7 @@ use crate::summary::load::Report;
 use crate::summary::metadata::{
     DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
 };
+use crate::summary::own_code::is_managed;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::summary::verdict::verdict;
@@ -90,6 +92,9 @@ struct Meta<'a> {
     functions: Vec<&'a FunctionName>,
     /// By number of the function.
     sources: BTreeMap<usize, SourceLines>,
+    /// Numbers of the functions of interpreters, and of those that they run.
+    interpreter: Vec<usize>,
+    interpreted: Vec<usize>,
     causes: Vec<&'static str>,
     /// Numbers of causes for which threads wait that have nothing to do; and those other than the main one.
     idle_causes: Vec<usize>,
@@ -243,6 +248,9 @@ pub(crate) fn render(report: &Report) -> Result<String> {
     let unnamed = FunctionName::default();
     let name = |f: &FunctionIndex| metadata.functions.get(f.0 as usize).unwrap_or(&unnamed);
     let names: Vec<&FunctionName> = packed.functions.iter().map(name).collect();
+    let layer = metadata.layers();
+    let of_interpreter = |number: &usize| layer(packed.functions[*number]) == Layer::Interpreter;
+    let is_interpreted = |number: &usize| is_managed(names[*number]);
     let busiest = functions(profile, &|_| true, SortKey::SelfTime, Own::Exact);
     let ranks: HashMap<u32, usize> = (busiest.iter().map(|row| row.function.0).zip(0..)).collect();
     let mut order: Vec<usize> = (0..names.len()).collect();
@@ -273,6 +281,8 @@ pub(crate) fn render(report: &Report) -> Result<String> {
             .collect(),
         threads: threads.collect(),
         start_stacks: &metadata.start_stacks,
+        interpreter: (0..names.len()).filter(of_interpreter).collect(),
+        interpreted: (0..names.len()).filter(is_interpreted).collect(),
         functions: names,
         sources,
         causes: Cause::ALL.iter().map(|c| c.name()).collect(),

@@ -26,7 +26,7 @@ const ABOVE_ALL: f64 = 0.3;
 const NAMED: usize = 3;
 
 /// Whether a function is interpreted, or was compiled by a runtime that says where its source is.
-fn is_managed(function: &FunctionName) -> bool {
+pub(crate) fn is_managed(function: &FunctionName) -> bool {
     is_runtime(&function.module) || function.module.is_empty() && !function.file.is_empty()
 }
 

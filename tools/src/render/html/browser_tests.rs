@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use stackbeat_core::probe::Cause;
-use stackbeat_model::ThreadIndex;
+use stackbeat_model::{FunctionIndex, SegmentKind, ThreadIndex};
 use stackbeat_symbolize::short_names;
 
+use crate::summary::call_tree::tests::segment;
 use crate::summary::call_tree::{Label, Leaf};
 use crate::summary::functions::{Own, functions};
 use crate::summary::load::Report;
 use crate::summary::long_waits::LongWaitRow;
+use crate::summary::metadata::FunctionName;
 use crate::summary::sort_key::SortKey;
 use crate::summary::verdict::verdict;
 use crate::testing::{self, browser, browser::Browser};
@@ -741,4 +743,60 @@ fn views_are_searched_tips_wrap_and_pictures_are_kept() {
     );
     assert!(read[3].to_string().contains("<&"), "{read}");
     assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+#[test]
+fn an_interpreter_is_left_out_between_the_functions_that_it_runs() {
+    const MS: u64 = 1_000_000;
+    let [python, libc] = ["/usr/bin/python3.11", "/lib/x86_64-linux-gnu/libc.so.6"];
+    let functions = [
+        ("embed", "/srv/embed", ""),
+        ("_PyEval_Vector", python, ""),
+        ("<module>", "python", "/srv/shop.py"),
+        ("_PyObject_Call", python, ""),
+        ("load", "python", "/srv/shop.py"),
+        ("PyObject_Vectorcall", python, ""),
+        ("memcpy", libc, ""),
+    ];
+    let mut report = testing::report();
+    let function = |(name, module, file): &(&str, &str, &str)| FunctionName {
+        name: (*name).to_owned(),
+        module: (*module).to_owned(),
+        file: (*file).to_owned(),
+        line: 3,
+    };
+    let before = report.metadata.functions.len() as u32;
+    (report.metadata.functions).extend(functions.iter().map(function));
+    let stacks: [(&[u32], u64); 4] = [
+        (&[0, 1, 2, 3, 4, 6], 30 * MS),
+        (&[0, 1, 2, 5, 4], 20 * MS),
+        (&[0, 1, 2, 3, 4, 3], 10 * MS),
+        (&[0, 1, 2, 3], 4 * MS),
+    ];
+    for (stack, ns) in stacks {
+        let stack: Vec<_> = stack.iter().map(|f| FunctionIndex(before + f)).collect();
+        let path = report.profile.tree.path(&stack);
+        report
+            .profile
+            .add(&segment(0, ns, SegmentKind::Running), path);
+    }
+    let Some(mut shown) = show(&report, 1280, 800) else {
+        return;
+    };
+    let b = &mut shown.browser;
+    b.evaluate(
+        "window.tree = (node) => { const { source } = page.flame;
+           const name = (n) => source.data.nameOf(n.label);
+           return source.children(node).map((n) => [name(n), n.value / 1e6, n.self / 1e6, tree(n)]); }; 0",
+    );
+    let own = "tree(page.flame.source.root()).find((n) => n[0] === 'embed')";
+    let tree = b.evaluate(own);
+    let library = json!([["memcpy", 30, 30, []], ["_PyObject_Call", 10, 10, []]]);
+    let load = json!(["load", 60, 20, library]);
+    // The frame that led to no function is gone, and not its time.
+    let module = json!(["<module>", 64, 4, [load]]);
+    assert_eq!(tree, json!(["embed", 64, 0, [module]]));
+    b.evaluate("page.view.set({ library: true })");
+    let tree = b.evaluate(&format!("{own}[3][0][0]"));
+    assert_eq!(tree, json!("_PyEval_Vector"));
 }

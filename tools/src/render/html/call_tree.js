@@ -7,7 +7,7 @@ class CallTree {
   }
 
   root() {
-    return { label: -1, value: this.view.sums().all, self: 0, parent: null, depth: 0, place: 0 };
+    return { label: -1, value: this.view.sums().all, self: 0, parent: null, depth: 0, places: [0] };
   }
 
   children(node) {
@@ -15,12 +15,31 @@ class CallTree {
     return list.sort((a, b) => b.value - a.value || a.label - b.label);
   }
 
+  // What an interpreter's frames between two functions have in themselves is that of the outer one.
   callees(node) {
-    const { data } = this, { total, self } = this.view.sums(), list = [];
-    for (let p = data.firstChild[node.place]; p !== -1; p = data.sibling[p]) {
-      if (total[p] > 0) list.push({ label: data.label[p], value: total[p], self: self[p], parent: node, depth: node.depth + 1, place: p });
-    }
-    return list;
+    const { data } = this, { total, self } = this.view.sums(), byLabel = new Map();
+    const isLeftOut = (p) => !this.view.library && data.interprets[p] === 1;
+    const each = (place, take) => {
+      for (let p = data.firstChild[place]; p !== -1; p = data.sibling[p]) {
+        if (total[p] > 0) take(p);
+      }
+    };
+    const selfOf = (place) => {
+      let sum = self[place];
+      each(place, (p) => { if (isLeftOut(p)) sum += selfOf(p); });
+      return sum;
+    };
+    const add = (p) => {
+      if (isLeftOut(p)) return each(p, add);
+      const label = data.label[p];
+      let child = byLabel.get(label);
+      if (!child) byLabel.set(label, (child = { label, value: 0, self: 0, parent: node, depth: node.depth + 1, places: [] }));
+      child.value += total[p];
+      child.self += selfOf(p);
+      child.places.push(p);
+    };
+    for (const place of node.places) each(place, add);
+    return [...byLabel.values()];
   }
 
   // `entries` are pairs of (place the weight was spent at, place this node stands for).
@@ -63,8 +82,11 @@ class CallTree {
 
   // A node's amount by other sums.
   amountIn(node, sums) {
-    if (!node.entries) return sums.total[node.place];
     let sum = 0;
+    if (!node.entries) {
+      for (const place of node.places) sum += sums.total[place];
+      return sum;
+    }
     for (let i = 0; i < node.entries.length; i += 2) sum += sums.self[node.entries[i]];
     return sum;
   }
@@ -96,9 +118,10 @@ class CallTree {
     const { data, view } = this, sums = view.sums(), keys = ["time", "blocked", "cpu", "bytes", "allocations", "samples", "minorFaults", "majorFaults", "voluntary", "involuntary"];
     const sum = {};
     for (const key of keys) {
-      if (!node.entries) sum[key] = sums.amounts(key)[node.place];
-      else {
-        sum[key] = 0;
+      sum[key] = 0;
+      if (!node.entries) {
+        for (const place of node.places) sum[key] += sums.amounts(key)[place];
+      } else {
         for (let i = 0; i < node.entries.length; i += 2) sum[key] += sums.own[key][node.entries[i]];
       }
     }

@@ -55,6 +55,14 @@ function readTree(next, meta) {
   const isBlocking = (l) => l >= LABEL_BLOCKING && (l & 1) === 0;
   const functionOf = (l) => (isFunction(l) ? meta.functions[(l - LABEL_FUNCTION) / 2] : null);
   const probeOf = (l) => (isBlocking(l) ? meta.probes[(l - LABEL_BLOCKING) / 2] : null);
+  // 1 where an interpreter is between the functions that it runs, or around them all.
+  const isInterpreter = new Set(meta.interpreter), isInterpreted = new Set(meta.interpreted);
+  const interprets = new Uint8Array(count), leadsToInterpreted = new Uint8Array(count);
+  for (let i = count - 1; i > 0; i--) {
+    const f = isFunction(label[i]) ? (label[i] - LABEL_FUNCTION) / 2 : -1;
+    if (isInterpreted.has(f) || leadsToInterpreted[i]) leadsToInterpreted[parent[i]] = 1;
+    if (isInterpreter.has(f)) interprets[i] = leadsToInterpreted[i];
+  }
   const nameOf = (l) => {
     if (l === -1) return "all";
     if (l === GAP) return "(no evidence)";
@@ -63,7 +71,7 @@ function readTree(next, meta) {
     return isFunction(l) ? functionOf(l).name : probeOf(l).name;
   };
   const causeOf = (l) => (isBlocking(l) ? probeOf(l).cause : 0);
-  return { count, parent, label, depth, firstChild, sibling, allocates, runs, atWork, forWork, repeats, isFunction, isBlocking, functionOf, probeOf, nameOf, causeOf };
+  return { count, parent, label, depth, firstChild, sibling, allocates, runs, atWork, forWork, repeats, interprets, isFunction, isBlocking, functionOf, probeOf, nameOf, causeOf };
 }
 
 function readCells(next) {

@@ -15,7 +15,7 @@ class View {
     this.inverted = false;
     this.idle = false; // show idle waits
     this.outer = false; // show frames that everything shares
-    this.library = false; // functions of the standard library and of an interpreter stand for themselves
+    this.library = false; // functions of the standard library stand for themselves, and an interpreter's frames are shown
     this.scope = "all"; // all | p<process> | t<thread>
     this.range = null; // [begin, end] in ns
     this.baseline = null; // the range that the other one is compared with
