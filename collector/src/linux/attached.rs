@@ -29,8 +29,9 @@ use crate::session::options::{AttachSession, AttachStep, Attachment, Options, Ou
 use crate::session::shared::Shared;
 use crate::session::storage;
 
-/// Distance between two polls of whether the program still runs.
-const POLL: Duration = Duration::from_millis(50);
+/// Distance between two moments at which the program's CPU time is read and progress told. Its end and a signal
+/// are told at once.
+const POLL: Duration = Duration::from_millis(250);
 /// How long captures and signals under way are waited for before the agent leaves.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -111,7 +112,7 @@ pub fn attach(
     let end = attachment.duration.map(|d| began + d);
     while !watch.has_ended() && end.is_none_or(|end| Instant::now() < end) {
         let left = end.map_or(POLL, |end| end.saturating_duration_since(Instant::now()));
-        if is_asked_to_detach(&setup.signal_descriptor, left.min(POLL)) {
+        if is_asked_to_detach(&setup.signal_descriptor, &watch, left.min(POLL)) {
             break;
         }
         cpu_after = cpu_ns(pid).max(cpu_after);
@@ -155,7 +156,7 @@ pub fn attach(
             .map(|(after, before)| after.since(before).counters(now_ns()).collect()),
     };
     let mut outcome = finisher.finish(drain_thread, ended, progress, &mut || {
-        is_asked_to_detach(&setup.signal_descriptor, Duration::ZERO)
+        is_asked_to_detach(&setup.signal_descriptor, &watch, Duration::ZERO)
     });
     outcome.attach_session = Some(AttachSession {
         attach: arrival,
@@ -188,10 +189,14 @@ fn cpu_ns(pid: Pid) -> u64 {
     procfs::process_cpu_ns(pid).unwrap_or(0)
 }
 
-/// Waits for a signal that asks us to end.
-fn is_asked_to_detach(signals: &OwnedFd, timeout: Duration) -> bool {
-    let mut polled = [PollFd::new(signals, PollFlags::IN)];
-    if poll(&mut polled, Timespec::try_from(timeout).ok().as_ref()) != Ok(1) {
+/// Waits for a signal that asks us to end, no longer than until the program has ended.
+fn is_asked_to_detach(signals: &OwnedFd, watch: &procfs::Watch, timeout: Duration) -> bool {
+    let mut polled = [
+        PollFd::new(signals, PollFlags::IN),
+        PollFd::new(watch, PollFlags::IN),
+    ];
+    let polls = poll(&mut polled, Timespec::try_from(timeout).ok().as_ref());
+    if polls.is_err() || polled[0].revents().is_empty() {
         return false;
     }
     // A `signalfd_siginfo`, which begins with the signal's number.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::ops::RangeBounds;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -40,6 +40,13 @@ impl Watch {
     pub(super) fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+    }
+}
+
+/// Readable once all its threads have ended.
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
