@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use stackbeat_gate::rules::Pairing;
 use stackbeat_gate::run::{Label, NameId, Role, Side};
-use stackbeat_gate::run_table::RunTable;
+use stackbeat_gate::run_table::{PerRun, RunTable};
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
 use stackbeat_model::metric::{Metric, Unit};
@@ -193,22 +193,25 @@ fn threads(table: &RunTable) -> Vec<Line> {
     threads
 }
 
-/// Functions by one of these metrics, without their callees.
+/// Functions by one of these metrics, without their callees, of all threads together.
 fn functions(table: &RunTable, metrics: &[Metric]) -> Vec<Line> {
-    let mut lines = Vec::new();
+    let mut columns: BTreeMap<(NameId, Metric), Vec<&PerRun>> = BTreeMap::new();
     for (role, function) in table.functions() {
         for metric in metrics {
             if let Some(column) = table.function(role, function, *metric) {
-                let of = table.names.text(function).to_string();
-                let name = match metrics.len() {
-                    1 => of.clone(),
-                    _ => format!("{}: {of}", metric.title()),
-                };
-                lines.push(Line::new(table, of, name, *metric, column));
+                columns.entry((function, *metric)).or_default().push(column);
             }
         }
     }
-    lines
+    let line = |((function, metric), columns): ((NameId, Metric), Vec<&PerRun>)| {
+        let of = table.names.text(function).to_string();
+        let name = match metrics.len() {
+            1 => of.clone(),
+            _ => format!("{}: {of}", metric.title()),
+        };
+        Line::new(table, of, name, metric, &table.sum(columns.into_iter()))
+    };
+    columns.into_iter().map(line).collect()
 }
 
 const COMPUTES: [Metric; 1] = [Metric::Cpu];
@@ -297,7 +300,9 @@ pub(super) fn text(table: &RunTable, sources: &Sources, shown: &Shown) -> String
     let (changed, same): (Vec<Line>, Vec<Line>) = whole(table)
         .into_iter()
         .partition(|line| is_all || line.has_changed());
-    out.push_str(&render("WHOLE RUN", &changed, width, style));
+    if !changed.is_empty() {
+        out.push_str(&render("WHOLE RUN", &changed, width, style));
+    }
     if !same.is_empty() {
         out.push_str(&format!(
             "  … and {} without a difference (--top 0 shows all)\n",

@@ -168,6 +168,40 @@ fn a_diff_shows_what_changed_most() {
 }
 
 #[test]
+fn a_function_of_several_threads_is_one_row_of_a_diff() {
+    let price = Label::Function(FunctionIndex(3));
+    let mut report = testing::report();
+    let profile = &mut report.profile;
+    let is_price = |place: u32| profile.tree.places()[place as usize].label == price;
+    let cells = profile
+        .cells
+        .iter()
+        .filter(|((_, place), _)| is_price(*place));
+    let cells: Vec<_> = cells.map(|(key, cell)| (*key, cell.clone())).collect();
+    let threads: Vec<u32> = (0..profile.threads.len() as u32).collect();
+    // Each thread is in it now, whatever its role.
+    for ((_, place), cell) in &cells {
+        for thread in &threads {
+            profile.cells.insert(
+                (stackbeat_model::ThreadIndex(*thread), *place),
+                cell.clone(),
+            );
+        }
+    }
+    let mut reader = Reader::default();
+    let sides = [Side::Baseline, Side::Candidate];
+    let runs = sides.map(|side| reader.run(&report, Path::new("t.beat"), side));
+    let table = RunTable::new(runs.into(), reader.names);
+    let all = diff::Shown {
+        top: usize::MAX,
+        ..shown()
+    };
+    let text = diff::text(&table, &reader.sources, &all);
+    let rows = text.lines().filter(|line| line.ends_with("  shop::price"));
+    assert_eq!(rows.count(), 1, "{text}");
+}
+
+#[test]
 fn a_diff_names_both_files_of_a_renamed_program() {
     let Gate {
         mut table, sources, ..
