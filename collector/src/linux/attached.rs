@@ -29,8 +29,8 @@ use crate::session::options::{AttachSession, AttachStep, Attachment, Options, Ou
 use crate::session::shared::Shared;
 use crate::session::storage;
 
-/// Distance between two moments at which the program's CPU time is read and progress told. Its end and a signal
-/// are told at once.
+/// Distance between two moments at which the program's CPU time is read and progress told. Its end and a
+/// signal are told at once.
 const POLL: Duration = Duration::from_millis(250);
 /// How long captures and signals under way are waited for before the agent leaves.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -295,6 +295,7 @@ impl Keeper {
         count(&shared.figures.cost_captures_ns, cost.captures_ns());
         count(&shared.figures.cost_hooks_ns, cost.hooks_ns);
         count(&shared.figures.cost_of_ns, cost.program_ns);
+        count(&shared.figures.cost_of_inferred_ns, cost.inferred_ns);
         if let Some(counters) = &mut self.counters {
             let ppm = cost.total_ns() * 1_000_000 / cost.program_ns.max(1);
             counters.push(Upid(0), "recording cost".to_owned(), "ppm", now, ppm as i64);

@@ -44,6 +44,8 @@ pub(super) struct Cost {
     pub wall_ns: u64,
     /// Processor time of the program, what was taken away from it included.
     pub program_ns: u64,
+    /// Of it what was not read but inferred, because processes came and went.
+    pub inferred_ns: u64,
     /// The ticker's thread.
     pub ticker_ns: u64,
     /// The recorder's other threads.
@@ -125,7 +127,9 @@ impl Costs {
         cost.program_ns = used_ns.max(wall_ns / LEAST_LOAD);
         if !is_complete {
             // Processes that came and went in between.
-            cost.program_ns = cost.program_ns.max((wall_ns as f64 * active) as u64);
+            let inferred_ns = (wall_ns as f64 * active) as u64;
+            cost.inferred_ns = inferred_ns.saturating_sub(cost.program_ns);
+            cost.program_ns = cost.program_ns.max(inferred_ns);
         }
         cost
     }

@@ -18,7 +18,7 @@ use super::error::Warning;
 use super::jit_maps;
 use super::options::{Options, Outcome, Progress};
 use super::own_threads;
-use super::shared::Shared;
+use super::shared::{Shared, count};
 use super::storage::Storage;
 use crate::drain::lifecycle::believed;
 use crate::drain::{Drainer, clock_packet};
@@ -103,6 +103,9 @@ impl Finisher<'_> {
             set(&figures.unseen_cpu_ns, unseen_ns);
         }
         set(&figures.unrecorded_cpu_ns, drain.unrecorded.cpu_ns());
+        let captures_ns = drain.drainer.lifecycle.past().capture_ns;
+        let cpu_ns = ended.wait_status.map(|_| ended.cpu.as_nanos() as u64);
+        self.correct_cost(cpu_ns, captures_ns);
 
         // The recording ends here; looking names up is not part of it.
         let end = drain.drainer.take_snapshot();
@@ -228,6 +231,23 @@ impl Finisher<'_> {
             kept_us: kept_ns / 1000,
             percent: self.options.budget()?.percent,
         })
+    }
+
+    /// What the cost was by the ends of processes: polls know nothing of those that came and went between
+    /// two. `cpu_ns`: the program's CPU time, where its parent was told; `captures_ns`: of all threads that
+    /// are over.
+    fn correct_cost(&self, cpu_ns: Option<u64>, captures_ns: u64) {
+        let figures = &self.shared.figures;
+        let polled_ns = figures
+            .cost_captures_ns
+            .fetch_max(captures_ns, Ordering::Relaxed);
+        count(&figures.cost_ns, captures_ns.saturating_sub(polled_ns));
+        if let Some(cpu_ns) = cpu_ns {
+            let inferred_ns = figures.cost_of_inferred_ns.load(Ordering::Relaxed);
+            let of_ns = figures.cost_of_ns.load(Ordering::Relaxed);
+            let read_ns = of_ns.saturating_sub(inferred_ns);
+            (figures.cost_of_ns).store(of_ns.min(cpu_ns.max(read_ns)), Ordering::Relaxed);
+        }
     }
 
     fn unpatched(&self) -> Option<Warning> {

@@ -328,6 +328,7 @@ mod tests {
             Cost {
                 wall_ns,
                 program_ns: wall_ns * self.capture_ns.len() as u64,
+                inferred_ns: 0,
                 ticker_ns: ticks * self.tick_ns,
                 besides_ns: wall_ns * self.besides_percent / 100,
                 hooks_ns: 0,

@@ -51,6 +51,9 @@ figures! {
     cost_captures_ns,
     cost_hooks_ns,
     cost_of_ns,
+    /// The part of the program's CPU time that was not read but inferred, because processes came and went
+    /// between two polls, ns.
+    cost_of_inferred_ns,
     /// Times hooks were taken away from the program because they cost more than the budget.
     unpatches,
     /// Times the ticker parked because nothing ran.

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
-use stackbeat_model::layers::is_of_executor;
+use stackbeat_model::layers::{Layer, is_of_executor};
 
 use super::call_tree::{Label, Leaf, Profile, ThreadTime, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
 use super::labels::is_managed;
 use super::metadata::Metadata;
-use super::own_code::is_library;
+use super::own_code::{is_library, package};
 use crate::units::{duration, plural};
 
 /// Waits that a thread spends by choice, not because something holds it up.
@@ -23,6 +23,19 @@ pub(crate) const CAUSES_OF_WORKERS: [Cause; 1] = [Cause::Wait];
 
 /// A thread that computes this part of its time is at work: what it sleeps in between holds that up.
 const AT_WORK: f64 = 0.2;
+
+/// A thread that computes this part of its time does something now and then.
+const ACTIVE: f64 = 0.02;
+
+/// Whether a thread does something now and then.
+pub(crate) fn is_active(time: &ThreadTime) -> bool {
+    time.computing_ns() as f64 >= ACTIVE * time.wall_ns() as f64
+}
+
+/// Whether a program computes little: then it is of interest what threads wait for that are active.
+pub(crate) fn is_slow(computed_ns: u64, duration_ns: u64) -> bool {
+    computed_ns < duration_ns / 2
+}
 
 /// Whether a thread computes so much of its time that its sleeps hold up its work.
 pub(crate) fn is_at_work(time: &ThreadTime) -> bool {
@@ -49,10 +62,14 @@ pub(crate) fn waits_at_work<'a>(
     };
     let of_workers =
         places_of_waits(tree, &CAUSES_OF_WORKERS).filter(|place| waits_at_work(*place));
+    let computed_ns = threads.iter().map(ThreadTime::computing_ns);
+    let computed_ns = computed_ns.fold(0, u64::saturating_add);
+    let is_slow = is_slow(computed_ns, metadata.recording.duration_ns);
+    let is_held_up = |time: &ThreadTime| is_at_work(time) || is_slow && is_active(time);
     let sleeps = cells.filter(|(thread, place)| {
         let label = tree.places()[*place as usize].label;
         matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Sleep)
-            && threads.get(thread.0 as usize).is_some_and(is_at_work)
+            && threads.get(thread.0 as usize).is_some_and(is_held_up)
     });
     of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
 }
@@ -83,8 +100,19 @@ pub(crate) fn waits_for_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> 
         });
         any && all
     };
-    let of_executors =
-        places_of_waits(tree, &CAUSES_OF_WORKERS).filter(|place| is_executors(*place));
+    // A package's function is around the wait, as that of an executor's worker, and none of the program's.
+    let is_a_packages = |place: u32| {
+        let functions = tree.labels(place).filter_map(|label| match label {
+            Label::Function(f) => Some((layer(f), metadata.functions.get(f.0 as usize)?)),
+            _ => None,
+        });
+        let mut own_layer = functions
+            .filter(|(layer, _)| matches!(layer, Layer::Program | Layer::Nameless))
+            .peekable();
+        own_layer.peek().is_some() && own_layer.all(|(_, function)| package(function).is_some())
+    };
+    let of_executors = places_of_waits(tree, &CAUSES_OF_WORKERS)
+        .filter(|place| is_executors(*place) || is_a_packages(*place));
     let for_messages = places_of_waits(tree, &[Cause::Net]).filter(|place| is_a_librarys(*place));
     of_executors.chain(for_messages).collect()
 }

@@ -7,6 +7,7 @@ use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
 use crate::summary::metadata::{FunctionName, Metadata};
+use crate::summary::own_code::package;
 
 /// CPU time of the wanted threads that no sample says anything about.
 pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
@@ -31,7 +32,11 @@ pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
     if is_managed && !f.file.is_empty() {
         return format!("{}  [{}:{}]", f.name, file_name(&f.file), f.line);
     }
-    let module = &*file_name(&f.module);
+    let module = match package(f) {
+        Some(package) => package.to_owned(),
+        None => file_name(&f.module),
+    };
+    let module = &*module;
     if module.is_empty() || f.name.starts_with(module) {
         f.name.clone()
     } else {

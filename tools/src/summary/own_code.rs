@@ -30,6 +30,18 @@ pub(crate) fn is_managed(function: &FunctionName) -> bool {
     is_runtime(&function.module) || function.module.is_empty() && !function.file.is_empty()
 }
 
+/// Where Cargo and Go keep the sources of packages that are compiled into a program: `registry/src` and
+/// `git/checkouts` of Cargo's home, `pkg/mod` of Go's.
+const PACKAGES: [&str; 3] = ["/registry/src/", "/git/checkouts/", "/pkg/mod/"];
+
+/// The package that a native function's source is of, with its version: `regex-automata-0.4.18`.
+pub(crate) fn package(function: &FunctionName) -> Option<&str> {
+    let [registry, ..] = PACKAGES;
+    let (_, path) = function.file.split_once(registry)?;
+    // The first folder is the registry's.
+    path.split('/').nth(1).filter(|_| !is_managed(function))
+}
+
 /// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
 /// it.
 pub(crate) fn is_library(function: &FunctionName) -> bool {
@@ -40,9 +52,6 @@ pub(crate) fn is_library(function: &FunctionName) -> bool {
         "/lib/ruby/",
         "/gems/",
     ];
-    /// Where Cargo and Go keep the sources of packages that are compiled into a program: `registry/src` and
-    /// `git/checkouts` of Cargo's home, `pkg/mod` of Go's.
-    const PACKAGES: [&str; 3] = ["/registry/src/", "/git/checkouts/", "/pkg/mod/"];
     /// Code that Python was given in its command line or its standard input.
     const GIVEN: [&str; 2] = ["<string>", "<stdin>"];
     match is_managed(function) {

@@ -14,7 +14,7 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
-use crate::summary::idle::{is_at_work, waits_at_work, waits_for_work};
+use crate::summary::idle::{is_active, is_at_work, is_slow, waits_at_work, waits_for_work};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -40,8 +40,6 @@ const NAME: usize = 48;
 /// time: to begin and to end one takes 1 ms or more.
 const MANY_PROCESSES: usize = 100;
 const SHORT_LIFE_NS: u64 = 50_000_000;
-/// A thread that computes this part of its time does something now and then.
-const ACTIVE: f64 = 0.02;
 /// Of CPython, where a thread waits until it may run Python code.
 const TAKES_GIL: &str = "take_gil";
 const GIL: &str = "Python's global interpreter lock";
@@ -113,11 +111,6 @@ fn is_idle(cause: Cause) -> bool {
             | Cause::Process
             | Cause::Unknown
     )
-}
-
-/// Whether a thread does something now and then.
-fn is_active(time: &ThreadTime) -> bool {
-    time.computing_ns() as f64 >= ACTIVE * time.wall_ns() as f64
 }
 
 fn waiting(cause: Cause) -> &'static str {
@@ -337,18 +330,22 @@ impl<'a> View<'a> {
         let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
         // Threads that compute and wait in between are held up by that; of a program that computes little it
         // is of interest what any thread waits for that does something now and then.
-        let is_slow = computed_ns < self.metadata().recording.duration_ns / 2;
+        let is_slow = is_slow(computed_ns, self.metadata().recording.duration_ns);
         // So is a worker that waits in an interpreted function of the program's own, as for Python's locks.
         let is_held_up = self.is_held_up();
         let held_up_ns = self.blocked_ns(Cause::Wait, &is_held_up);
         // A server's thread without a request is not held up.
         let for_work = waits_for_work(self.metadata(), &self.profile().tree);
-        let net_ns = self.blocked_ns(Cause::Net, &|_, place| !for_work.contains(&place));
+        let at_work_ns = |cause| self.blocked_ns(cause, &|_, place| !for_work.contains(&place));
+        let (net_ns, wait_ns) = (at_work_ns(Cause::Net), at_work_ns(Cause::Wait));
         // Of a thread that counts with all its waits each place does.
         let is_place = |cause: Cause, thread: ThreadIndex, place: u32| {
             let time = &self.profile().threads[thread.0 as usize];
             match cause {
-                Cause::Wait => is_slow && is_active(time) || is_held_up(thread, place),
+                Cause::Wait => {
+                    is_slow && is_active(time) && !for_work.contains(&place)
+                        || is_held_up(thread, place)
+                }
                 Cause::Net => !for_work.contains(&place),
                 _ => true,
             }
@@ -356,7 +353,9 @@ impl<'a> View<'a> {
         let waited_ns = |cause: Cause, thread: ThreadIndex, time: &ThreadTime| {
             let all_ns = time.blocked_ns[cause as usize];
             match cause {
-                Cause::Wait if is_busy && is_slow && is_active(time) => all_ns,
+                Cause::Wait if is_busy && is_slow && is_active(time) => {
+                    wait_ns.get(&thread).copied().unwrap_or(0)
+                }
                 Cause::Wait if is_busy => held_up_ns.get(&thread).copied().unwrap_or(0),
                 Cause::Sleep if is_busy && (is_at_work(time) || is_slow && is_active(time)) => {
                     all_ns

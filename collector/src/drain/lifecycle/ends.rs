@@ -165,6 +165,7 @@ impl Lifecycle {
         self.past.stored += thread.counts.0;
         self.past.seeded += thread.seeded;
         self.past.damaged += thread.counts.2;
+        add(&mut self.past.capture_ns, end.capture_ns);
         // The image that follows an exec goes on with its clock.
         let process = self.processes.get(&thread.upid());
         let goes_on = thread.packet.is_main && process.is_some_and(|p| p.execed);

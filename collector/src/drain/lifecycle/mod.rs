@@ -160,6 +160,8 @@ pub(crate) struct Sums {
     pub drops: [u64; drops::COUNT],
     /// CPU time of the threads that are over.
     pub cpu_ns: u64,
+    /// What their captures took, ns.
+    pub capture_ns: u64,
 }
 
 impl Sums {

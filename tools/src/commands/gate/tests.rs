@@ -177,15 +177,14 @@ fn a_function_of_several_threads_is_one_row_of_a_diff() {
         .cells
         .iter()
         .filter(|((_, place), _)| is_price(*place));
-    let cells: Vec<_> = cells.map(|(key, cell)| (*key, cell.clone())).collect();
+    let cells: Vec<_> = cells.map(|(key, cell)| (*key, *cell)).collect();
     let threads: Vec<u32> = (0..profile.threads.len() as u32).collect();
     // Each thread is in it now, whatever its role.
     for ((_, place), cell) in &cells {
         for thread in &threads {
-            profile.cells.insert(
-                (stackbeat_model::ThreadIndex(*thread), *place),
-                cell.clone(),
-            );
+            profile
+                .cells
+                .insert((stackbeat_model::ThreadIndex(*thread), *place), *cell);
         }
     }
     let mut reader = Reader::default();

@@ -30,6 +30,8 @@ const MOST_BYTES: u64 = 32 << 20;
 const READING: Duration = Duration::from_millis(25);
 /// As many bytes are in one of a compressed trace.
 const COMPRESSION: u64 = 4;
+/// From so many processes on, what it takes to load the agent into each is worth a word.
+const MANY_PROCESSES: u32 = 100;
 /// A recording that cost more than this, in percent, could cost less.
 const CHEAP_PERCENT: f64 = 1.0;
 /// One without a budget that cost more than this is not what somebody wants who does not know it.
@@ -200,7 +202,16 @@ fn cost_text(options: &Options, outcome: &Outcome) -> Option<String> {
             ),
             _ => advice(percent, options.budget(), outcome.duration >= LONG),
         };
-        parts.push(format!("recording cost {percent:.1} % {of}{advice}"));
+        // That is the loader's and the kernel's work, and nobody counts it.
+        let beside = match outcome.status.processes {
+            count @ MANY_PROCESSES.. => {
+                format!(", beside loading the agent into {count} processes")
+            }
+            _ => String::new(),
+        };
+        parts.push(format!(
+            "recording cost {percent:.1} % {of}{beside}{advice}"
+        ));
     }
     if is_declared {
         let after_ns = outcome.after_cpu.as_nanos() as u64;

@@ -201,7 +201,6 @@ pub(crate) fn heading(metadata: &Metadata, profile: &Profile, layout: &Layout) -
 
 /// Says that functions are known of a part of the time only, where that is worth a word.
 fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
-    const WORTH: f64 = 0.05;
     let gap_ns = gap_cpu_ns(profile, &|_| true);
     let cpu_ns: u64 = profile
         .threads
@@ -226,6 +225,9 @@ fn without_evidence(metadata: &Metadata, profile: &Profile) -> Option<String> {
     })
 }
 
+/// Time without evidence is worth a word from this part on.
+const WORTH: f64 = 0.05;
+
 /// So many threads of one role have rows of their own: workers may differ in what they do.
 const MOST_OF_ROLE: usize = 16;
 
@@ -242,13 +244,16 @@ fn threads(
         .enumerate()
         .filter(|(i, _)| *i < metadata.threads.len() && wanted(ThreadIndex(*i as u32)))
         .collect();
+    // Where little is known of threads, that comes before what is known.
+    let sum = |part: fn(&ThreadTime) -> u64| rows.iter().map(|(_, time)| part(time)).sum::<u64>();
+    let is_gap_large = sum(|time| time.gap_ns) as f64 >= WORTH * sum(ThreadTime::wall_ns) as f64;
     let mut table = Table::new(vec![
         Column::number("WALL", 0),
         Column::number("RUNNING", 0),
         Column::number("CPU", 3),
         Column::number("RUNNABLE", 6),
         Column::number("BLOCKED", 0),
-        Column::number("NO EVIDENCE", 6),
+        Column::number("NO EVIDENCE", if is_gap_large { 0 } else { 6 }),
         Column::number("ALLOCATED", 5),
         Column::number("TID", 4),
         Column::text("PROCESS", 7),
