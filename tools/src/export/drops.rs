@@ -38,6 +38,6 @@ pub(super) fn by_cause(trace: &Trace) -> Vec<(String, u64)> {
 pub(super) fn suffix(trace: &Trace) -> String {
     match lines(trace) {
         lines if lines.is_empty() => String::new(),
-        lines => format!(" · incomplete: {}", lines.join("; ")),
+        lines => format!(" · missing: {}", lines.join("; ")),
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn write(
     // At the end, and without a number there: readers skip what is no stack, and know the format by the first
     // line.
     for line in drops::lines(trace) {
-        writeln!(out, "# incomplete: {}.", clean(&line))?;
+        writeln!(out, "# missing: {}.", clean(&line))?;
     }
     Ok(profile.exported)
 }

@@ -367,7 +367,7 @@ impl<'a> Builder<'a> {
         let comment = self.string(&title);
         self.profile.comment.push(comment);
         for line in drops::lines(self.trace) {
-            let comment = self.string(&format!("incomplete: {line}"));
+            let comment = self.string(&format!("missing: {line}"));
             self.profile.comment.push(comment);
         }
         self.profile

@@ -31,11 +31,11 @@ use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
 use crate::summary::functions::{Own, functions};
 use crate::summary::idle;
+use crate::summary::libraries::is_managed;
 use crate::summary::load::Report;
 use crate::summary::metadata::{
     DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
 };
-use crate::summary::own_code::is_managed;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::summary::verdict::verdict;

@@ -11,8 +11,8 @@ use stackbeat_model::layers::{Layer, is_of_executor};
 use super::call_tree::{Label, Leaf, Profile, ThreadTime, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
 use super::labels::is_managed;
+use super::libraries::{is_library, package};
 use super::metadata::Metadata;
-use super::own_code::{is_library, package};
 use crate::units::{duration, plural};
 
 /// Waits that a thread spends by choice, not because something holds it up.

@@ -6,8 +6,8 @@ use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
+use crate::summary::libraries::package;
 use crate::summary::metadata::{FunctionName, Metadata};
-use crate::summary::own_code::package;
 
 /// CPU time of the wanted threads that no sample says anything about.
 pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {

@@ -13,6 +13,7 @@ pub(crate) mod functions;
 pub(crate) mod helpers;
 pub(crate) mod idle;
 pub(crate) mod labels;
+pub(crate) mod libraries;
 pub(crate) mod load;
 pub(crate) mod long_waits;
 pub(crate) mod metadata;

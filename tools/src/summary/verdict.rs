@@ -42,6 +42,8 @@ const MANY_PROCESSES: usize = 100;
 const SHORT_LIFE_NS: u64 = 50_000_000;
 /// Of CPython, where a thread waits until it may run Python code.
 const TAKES_GIL: &str = "take_gil";
+/// And where it waits for a lock of the program's (Python/thread_pthread.h; from 3.14 on Python/lock.c).
+const TAKES_LOCK: [&str; 2] = ["PyThread_acquire_lock_timed", "_PyMutex_LockTimed"];
 const GIL: &str = "Python's global interpreter lock";
 
 /// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them. Processes that help
@@ -624,6 +626,9 @@ impl<'a> View<'a> {
         let locks = match cause {
             Cause::Lock if self.is_of_interpreter() => return format!("waiting for {GIL}"),
             Cause::Lock => self.locks(),
+            Cause::Wait if self.is_by_python_locks() => {
+                return "waiting for a lock or another thread".to_owned();
+            }
             _ => 0,
         };
         match locks {
@@ -635,28 +640,39 @@ impl<'a> View<'a> {
     /// Whether most of the waits for locks were for the interpreter's own, which each thread lets go of again
     /// and again: who has it is no news, and that others want it is.
     fn is_of_interpreter(&self) -> bool {
+        self.is_mostly_by(Cause::Lock, &[TAKES_GIL])
+    }
+
+    /// Whether most of the waits for others were by Python's locks: `Lock`, and what is made of it
+    /// (`Condition`, `Event`, `Queue`). Which of them it was nobody can tell.
+    fn is_by_python_locks(&self) -> bool {
+        self.is_mostly_by(Cause::Wait, &TAKES_LOCK)
+    }
+
+    /// Whether most of the waits of a cause were in functions of these names.
+    fn is_mostly_by(&self, cause: Cause, names: &[&str]) -> bool {
         let functions = &self.metadata().functions;
-        let takes = |label| match label {
+        let is_it = |label| match label {
             Label::Function(f) => {
                 let function = functions.get(f.0 as usize);
-                function.is_some_and(|function| function.name == TAKES_GIL)
+                function.is_some_and(|function| names.contains(&&*function.name))
             }
             _ => false,
         };
-        let (mut of_interpreter, mut whole) = (0_u64, 0_u64);
+        let (mut in_it, mut whole) = (0_u64, 0_u64);
         let tree = &self.profile().tree;
         for ((thread, place), cell) in &self.profile().cells {
             if let Label::Leaf(Leaf::Blocking(probe)) = tree.places()[*place as usize].label
-                && probe.cause() == Cause::Lock
+                && probe.cause() == cause
                 && (self.wanted)(*thread)
             {
                 whole = whole.saturating_add(cell.spent.blocked_ns);
-                if tree.labels(*place).any(takes) {
-                    of_interpreter = of_interpreter.saturating_add(cell.spent.blocked_ns);
+                if tree.labels(*place).any(is_it) {
+                    in_it = in_it.saturating_add(cell.spent.blocked_ns);
                 }
             }
         }
-        of_interpreter > 0 && of_interpreter >= whole / 2
+        in_it > 0 && in_it >= whole / 2
     }
 
     /// How many locks nearly all long waits for one were for.

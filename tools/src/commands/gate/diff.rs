@@ -18,6 +18,7 @@ use super::view::{amount, change};
 use super::{html, lanes};
 use crate::cli::DiffArgs;
 use crate::commands::report::write_text;
+use crate::render::markup::escape;
 use crate::summary::load;
 use crate::table::{Column, Table, shorten_name};
 use crate::terminal::{self, Style, clean};
@@ -52,12 +53,12 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
             let report = load::load(&path, lanes::BAR_BUDGET)?;
             Ok((path.display().to_string(), report))
         };
-        let page = html::page(
-            &title,
-            &lanes::render(&[of(a)?, of(b)?]),
-            &table,
-            Pairing::None,
+        let body = format!(
+            "<p>{}</p>{}",
+            escape(&clean(&sentence(&table, &sources))),
+            lanes::render(&[of(a)?, of(b)?])
         );
+        let page = html::page(&title, &body, &table, Pairing::None);
         write_text(&page, output)?;
         return Ok(0);
     }

@@ -15,9 +15,9 @@ use stackbeat_model::{ProbeId, ThreadIndex, Trace, is_runtime, qualified_name, t
 
 use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
+use crate::summary::libraries::is_library;
 use crate::summary::load::{Report, summarize_by};
 use crate::summary::metadata::{FunctionName, Metadata, Recording};
-use crate::summary::own_code::is_library;
 use crate::summary::roles::role_of_thread;
 
 /// What stays the same while traces are read one after the other.

@@ -58,7 +58,7 @@ pub(crate) fn report(
     }
     let total = focus.callees.whole();
     let text = format!(
-        "  self {}, total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
+        "  itself, without what serves it, {}; total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
         duration(focus.own.computing_ns()),
         duration(total.wall_ns),
         percent(total.wall_ns, focus.whole_ns),

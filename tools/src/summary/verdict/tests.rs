@@ -248,6 +248,24 @@ fn workers_that_wait_in_the_programs_own_code_are_held_up_however_much_is_comput
     assert!(said(&report).ends_with(own), "{}", said(&report));
 }
 
+#[test]
+fn a_wait_by_a_lock_of_pythons_may_be_one_for_a_lock() {
+    let functions = [
+        ("observe", "/srv/shop.py"),
+        ("PyThread_acquire_lock_timed", ""),
+    ];
+    let mut report = report(&["main", "worker-1", "worker-2"], &functions);
+    report.metadata.recording.duration_ns = 1000 * MS;
+    report.metadata.functions[0].module = "python".to_owned();
+    for thread in [1, 2] {
+        let wait = SegmentKind::Blocked(Probe::SemWait.into());
+        add(&mut report, thread, &[0], SegmentKind::Running, 60);
+        add(&mut report, thread, &[0, 1], wait, 90);
+    }
+    let own = "1.80 s waiting for a lock or another thread (sem_wait in observe at shop.py:12)";
+    assert!(said(&report).ends_with(own), "{}", said(&report));
+}
+
 /// A report whose threads are main threads of processes with their names.
 fn processes(names: &[&str]) -> Report {
     let mut report = report(names, &FUNCTIONS);
