@@ -174,7 +174,7 @@ fn losses_are_visible() {
             assert!(
                 text.lines()
                     .last()
-                    .is_some_and(|l| l == "# incomplete: 12 × no free buffer."),
+                    .is_some_and(|l| l == "# missing: 12 × no free buffer."),
                 "{text}"
             );
         }
