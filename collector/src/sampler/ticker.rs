@@ -337,9 +337,11 @@ impl<'a> Ticking<'a> {
         let asked = asked_ns(&self.schedules);
         keeper.woke(shared, self.sampler.cpu_by_process(), active, asked);
         let shortest = asked.into_iter().min().unwrap_or(1);
-        // What the budget keeps: on a busy machine ticks are further apart without it.
+        let kept_ns = keeper.tick_interval_ns(shortest);
+        count(&shared.figures.intervals_kept_ns, kept_ns);
+        // On a busy machine ticks are further apart without the budget.
         let by_budget_ns = keeper.interval_ns(shortest);
-        count(&shared.figures.intervals_kept_ns, by_budget_ns);
+        count(&shared.figures.intervals_by_budget_ns, by_budget_ns);
         count(&shared.figures.intervals_asked_ns, shortest);
         keeper.tick_interval_ns(asked.into_iter().max().unwrap_or(0))
     }
@@ -419,6 +421,7 @@ fn poll_kernel_clock(
     let shortest = asked_ns.into_iter().min().unwrap_or(1);
     let kept_ns = keeper.interval_ns(shortest);
     count(&shared.figures.intervals_asked_ns, shortest);
+    count(&shared.figures.intervals_by_budget_ns, kept_ns);
     count(&shared.figures.intervals_kept_ns, kept_ns);
 }
 

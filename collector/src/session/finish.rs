@@ -225,7 +225,7 @@ impl Finisher<'_> {
             sum.load(Ordering::Relaxed) / figures.ticks.load(Ordering::Relaxed).max(1)
         };
         let asked_ns = mean_ns(&figures.intervals_asked_ns);
-        let kept_ns = mean_ns(&figures.intervals_kept_ns);
+        let kept_ns = mean_ns(&figures.intervals_by_budget_ns);
         (kept_ns > asked_ns + asked_ns / 4).then_some(Warning::Slowed {
             asked_us: asked_ns / 1000,
             kept_us: kept_ns / 1000,

@@ -44,6 +44,8 @@ figures! {
     /// Sums over these of the shortest interval asked for and of what it was stretched to, ns.
     intervals_asked_ns,
     intervals_kept_ns,
+    /// The same of what the budget alone stretched it to, ns.
+    intervals_by_budget_ns,
     /// What the recording cost until the ticker ended, its own start included, all of it, of it captures in
     /// the program's threads and hooks that captured nothing (estimated), and the program's CPU time beside
     /// it, ns.

@@ -92,9 +92,11 @@ fn shares_are_true_beside_rivals_for_the_processor() {
     // Timers give up to 0.8. What ticks 4 ms apart give scatters by some 0.04 on a busy machine.
     assert!((share - 0.25).abs() < 0.15, "{share}");
     let info = info(&recorded.trace);
-    let [kept, asked] = ["kept", "asked"].map(|of| figure(&info, &format!("intervals_{of}_ns")));
+    let of = ["kept", "by_budget", "asked"];
+    let [kept, by_budget, asked] = of.map(|of| figure(&info, &format!("intervals_{of}_ns")));
     let stretch = kept as f64 / asked as f64;
     assert!(stretch > 1.2, "ticks {stretch} times as far apart");
+    assert_eq!(by_budget, asked, "the budget has no part in it");
 }
 
 /// An event of the kernel's clock comes about when the kernel's tick does, so others often get the processor
