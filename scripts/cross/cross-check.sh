@@ -128,8 +128,8 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=-fuse-ld=lld
 export EMULATOR="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
 # No binary takes a third of this.
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/test-limit.sh 600 $EMULATOR"
-# Runs tests under emulation. A child that qemu 7.2 forks while its other threads are at work may never come to its
-# own code: a binary that did not end has one more try.
+# Runs tests under emulation. A child that was forked there has hung once where it takes no lock, which is laid to
+# qemu 7.2's fork beside its other threads: a binary that did not end is shown and has one more try.
 emulated() {
   local log=$S/emulated.log
   "$@" 2>&1 | tee "$log" && return

@@ -87,11 +87,13 @@ def work(stop, native_ids, count):
 def await_poll(native_id):
     """Where others want the processors, a thread is in its call some time after it said so."""
     POLL, PPOLL = "7 ", "271 "
-    while True:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
         with open(f"/proc/self/task/{native_id}/syscall") as call:
             if call.read().startswith((POLL, PPOLL)):
                 return
         time.sleep(0.0002)
+    raise TimeoutError(f"thread {native_id} does not poll")
 
 
 def compute(is_over):

@@ -75,8 +75,9 @@ pub(crate) fn waits_at_work<'a>(
 }
 
 /// The places in a call tree at which whatever thread waits for work: executors of futures
-/// ([`is_of_executor`]), and threads that wait for a message with no interpreted function around them but a
-/// library's, as a server's for the next request.
+/// ([`is_of_executor`]) and threads with only a package's functions around their wait, as their workers have;
+/// and threads that wait for a message with no interpreted function around them but a library's, as a
+/// server's for the next request.
 pub(crate) fn waits_for_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
     let layer = metadata.layers();
     let is_executors = |place: u32| {
@@ -286,6 +287,27 @@ mod tests {
             }
         }
         assert!(found(&report));
+    }
+
+    #[test]
+    fn a_wait_with_only_a_packages_functions_around_it_is_for_work() {
+        let mut report = testing::report();
+        for thread in &mut report.metadata.threads {
+            thread.is_main = true;
+        }
+        let waits = |report: &Report| {
+            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+            sites.iter().any(|site| site.cause == Cause::Wait)
+        };
+        assert!(waits(&report));
+        for function in &mut report.metadata.functions {
+            function.file = "/me/.cargo/registry/src/index/tokio-1.47.1/src/worker.rs".into();
+        }
+        assert!(!waits(&report));
+        let functions = &mut report.metadata.functions;
+        let worker = functions.iter().position(|f| f.name == "shop::worker");
+        functions[worker.expect("is there")].file = "/srv/worker.rs".into();
+        assert!(waits(&report));
     }
 
     #[test]

@@ -42,8 +42,9 @@ const MANY_PROCESSES: usize = 100;
 const SHORT_LIFE_NS: u64 = 50_000_000;
 /// Of CPython, where a thread waits until it may run Python code.
 const TAKES_GIL: &str = "take_gil";
-/// And where it waits for a lock of the program's (Python/thread_pthread.h; from 3.14 on Python/lock.c).
-const TAKES_LOCK: [&str; 2] = ["PyThread_acquire_lock_timed", "_PyMutex_LockTimed"];
+/// And where it waits for a lock of the program's (Python/thread_pthread.h; from 3.13 on
+/// Python/parking_lot.c).
+const TAKES_LOCK: [&str; 2] = ["PyThread_acquire_lock_timed", "_PySemaphore_Wait"];
 const GIL: &str = "Python's global interpreter lock";
 
 /// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them. Processes that help
