@@ -160,7 +160,8 @@ fn suspend_at_random(suspenders: Vec<Box<dyn Suspension>>) {
         "{taken} suspensions in {seconds:.1} s, {in_libc} in malloc and free; {attempts} attempts, {calls} allocations"
     );
     assert!(taken > 20, "{taken} of {attempts}");
-    assert!(in_libc > taken / 4, "{in_libc} of {taken}");
+    // Often a third; how often depends on where a thread that just got a processor is.
+    assert!(in_libc > taken / 20, "{in_libc} of {taken}");
     assert!(calls > taken, "{calls}");
 }
 

@@ -91,6 +91,21 @@ fn recorded(trace: &Trace) -> BTreeMap<u32, Vec<Stack>> {
     stacks
 }
 
+/// A thread's polls that are no sleeps of the script: flags, length and stack.
+fn other_polls(trace: &Trace, tid: u32) -> Vec<(u8, u64, Vec<String>)> {
+    let of_thread = trace.all_samples().filter(|(utid, row)| {
+        let cause = Probe::from_number(row.probe).map(Probe::cause);
+        let is_sleep = row.duration_ns >= 2_500_000
+            && managed(trace, row.node)
+                .last()
+                .is_some_and(|(name, _)| name == "nap");
+        trace.threads[utid].tid == tid && cause == Some(Cause::Poll) && !is_sleep
+    });
+    let names = |node| trace.frames(node).into_iter().map(|frame| frame.name);
+    let shown = of_thread.map(|(_, row)| (row.flags, row.duration_ns, names(row.node).collect()));
+    shown.collect()
+}
+
 /// Records a script, in which so many threads sleep, with each interpreter. Each sleep's stack is the one
 /// that the script says.
 fn sleeps_are_as_said(script: &str, arguments: &[&str], threads: usize) {
@@ -106,14 +121,16 @@ fn sleeps_are_as_said(script: &str, arguments: &[&str], threads: usize) {
             text(&output.stderr)
         );
         let said = said(&text(&output.stdout));
-        let recorded = recorded(&Trace::read(&folder.path().join("t.beat")));
+        let trace = Trace::read(&folder.path().join("t.beat"));
+        let recorded = recorded(&trace);
         assert_eq!(said.len(), threads, "{version:?}");
         for (tid, expected) in &said {
             let found = recorded.get(tid).map_or(&[][..], Vec::as_slice);
             assert_eq!(
                 found.len(),
                 expected.len(),
-                "{version:?}: sleeps of thread {tid}"
+                "{version:?}: sleeps of thread {tid}; these are none: {:?}",
+                other_polls(&trace, *tid)
             );
             for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
                 assert_eq!(found, expected, "{python}: sleep {i} of thread {tid}");
