@@ -52,24 +52,43 @@ fn read(unit: UnitRef<'_, Reader<'_>>) -> Result<UnitScopes, gimli::Error> {
             | gimli::DW_TAG_class_type
             | gimli::DW_TAG_union_type
             | gimli::DW_TAG_enumeration_type => {
-                let name = entry
-                    .attr_value(gimli::DW_AT_name)
-                    .and_then(|name| Some(unit.attr_string(name).ok()?.to_string_lossy()))
-                    .unwrap_or("(anonymous namespace)".into());
-                let path = match outer {
-                    Some(outer) => format!("{outer}::{name}"),
-                    None => name.into_owned(),
+                let name = match name_of(unit, entry) {
+                    Some(name) => name,
+                    None if entry.tag() == gimli::DW_TAG_namespace => {
+                        "(anonymous namespace)".into()
+                    }
+                    // The only functions that a type without a name has in practice.
+                    None => "{lambda}".into(),
                 };
-                around.push((depth, path.into()));
+                around.push((depth, path_in(outer, &name)));
             }
             gimli::DW_TAG_subprogram => {
                 let has_linkage_name = entry.attr_value(gimli::DW_AT_linkage_name).is_some();
                 if let (Some(outer), false) = (outer, has_linkage_name) {
                     found.insert(entry.offset(), outer.clone());
                 }
+                // Types that are declared in it, as those of lambdas.
+                if let Some(name) = name_of(unit, entry) {
+                    around.push((depth, path_in(outer, &name)));
+                }
             }
             _ => {}
         }
     }
     Ok(found)
+}
+
+fn name_of<'a>(
+    unit: UnitRef<'_, Reader<'a>>,
+    entry: &gimli::DebuggingInformationEntry<Reader<'a>>,
+) -> Option<std::borrow::Cow<'a, str>> {
+    let name = entry.attr_value(gimli::DW_AT_name)?;
+    Some(unit.attr_string(name).ok()?.to_string_lossy())
+}
+
+fn path_in(outer: Option<&Rc<str>>, name: &str) -> Rc<str> {
+    match outer {
+        Some(outer) => format!("{outer}::{name}").into(),
+        None => name.into(),
+    }
 }

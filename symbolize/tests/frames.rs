@@ -93,6 +93,25 @@ fn functions_have_a_line_where_there_are_only_line_tables() {
     }
 }
 
+/// Compilers give a lambda's type no name that could be shown, and its function no linkage name.
+#[test]
+fn an_inlined_lambda_is_named_by_the_function_that_it_stands_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile_cpp(directory.path(), &[]);
+    let symbols = nm(&program, "-n");
+    let main = symbols.iter().find(|s| s.2 == "main").unwrap().0;
+    let addresses: Vec<u64> = (main..main + 0x80).collect();
+    let options = options(directory.path());
+    let found = look_up(&program, vec![], &addresses, NodeKind::LeafPc, options);
+    let stacks = found.frames.values().map(|frames| {
+        let names: Vec<&str> = frames.iter().map(|frame| &*frame.0).collect();
+        names
+    });
+    let stacks: HashSet<_> = stacks.collect();
+    let expected = vec!["main", "main::{lambda}::operator()"];
+    assert!(stacks.contains(&expected), "{stacks:?}");
+}
+
 #[test]
 fn a_return_address_belongs_to_the_call_before_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-// Code with inlined calls, templates, an anonymous namespace and a cold part, for symbol tests.
+// Code with inlined calls, templates, an anonymous namespace, a lambda and a cold part, for symbol tests.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -46,6 +46,8 @@ extern "C" __attribute__((noinline)) long plain_c_name(long n) {
 
 int main(int argc, char **) {
     int numbers[] = {5, 3, 9, argc};
+    const auto mix = [&numbers](int with) __attribute__((always_inline)) { numbers[0] ^= with % (numbers[1] + 1); };
+    mix(argc);
     qsort(numbers, 4, sizeof(int), compare);
     try {
         std::printf("%ld %d\n", plain_c_name(argc * 100), numbers[0]);
