@@ -19,6 +19,7 @@ use super::{html, lanes};
 use crate::cli::DiffArgs;
 use crate::commands::report::write_text;
 use crate::render::markup::escape;
+use crate::render::text::table_layout::{Layout, sentences};
 use crate::summary::load;
 use crate::table::{Column, Table, shorten_name};
 use crate::terminal::{self, Style, clean};
@@ -225,14 +226,13 @@ const WAITS: [Metric; 5] = [
 ];
 
 /// By function of the program's own: a metric of it and of what libraries did for it, on both sides.
-fn own_code(table: &RunTable, metric: Metric) -> BTreeMap<NameId, (f64, f64)> {
-    let names = table.names.names();
+fn own_code(table: &RunTable, sources: &Sources, metric: Metric) -> BTreeMap<NameId, (f64, f64)> {
     let own = |place: u32| {
         let mut functions = table.tree.labels(place).filter_map(|label| match label {
             Label::Function(name) => Some(name),
             _ => None,
         });
-        functions.find(|name| !names[name.0 as usize].is_system)
+        functions.find(|name| !sources.is_library(*name))
     };
     let mut sums: BTreeMap<NameId, (f64, f64)> = BTreeMap::new();
     for (place, column) in (0..).zip(table.own_places(metric)) {
@@ -267,7 +267,7 @@ fn sentence(table: &RunTable, sources: &Sources) -> String {
     };
     let (_, wall) = part(Metric::Wall);
     let (cpu_ns, cpu) = part(Metric::Cpu);
-    let mut functions: Vec<(f64, NameId)> = own_code(table, Metric::Cpu)
+    let mut functions: Vec<(f64, NameId)> = own_code(table, sources, Metric::Cpu)
         .into_iter()
         .map(|(function, (a, b))| (b - a, function))
         .filter(|(ns, _)| ns * cpu_ns > 0.0 && ns.abs() >= WORTH * cpu_ns.abs())
@@ -295,8 +295,15 @@ fn sentence(table: &RunTable, sources: &Sources) -> String {
 /// The sentence and the tables.
 pub(super) fn text(table: &RunTable, sources: &Sources, shown: &Shown) -> String {
     let Shown { top, width, style } = *shown;
-    let mut out = clean(&sentence(table, sources)).into_owned();
-    out.push_str("\n\n");
+    let mut out = String::new();
+    let layout = Layout::new(width, style, top);
+    sentences(
+        &mut out,
+        &layout,
+        &clean(&sentence(table, sources)),
+        Style::bold,
+    );
+    out.push('\n');
     let is_all = top == usize::MAX;
     let (changed, same): (Vec<Line>, Vec<Line>) = whole(table)
         .into_iter()

@@ -1,7 +1,7 @@
 //! From one trace to the run that the gate compares: the same profile that reports show, by roles
 //! instead of threads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::Result;
@@ -29,8 +29,35 @@ pub(crate) struct Reader {
     pub sources: Sources,
 }
 
-/// File and line of functions.
-pub(crate) type Sources = HashMap<NameId, (String, u32)>;
+/// Where functions come from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// File and line.
+    places: HashMap<NameId, (String, u32)>,
+    libraries: HashSet<NameId>,
+}
+
+impl Sources {
+    pub(crate) fn get(&self, function: &NameId) -> Option<&(String, u32)> {
+        self.places.get(function)
+    }
+
+    /// Whether any function of this name is the system's, the runtime's or a package's. Without debug information
+    /// names are so short that a program's own function may share one.
+    pub(crate) fn is_library(&self, function: NameId) -> bool {
+        self.libraries.contains(&function)
+    }
+
+    fn note(&mut self, id: NameId, function: &FunctionName) {
+        if !function.file.is_empty() {
+            let place = (function.file.clone(), function.line);
+            self.places.insert(id, place);
+        }
+        if is_library(function) || is_system(function) {
+            self.libraries.insert(id);
+        }
+    }
+}
 
 impl Reader {
     /// Reads a trace and keeps only its sums.
@@ -56,10 +83,7 @@ impl Reader {
             .collect();
         self.note_builds(metadata, &functions, side);
         for (function, id) in metadata.functions.iter().zip(&functions) {
-            if !function.file.is_empty() {
-                self.sources
-                    .insert(*id, (function.file.clone(), function.line));
-            }
+            self.sources.note(*id, function);
         }
         let mut finder = Finder {
             profile,

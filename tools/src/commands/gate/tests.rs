@@ -11,10 +11,16 @@ use stackbeat_model::metric::{Metric, Values};
 
 use super::*;
 use crate::summary::call_tree::Label;
+use crate::summary::metadata::FunctionName;
 use crate::testing::{self, browser, browser::Browser, golden};
 
 /// Ten runs a side of the made-up server; in the candidate `shop::price` computes half as much again.
 pub(super) fn gate(factor: f64) -> Gate {
+    gate_of(factor, |_| ())
+}
+
+/// The same, with other names of functions.
+fn gate_of(factor: f64, rename: impl Fn(&mut Vec<FunctionName>)) -> Gate {
     let price = Label::Function(FunctionIndex(3));
     let mut random = Random::new(1);
     let mut reader = Reader::default();
@@ -22,6 +28,7 @@ pub(super) fn gate(factor: f64) -> Gate {
     for side in [Side::Baseline, Side::Candidate] {
         for number in 0..10 {
             let mut report = testing::report();
+            rename(&mut report.metadata.functions);
             report.metadata.recording.started_unix_ns += number;
             report.metadata.recording.records_lost = 0;
             let places = report.profile.tree.places().to_vec();
@@ -165,6 +172,17 @@ fn a_diff_shows_what_changed_most() {
     let Gate { table, sources, .. } = gate(1.5);
     let text = diff::text(&table, &sources, &shown());
     golden("diff.txt", &text);
+}
+
+#[test]
+fn what_a_package_takes_counts_for_the_programs_own_function_around_it() {
+    let Gate { table, sources, .. } = gate_of(1.5, |functions| {
+        functions[3].file = "/home/a/.cargo/registry/src/index/price-1.0.0/src/lib.rs".into();
+    });
+    let text = diff::text(&table, &sources, &shown());
+    let sentence = text.split("\n\n").next().expect("there is one");
+    assert!(sentence.contains("of it +"), "{sentence}");
+    assert!(!sentence.contains("shop::price"), "{sentence}");
 }
 
 #[test]
