@@ -42,8 +42,8 @@ impl Sources {
         self.places.get(function)
     }
 
-    /// Whether any function of this name is the system's, the runtime's or a package's. Without debug information
-    /// names are so short that a program's own function may share one.
+    /// Whether any function of this name is the system's, the runtime's or a package's. Without debug
+    /// information names are so short that a program's own function may share one.
     pub(crate) fn is_library(&self, function: NameId) -> bool {
         self.libraries.contains(&function)
     }
