@@ -280,11 +280,16 @@ impl Capture<'_> {
     }
 
     /// Whether the call that closed the gate is on the thread's stack still, below a signal handler: the
-    /// hook's frame lies there, and what it called returns to it.
+    /// hook's frame lies there, and either runs, or what it called returns to it.
     fn is_in_wait(&self, registers: &Registers) -> bool {
+        const LONGEST_HOOK: u64 = 8192;
         let low = self.entry.stack_low.load(Ordering::Relaxed);
         let own = low.saturating_add(8)..self.entry.stack_high.load(Ordering::Relaxed);
+        let hook_pc = self.entry.registers[0].load(Ordering::Relaxed);
         let hook_sp = self.entry.registers[1].load(Ordering::Relaxed);
+        if registers.sp == hook_sp {
+            return registers.pc.abs_diff(hook_pc) < LONGEST_HOOK;
+        }
         let is_below = !own.contains(&registers.sp) || registers.sp < hook_sp;
         if !own.contains(&hook_sp) || !hook_sp.is_multiple_of(8) || !is_below {
             return false;
@@ -292,10 +297,9 @@ impl Capture<'_> {
         // Where a call leaves no return address on the stack, the wait is taken for one that goes on.
         #[cfg(target_arch = "x86_64")]
         {
-            const LONGEST_HOOK: u64 = 8192;
             // SAFETY: on the thread's own stack, at or above what is in use, or in use when the wait began.
             let back = unsafe { *((hook_sp - 8) as *const u64) };
-            back.abs_diff(self.entry.registers[0].load(Ordering::Relaxed)) < LONGEST_HOOK
+            back.abs_diff(hook_pc) < LONGEST_HOOK
         }
         #[cfg(not(target_arch = "x86_64"))]
         true

@@ -493,9 +493,17 @@ pub fn has_let_go() {
 /// Whether a wait of the calling thread may have lasted, by what the kernel says of switches and what was
 /// noted inside of it. Without a switch it has not, and need not look at the clock. All look where the
 /// kernel's clock does not see what they work in the kernel.
+///
+/// So do calls that set a timer: that is where a virtual machine's processor is taken away, and when it comes
+/// back the timer is over before the thread has been switched away.
 #[inline(always)]
-fn may_have_waited(entry: &ThreadEntry, switched: Option<bool>, noted: u8) -> bool {
-    switched != Some(false) || noted & SWITCHED_WITHIN != 0 || entry.has_user_clock()
+fn may_have_waited(entry: &ThreadEntry, probe: Probe, switched: Option<bool>, noted: u8) -> bool {
+    let may_set_timer = matches!(probe.category(), Category::Sleep | Category::Poll)
+        || matches!(probe, Probe::CondWait | Probe::SignalWait);
+    may_set_timer
+        || switched != Some(false)
+        || noted & SWITCHED_WITHIN != 0
+        || entry.has_user_clock()
 }
 
 /// What waits inside of the calling thread's wait have noted.
@@ -590,7 +598,8 @@ impl Wait {
     pub fn end_moving(self, result: i64, bytes: i64) {
         if let Some((entry, tick)) = self.still() {
             // A signal that ends a wait wakes its thread: without a switch it was none.
-            let may_have_waited = || may_have_waited(entry, rseq::was_switched(), noted_inside());
+            let may_have_waited =
+                || may_have_waited(entry, self.probe, rseq::was_switched(), noted_inside());
             match self.has_failed(result) && may_have_waited() {
                 true => self.end_failed(entry, tick, result),
                 false => self.end_of(entry, tick, result, bytes, None),
@@ -650,7 +659,7 @@ impl Wait {
         if is_poll {
             loop_iteration_begins(entry);
         }
-        let length = match may_have_waited(entry, switched, noted) {
+        let length = match may_have_waited(entry, self.probe, switched, noted) {
             false => requests::Length::Short,
             true => match requests::length(entry, self.begin) {
                 // The signal was its sample.
@@ -678,7 +687,12 @@ impl Wait {
             // After the wait's own sample: this one would lie inside of the wait otherwise.
             self.count_bytes(entry, bytes as u64);
         }
-        if switched == Some(true) && noted & SIGNALLED == 0 {
+        // A signal of ours looks like a switch, and a call that lasted had one.
+        let is_long = matches!(
+            length,
+            requests::Length::Overdue | requests::Length::LeftOut
+        );
+        if switched == Some(true) && (noted & SIGNALLED == 0 || is_long) {
             requests::add(entry, SystemCall::WakeUps, 1);
         }
         match self.signal_gate_before {

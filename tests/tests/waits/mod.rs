@@ -194,3 +194,27 @@ fn the_end_of_a_child() {
     record("child").wants("child", "wait", "ender", "child_ends_it");
     record("any-child").wants("any-child", "wait", "ender", "child_ends_it");
 }
+
+/// Signals of the sampling clock come at any instruction of the hooks around a wait, and a processor of a
+/// virtual machine may be taken away while one begins.
+#[test]
+fn every_sleep_is_a_record_wherever_the_clock_interrupts() {
+    let folder = scratch();
+    let program = compile(folder.path(), "naps.c", include_str!("naps.c"), &[]);
+    let program = program.to_str().expect("UTF-8");
+    for clock in [&["--clock", "timer"][..], &["--in-process"]] {
+        // None is left out to save its cost.
+        let options = [clock, &["--budget", "0"]].concat();
+        let recorded = Program::new([program, "2000"])
+            .options(&options)
+            .record(folder.path());
+        assert_eq!(recorded.run.shell_status(), 0);
+        let report = report(&recorded.trace);
+        let sites = report["blocking_sites"].as_array().expect("an array");
+        let sleeps = sites.iter().filter(|site| site["cause"] == "sleep");
+        let sleeps: u64 = sleeps
+            .map(|site| site["count"].as_u64().expect("a count"))
+            .sum();
+        assert_eq!(sleeps, 4 * 2000, "{clock:?}");
+    }
+}
