@@ -589,8 +589,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         let file_object = self.memory.word(code + o.file)?;
         let first_line = self.memory.half(code + o.first_line)?;
         // What the interpreter puts below `__init__` is no function of anybody's (`_Py_InitCleanup`,
-        // Python/specialize.c).
-        if name_object == file_object && first_line == 0 {
+        // Python/specialize.c). Zeros are memory that has just come anew.
+        if name_object == file_object && name_object != 0 && first_line == 0 {
             return Some(None);
         }
         let name = self.text_of(name_object)?;
