@@ -18,7 +18,7 @@ finish() {
 }
 trap finish EXIT
 # More failures than this are no accident.
-most_again=3
+most_again=6
 case $mode in
   unit) selected=(--lib --bins) ;;
   integration) selected=(--exclude stackbeat-tests) ;;
