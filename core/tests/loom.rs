@@ -258,7 +258,7 @@ fn a_hook_after_parking_wakes_the_ticker() {
                 thread::yield_now();
                 let entry = ThreadEntry::default();
                 let tick = throttle::tick_of(&control, 1);
-                let saw_parked = tick.0.load(Ordering::Relaxed) == TICK_PARKED;
+                let saw_parked = tick.count.load(Ordering::Relaxed) == TICK_PARKED;
                 if !throttle::is_quiet(tick, &entry) {
                     let due = throttle::due(&control, tick, &entry, 0, || Cycles(0));
                     let Due::Capture { tick, .. } = due else {

@@ -322,7 +322,7 @@ impl Sampler {
         is_trial: bool,
     ) -> bool {
         let tick = mapping.control().ticks[class][phase]
-            .0
+            .count
             .load(Ordering::Relaxed);
         self.active[class][phase]
             .iter()
@@ -345,7 +345,7 @@ impl Sampler {
             return;
         }
         let word = &shared.mapping.control().ticks[class][phase];
-        let tick = throttle::after(word.0.load(Ordering::Relaxed));
+        let tick = throttle::after(word.count.load(Ordering::Relaxed));
         let mut threads = std::mem::take(&mut self.active[class][phase]);
         for thread in threads.iter_mut().filter(|t| !t.is_worth_waiting_for()) {
             let entry = live_entry(&shared.mapping, thread);
@@ -420,7 +420,7 @@ impl Sampler {
         now_ns: u64,
     ) -> usize {
         let tick = shared.mapping.control().ticks[class][phase]
-            .0
+            .count
             .load(Ordering::Relaxed);
         let mut active = 0;
         let mut threads = std::mem::take(&mut self.active[class][phase]);

@@ -201,7 +201,7 @@ fn take_from(
 fn tick_of(shared: &Shared, entry: &ThreadEntry, is_next: bool) -> Option<u32> {
     let index = entry.tick_index.load(Ordering::Relaxed);
     let tick = throttle::tick_of(shared.mapping.control(), index);
-    match tick.0.load(Ordering::Relaxed) {
+    match tick.count.load(Ordering::Relaxed) {
         TICK_PARKED | TICK_BY_CYCLES => None,
         tick if is_next => Some(throttle::after(tick)),
         tick => Some(tick),

@@ -76,6 +76,7 @@ pub(super) fn make(request: &Request, registers: &Registers) -> u32 {
         scratch,
         request,
         delivery_cycles: Cycles(0),
+        is_behind_tick: false,
     }
     .run(request.interrupted.unwrap_or(registers))
 }
@@ -109,6 +110,8 @@ struct Capture<'a> {
     request: &'a Request<'a>,
     /// How long the sampler's signal took to arrive; 0: none has.
     delivery_cycles: Cycles,
+    /// Its tick came well before the call: see [`Capture::is_behind`].
+    is_behind_tick: bool,
 }
 
 impl Capture<'_> {
@@ -131,7 +134,7 @@ impl Capture<'_> {
         if request.is_met {
             return if is_on { self.run_met(registers) } else { 0 };
         }
-        let tick = self.tick.0.load(Ordering::Relaxed);
+        let tick = self.tick.count.load(Ordering::Relaxed);
         if !is_on && !request.exempt {
             if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
@@ -185,6 +188,7 @@ impl Capture<'_> {
         } else if is_plain {
             return 0;
         }
+        self.is_behind_tick = is_plain && tick < TICK_RUNNING && self.is_behind(now);
         let is_free = request.exempt || request.overdue;
         if request.forced && !is_free && !self.pay(now, class) {
             return 0;
@@ -214,7 +218,7 @@ impl Capture<'_> {
         if !self.scratch.better_moment.leaves() {
             return false;
         }
-        let tick = self.tick.0.load(Ordering::Relaxed);
+        let tick = self.tick.count.load(Ordering::Relaxed);
         if tick < TICK_RUNNING {
             self.entry.last_tick.store(tick, Ordering::Relaxed);
         }
@@ -401,6 +405,18 @@ impl Capture<'_> {
             )
     }
 
+    /// Whether a hook comes so long after its tick that the tick fell into what the thread ran before, or
+    /// found it without a processor, and no signal came: then the call has not been found, but what led to
+    /// it.
+    fn is_behind(&self, now: Cycles) -> bool {
+        let call = match self.request.begin {
+            Cycles(0) => now,
+            begin => begin,
+        };
+        let since = call.saturating_sub(self.tick.at.load(Ordering::Relaxed));
+        self.in_ns(since) > capture_cost::OF_SAMPLER_NS
+    }
+
     fn record(&mut self, registers: &Registers, now: Cycles, generation: u32) -> u32 {
         let request = self.request;
         // Nothing follows the last sample: it has all CPU time so far, and the moment at which that is read.
@@ -461,7 +477,11 @@ impl Capture<'_> {
             usage
         };
         let mut bits = 0;
-        if request.forced || request.overdue || self.was_without_processor(cpu_ns) {
+        let is_by_chance = !request.forced
+            && !request.overdue
+            && !self.is_behind_tick
+            && !self.was_without_processor(cpu_ns);
+        if !is_by_chance {
             bits |= flags::FORCED;
         }
         if request.begin != Cycles(0) {

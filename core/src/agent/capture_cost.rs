@@ -20,6 +20,9 @@ const LONGEST_CAPTURE_NS: u64 = 1_000_000;
 const LONGEST_DELIVERY_NS: u64 = 150_000;
 const USUAL_DELIVERY_NS: u64 = 12_000;
 
+/// The sampler takes a processor away for that long itself, ns.
+pub(super) const OF_SAMPLER_NS: u64 = 50_000;
+
 /// Adds a capture; `overdue`: of a wait that is a record because of its length. `cpu_ns`: the thread's CPU
 /// time at its begin, if it was read then.
 pub(super) fn add_capture(
@@ -64,8 +67,6 @@ pub(super) fn add_delivery(control: &Control, entry: &ThreadEntry, now: Cycles) 
 /// Whether a thread waited for a processor when it was sent a signal that took so long, ns. `ran_ns`: CPU
 /// time since then, or a little more: of a thread that runs the scheduler's count is older than the signal.
 pub(super) fn was_without_processor(delivery_ns: u64, ran_ns: u64) -> bool {
-    // The sampler takes a processor away for that long itself.
-    const OF_SAMPLER_NS: u64 = 50_000;
     delivery_ns > OF_SAMPLER_NS && ran_ns < delivery_ns / 2
 }
 

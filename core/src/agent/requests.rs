@@ -209,7 +209,7 @@ fn take_part_and_make(request: &Request, registers: &Registers) -> u32 {
 /// than where its next hook is. One that does not come soon is not waited for. Without the guard, which
 /// the signal would find held.
 fn is_about_to_be_interrupted(block: &Block, entry: &ThreadEntry, tick: &Tick) -> bool {
-    if tick.0.load(Ordering::Relaxed) >= TICK_RUNNING {
+    if tick.count.load(Ordering::Relaxed) >= TICK_RUNNING {
         // Nobody announces anything while the ticker is parked: it has to be woken.
         return false;
     }

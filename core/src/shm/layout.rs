@@ -46,7 +46,7 @@ pub use waker_tables::{
 /// First word of the mapping: `STKBEAT1` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"STKBEAT1");
 /// Changes with every incompatible change of this layout.
-pub const ABI_VERSION: u32 = 23;
+pub const ABI_VERSION: u32 = 24;
 /// Name of the environment variable that holds the mapping's path.
 pub const SESSION_VARIABLE: &str = "STACKBEAT_SESSION";
 
@@ -498,7 +498,12 @@ impl Control {
 #[cfg_attr(target_arch = "aarch64", repr(C, align(128)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(C, align(64)))]
 #[derive(Debug, Default)]
-pub struct Tick(pub AtomicU32);
+pub struct Tick {
+    /// Which tick it is, or one of the `TICK_*` values.
+    pub count: AtomicU32,
+    /// When that came.
+    pub at: AtomicCycles,
+}
 
 /// States of process and thread entries.
 pub mod entry_state {

@@ -8,6 +8,7 @@
 //! replaces it by `TICK_RUNNING`, so that it and its neighbours are throttled until the ticker has
 //! taken over.
 
+use crate::clock;
 use crate::cycles::Cycles;
 use crate::ids::Utid;
 use crate::shm::layout::{
@@ -35,7 +36,7 @@ pub enum Due {
 pub fn is_quiet(tick: &Tick, entry: &ThreadEntry) -> bool {
     // SAFETY: only the calling thread writes the last tick of its entry, and a sampler that has suspended it:
     // never meanwhile.
-    tick.0.load(Ordering::Relaxed) == unsafe { read_own(&entry.last_tick) }
+    tick.count.load(Ordering::Relaxed) == unsafe { read_own(&entry.last_tick) }
 }
 
 /// Hook's slow path: what a tick that differs from the last means. When `wake` comes back true, the
@@ -47,13 +48,13 @@ pub fn due(
     class: usize,
     cycles: impl FnOnce() -> Cycles,
 ) -> Due {
-    match tick.0.load(Ordering::Relaxed) {
+    match tick.count.load(Ordering::Relaxed) {
         TICK_PARKED => {
             // Pairs with the ticker's release store of TICK_PARKED: its store to `parked` before
             // that is now seen, so the swap below cannot be overtaken by it.
             fence(Ordering::Acquire);
             let wake = control.parked.swap(0, Ordering::SeqCst) != 0;
-            let _ = tick.0.compare_exchange(
+            let _ = tick.count.compare_exchange(
                 TICK_PARKED,
                 TICK_RUNNING,
                 Ordering::Relaxed,
@@ -151,9 +152,9 @@ impl Ticker {
     pub fn advance(&mut self, control: &Control, class: usize, phase: usize) {
         let count = &mut self.counts[class][phase];
         *count = after(*count);
-        control.ticks[class][phase]
-            .0
-            .store(*count, Ordering::Release);
+        let tick = &control.ticks[class][phase];
+        tick.at.store(clock::of_session(control), Ordering::Relaxed);
+        tick.count.store(*count, Ordering::Release);
     }
 
     /// Advances every word.
@@ -174,13 +175,13 @@ impl Ticker {
     /// Has the threads that no ticks come to look once at what their entries say.
     pub fn move_still(&mut self, control: &Control) {
         self.still = after(self.still);
-        control.still.0.store(self.still, Ordering::Release);
+        control.still.count.store(self.still, Ordering::Release);
     }
 
     /// Lets hooks of a class gate themselves by the cycle counter (intervals too short for ticks).
     pub fn by_cycles(&self, control: &Control, class: usize) {
         for tick in &control.ticks[class] {
-            tick.0.store(TICK_BY_CYCLES, Ordering::Release);
+            tick.count.store(TICK_BY_CYCLES, Ordering::Release);
         }
     }
 
@@ -188,7 +189,7 @@ impl Ticker {
     /// at their next hook.
     pub fn resume(&self, control: &Control) {
         for tick in control.ticks.as_flattened() {
-            tick.0.store(TICK_RUNNING, Ordering::Release);
+            tick.count.store(TICK_RUNNING, Ordering::Release);
         }
     }
 
@@ -198,7 +199,7 @@ impl Ticker {
     pub fn park(&self, control: &Control) {
         control.parked.store(1, Ordering::SeqCst);
         for tick in control.ticks.as_flattened() {
-            tick.0.store(TICK_PARKED, Ordering::Release);
+            tick.count.store(TICK_PARKED, Ordering::Release);
         }
     }
 }
