@@ -340,7 +340,20 @@ fn a_session_in_this_process() {
     agent::freed();
     let (seen, _) = samples(&mapping);
     assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].flags & flags::FORCED, 0);
+    assert_ne!(seen[0].probe, Probe::MutexUnlock as u8);
+
+    // A hook that comes well behind its tick was not found by it.
+    let mut is_weighted = |after_us| {
+        ticker.advance_all(control);
+        std::thread::sleep(std::time::Duration::from_micros(after_us));
+        outer_of_test();
+        let (seen, _) = samples(&mapping);
+        assert_eq!(seen.len(), 1);
+        seen[0].flags & flags::FORCED == 0
+    };
+    // On a busy machine any may be late.
+    assert!((0..50).any(|_| is_weighted(0)));
+    assert!(!is_weighted(1000));
 
     // A masked category captures nothing, and leaves the tick to the others.
     control
