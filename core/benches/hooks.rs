@@ -48,7 +48,7 @@ fn session() -> &'static Mapping {
         control.depth_limit.store(256, Ordering::Relaxed);
         control.probe_mask.store(u64::MAX, Ordering::Relaxed);
         control.forced_per_second.store(u32::MAX, Ordering::Relaxed);
-        Ticker::default().advance_all(control);
+        Ticker::default().advance_all(control, clock::cycles());
         assert!(agent::init(&path));
         agent::thread_started(own_stack(), agent::Creator::UNKNOWN);
         platform::remove(&path);
@@ -160,14 +160,14 @@ fn capture(bencher: Bencher, depth: usize) {
     at_depth(depth, &mut || {
         if let Some(bencher) = bencher.take() {
             bencher.bench_local(|| {
-                ticker.advance(control, 0, 0);
-                ticker.advance(control, 0, 1);
-                ticker.advance(control, 0, 2);
-                ticker.advance(control, 0, 3);
-                ticker.advance(control, 1, 0);
-                ticker.advance(control, 1, 1);
-                ticker.advance(control, 1, 2);
-                ticker.advance(control, 1, 3);
+                ticker.advance(control, 0, 0, clock::cycles());
+                ticker.advance(control, 0, 1, clock::cycles());
+                ticker.advance(control, 0, 2, clock::cycles());
+                ticker.advance(control, 0, 3, clock::cycles());
+                ticker.advance(control, 1, 0, clock::cycles());
+                ticker.advance(control, 1, 1, clock::cycles());
+                ticker.advance(control, 1, 2, clock::cycles());
+                ticker.advance(control, 1, 3, clock::cycles());
                 agent::hit(Probe::Read, 1);
             });
         }

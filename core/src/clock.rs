@@ -2,8 +2,7 @@
 
 use crate::cycles::Cycles;
 use crate::platform;
-use crate::shm::layout::{ClockSource, Control};
-use crate::sync::Ordering;
+use crate::shm::layout::ClockSource;
 
 /// The cycle counter.
 #[cfg(target_arch = "x86_64")]
@@ -32,14 +31,6 @@ pub fn now(source: ClockSource) -> Cycles {
     match source {
         ClockSource::Cycles => cycles(),
         ClockSource::Monotonic => Cycles(platform::clock_ns(libc::CLOCK_MONOTONIC)),
-    }
-}
-
-/// The moment, by a session's source.
-pub fn of_session(control: &Control) -> Cycles {
-    match control.clock_source.load(Ordering::Relaxed) {
-        source if source == ClockSource::Cycles as u32 => cycles(),
-        _ => now(ClockSource::Monotonic),
     }
 }
 

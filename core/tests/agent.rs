@@ -160,7 +160,7 @@ fn a_session_in_this_process() {
         control.interval_cycles[class].store(cycles_a_ms, Ordering::Relaxed);
     }
     let mut ticker = Ticker::default();
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
 
     agent::hit(Probe::Read, 1); // before init: nothing happens
     assert!(!agent::init(c"/dev/shm/stackbeat-no-such-session"));
@@ -178,7 +178,7 @@ fn a_session_in_this_process() {
         outer_of_test();
     }
     assert_eq!(samples(&mapping).0.len(), 0, "no tick since the start");
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     for _ in 0..10 {
         outer_of_test();
     }
@@ -289,7 +289,7 @@ fn a_session_in_this_process() {
     let asleep = clock::cycles();
     std::thread::sleep(std::time::Duration::from_millis(3));
     let asleep = clock::cycles() - asleep;
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     wait.end(-4);
     assert_eq!(me.closed.load(Ordering::Relaxed), 0);
     assert_eq!(me.blocking_section.load(Ordering::Relaxed) & 1, 0);
@@ -309,7 +309,7 @@ fn a_session_in_this_process() {
     assert!(are_short);
     let loop_iterations: Vec<bool> = (0..2)
         .map(|_| {
-            ticker.advance_all(control);
+            ticker.advance_all(control, clock::cycles());
             outer_of_test();
             let (seen, _) = samples(&mapping);
             assert_eq!(seen.len(), 1);
@@ -328,7 +328,7 @@ fn a_session_in_this_process() {
     assert_eq!(refused as usize + forced, 200);
 
     // They leave the tick to whoever it would have met without them.
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     let from = std::time::Instant::now();
     while samples(&mapping).0.is_empty() {
         assert!(
@@ -344,7 +344,7 @@ fn a_session_in_this_process() {
 
     // A hook that comes well behind its tick was not found by it.
     let mut is_weighted = |after_us| {
-        ticker.advance_all(control);
+        ticker.advance_all(control, clock::cycles());
         std::thread::sleep(std::time::Duration::from_micros(after_us));
         outer_of_test();
         let (seen, _) = samples(&mapping);
@@ -359,16 +359,16 @@ fn a_session_in_this_process() {
     control
         .probe_mask
         .store(!Probe::Read.category().bit(), Ordering::Relaxed);
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     agent::freed();
     samples(&mapping);
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     agent::hit(Probe::Read, 0);
     assert_eq!(samples(&mapping).0.len(), 0);
     agent::freed();
     assert_eq!(samples(&mapping).0.len(), 1);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     agent::freed();
 
     // Parked: the next hook captures and says that somebody runs.
@@ -379,13 +379,13 @@ fn a_session_in_this_process() {
     agent::hit(Probe::Read, 0);
     assert_eq!(samples(&mapping).0.len(), 1);
     assert_eq!(control.parked.load(Ordering::Relaxed), 0);
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
 
     // A new generation of the CallstackTable: stacks are complete in it from the start.
     mapping.prepare_generation(1).expect("room");
     control.generation.store(1, Ordering::SeqCst);
     outer_of_test();
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     outer_of_test();
     let (seen, _) = samples(&mapping);
     let node = seen.last().expect("a sample").node;
@@ -401,7 +401,7 @@ fn a_session_in_this_process() {
     assert!(depth > 5, "{depth}");
     control.generation.store(2, Ordering::SeqCst);
     mapping.prepare_generation(2).expect("room");
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     outer_of_test();
     let (seen, _) = samples(&mapping);
     assert_eq!(seen.last().expect("a sample").node / nodes, 2);
@@ -443,7 +443,7 @@ fn a_session_in_this_process() {
         if cfg!(target_arch = "aarch64") {
             agent::fork_child();
         }
-        ticker.advance_all(control);
+        ticker.advance_all(control, clock::cycles());
         outer_of_test();
         outer_of_test();
         for _ in 0..10 {
@@ -476,7 +476,7 @@ fn a_session_in_this_process() {
     // Switched off: nothing more.
     samples(&mapping);
     control.switch.store(0, Ordering::Relaxed);
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     outer_of_test();
     assert_eq!(samples(&mapping).0.len(), 0);
 }

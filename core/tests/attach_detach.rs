@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use stackbeat_core::agent::{self, Refusal};
+use stackbeat_core::clock;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
 use stackbeat_core::shm::layout::{Capacity, ThreadEntry, entry_state};
@@ -26,7 +27,7 @@ fn session(number: u32) -> (Mapping, CString) {
     control.switch.store(1, Ordering::Relaxed);
     control.depth_limit.store(128, Ordering::Relaxed);
     control.probe_mask.store(u64::MAX, Ordering::Relaxed);
-    Ticker::default().advance_all(control);
+    Ticker::default().advance_all(control, clock::cycles());
     (mapping, path)
 }
 

@@ -4,6 +4,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use stackbeat_core::agent;
+use stackbeat_core::clock;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Probe;
@@ -199,7 +200,7 @@ fn what_the_killed_wrote_is_read_or_counted() {
         control.interval_cycles[class].store(Cycles(200_000), Ordering::Relaxed);
     }
     let mut ticker = Ticker::default();
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::cycles());
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let (mut total, mut total_lost) = (0, 0);
 
@@ -216,7 +217,7 @@ fn what_the_killed_wrote_is_read_or_counted() {
             records >= LEAST
         };
         while Instant::now() < end || !is_written() {
-            ticker.advance_all(control);
+            ticker.advance_all(control, clock::cycles());
             if round % 2 == 0 {
                 drain(&mapping, &mut threads);
                 revoke(&mapping, round);

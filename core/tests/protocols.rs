@@ -2,6 +2,7 @@
 //! undefined behaviour and data races.
 #![cfg(not(loom))]
 
+use stackbeat_core::clock;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
@@ -206,7 +207,7 @@ fn a_parked_ticker_is_woken() {
         assert!(!throttle::is_parked(&control));
         ticker.resume(&control);
         assert!(throttle::is_quiet(tick, &entry));
-        ticker.advance_all(&control);
+        ticker.advance_all(&control, clock::cycles());
         assert!(!throttle::is_quiet(tick, &entry));
     }
 }

@@ -3,6 +3,7 @@
 //! The harness stands in for the collector: it makes the mapping, publishes ticks, interrupts threads,
 //! and reads what they wrote.
 
+use stackbeat_core::clock;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
@@ -179,7 +180,7 @@ impl Session {
         self.threads.push(std::thread::spawn(move || {
             let mut ticker = Ticker::default();
             while !stop.load(Ordering::Relaxed) {
-                ticker.advance_all(mapping.control());
+                ticker.advance_all(mapping.control(), clock::cycles());
                 std::thread::sleep(interval);
             }
         }));

@@ -130,7 +130,7 @@ impl<'a> Ticking<'a> {
         let control = shared.mapping.control();
         let mut ticker = Ticker::default();
         let schedules = begin(shared, now_ns());
-        ticker.advance_all(control);
+        ticker.advance_all(control, clock::now(shared.clock_source()));
         let asked = asked_ns(&schedules);
         let mut keeper = Keeper::new(budget, has_counters, asked, cpu_before);
         keeper.begin(shared, sampler.cpu_by_process(), asked);
@@ -160,7 +160,8 @@ impl<'a> Ticking<'a> {
         }
         rest(self.shared, &mut self.ticker);
         self.sampler.make_all_due(true, now_ns());
-        self.ticker.advance_all(self.shared.mapping.control());
+        let at = clock::now(self.shared.clock_source());
+        self.ticker.advance_all(self.shared.mapping.control(), at);
         self.begin_anew();
         self.keeper
             .start_over(self.shared, self.sampler.cpu_by_process());
@@ -183,7 +184,8 @@ impl<'a> Ticking<'a> {
         let next_ns = self.sampler.find_threads(self.shared, now);
         self.poll_kernel_clock();
         if self.sampler.awaits_timers() {
-            self.ticker.advance_ticks(control);
+            let at = clock::now(self.shared.clock_source());
+            self.ticker.advance_ticks(control, at);
         }
         if !self.sampler.has_ticks() {
             let peers = self.upkeep.peers.as_ref();
@@ -308,9 +310,10 @@ impl<'a> Ticking<'a> {
             sampler.poll_running(shared, *word, is_trial, now);
         }
         sampler.announce(shared);
+        let at = clock::now(shared.clock_source());
         for (class, phase) in &self.due {
             self.ticker
-                .advance(shared.mapping.control(), *class, *phase);
+                .advance(shared.mapping.control(), *class, *phase, at);
         }
         let tick_ns = now_ns();
         sampler.send(shared);
@@ -517,7 +520,7 @@ fn is_on(shared: &Shared) -> bool {
 /// slow path once and is quiet from then on.
 fn rest(shared: &Shared, ticker: &mut Ticker) {
     let control = shared.mapping.control();
-    ticker.advance_all(control);
+    ticker.advance_all(control, clock::now(shared.clock_source()));
     while !is_on(shared) && !shared.stopping() {
         platform::wait(&control.switch, 0, Some(RESTING_POLL_NS));
         storage::reserve_threads(&shared.mapping);

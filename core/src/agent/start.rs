@@ -8,13 +8,14 @@ use super::{registration, systrace, texts};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::clock;
 #[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::cycles::Cycles;
 use crate::ids::{Pid, Upid};
 use crate::native::own_modules;
 use crate::platform;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::platform::sandbox;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use crate::shm::layout::sandboxed;
+use crate::shm::layout::{ClockSource, sandboxed};
 use crate::shm::layout::{TICK_PARKED, entry_state};
 use crate::shm::mapping::{Mapping, MappingError};
 use crate::shm::registry::{self, NewProcess};
@@ -107,7 +108,7 @@ fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
         parent_pid: Pid(status.parent_pid),
         parent_upid: Upid(0),
         origin: origin::STARTED,
-        cycles: clock::of_session(mapping.control()),
+        cycles: mapping_now(mapping),
     };
     if let Some((index, _)) = registry::add_process(mapping, &new)
         && let Some(entry) = mapping.process(index)
@@ -115,6 +116,15 @@ fn may_take_part(mapping: &Mapping, image: &sandbox::Image) -> bool {
         entry.sandboxed.store(bits, Ordering::Release);
     }
     false
+}
+
+/// The moment by the clock of a session that is not joined; 0: unknown.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn mapping_now(mapping: &Mapping) -> Cycles {
+    match mapping.control().clock_source.load(Ordering::Relaxed) {
+        source if source == ClockSource::Cycles as u32 => clock::cycles(),
+        _ => clock::now(ClockSource::Monotonic),
+    }
 }
 
 /// Why a running process could not join a session.

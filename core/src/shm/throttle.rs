@@ -8,7 +8,6 @@
 //! replaces it by `TICK_RUNNING`, so that it and its neighbours are throttled until the ticker has
 //! taken over.
 
-use crate::clock;
 use crate::cycles::Cycles;
 use crate::ids::Utid;
 use crate::shm::layout::{
@@ -148,26 +147,27 @@ impl Default for Ticker {
 }
 
 impl Ticker {
-    /// Advances one word: the threads of this class and phase capture at their next hook.
-    pub fn advance(&mut self, control: &Control, class: usize, phase: usize) {
+    /// Advances one word, at the moment `now` by the session's clock: the threads of this class and phase
+    /// capture at their next hook.
+    pub fn advance(&mut self, control: &Control, class: usize, phase: usize, now: Cycles) {
         let count = &mut self.counts[class][phase];
         *count = after(*count);
         let tick = &control.ticks[class][phase];
-        tick.at.store(clock::of_session(control), Ordering::Relaxed);
+        tick.at.store(now, Ordering::Relaxed);
         tick.count.store(*count, Ordering::Release);
     }
 
     /// Advances every word.
-    pub fn advance_all(&mut self, control: &Control) {
-        self.advance_ticks(control);
+    pub fn advance_all(&mut self, control: &Control, now: Cycles) {
+        self.advance_ticks(control, now);
         self.move_still(control);
     }
 
     /// Advances the words of all threads on ticks.
-    pub fn advance_ticks(&mut self, control: &Control) {
+    pub fn advance_ticks(&mut self, control: &Control, now: Cycles) {
         for class in 0..CLASSES {
             for phase in 0..PHASES {
-                self.advance(control, class, phase);
+                self.advance(control, class, phase, now);
             }
         }
     }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stackbeat_core::clock;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::platform;
 use stackbeat_core::shm::callstack::Table;
@@ -106,7 +107,7 @@ fn a_program_of_signed_code_is_recorded() {
         if let Some(status) = child.try_wait().expect("is ours") {
             break status;
         }
-        ticker.advance_all(control);
+        ticker.advance_all(control, clock::cycles());
         sent += interrupt(&mapping);
         std::thread::sleep(Duration::from_millis(2));
     };
