@@ -76,8 +76,8 @@ pub(crate) fn waits_at_work<'a>(
 
 /// The places in a call tree at which whatever thread waits for work: executors of futures
 /// ([`is_of_executor`]) and threads with only a package's functions around their wait, as their workers have;
-/// and threads that wait for a message with no interpreted function around them but a library's, as a
-/// server's for the next request.
+/// and threads that wait with no interpreted function around them but a library's, as a server's for the next
+/// request and a pool's for the next job.
 pub(crate) fn waits_for_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> {
     let layer = metadata.layers();
     let is_executors = |place: u32| {
@@ -113,7 +113,7 @@ pub(crate) fn waits_for_work(metadata: &Metadata, tree: &Tree) -> BTreeSet<u32> 
         own_layer.peek().is_some() && own_layer.all(|(_, function)| package(function).is_some())
     };
     let of_executors = places_of_waits(tree, &CAUSES_OF_WORKERS)
-        .filter(|place| is_executors(*place) || is_a_packages(*place));
+        .filter(|place| is_executors(*place) || is_a_packages(*place) || is_a_librarys(*place));
     let for_messages = places_of_waits(tree, &[Cause::Net]).filter(|place| is_a_librarys(*place));
     of_executors.chain(for_messages).collect()
 }

@@ -248,6 +248,31 @@ fn workers_that_wait_in_the_programs_own_code_are_held_up_however_much_is_comput
     assert!(said(&report).ends_with(own), "{}", said(&report));
 }
 
+/// However little is computed, so that all that threads wait for is of interest.
+#[test]
+fn workers_of_a_librarys_pool_without_a_job_are_not_held_up() {
+    let functions = [
+        ("price", "/srv/shop.py"),
+        (
+            "_worker",
+            "/usr/lib/python3.11/concurrent/futures/thread.py",
+        ),
+    ];
+    let mut report = report(&["main", "pool-1", "pool-2"], &functions);
+    report.metadata.recording.duration_ns = 1000 * MS;
+    for function in &mut report.metadata.functions {
+        function.module = "python".to_owned();
+    }
+    let wait = SegmentKind::Blocked(Probe::SemWait.into());
+    for thread in [1, 2] {
+        add(&mut report, thread, &[1, 0], SegmentKind::Running, 10);
+        add(&mut report, thread, &[1, 0], wait, 20);
+        add(&mut report, thread, &[1], wait, 60);
+    }
+    let own = "400 ms waiting for another thread (sem_wait in price at shop.py:12)";
+    assert!(said(&report).ends_with(own), "{}", said(&report));
+}
+
 #[test]
 fn a_wait_by_a_lock_of_pythons_may_be_one_for_a_lock() {
     let functions = [
