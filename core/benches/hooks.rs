@@ -160,14 +160,15 @@ fn capture(bencher: Bencher, depth: usize) {
     at_depth(depth, &mut || {
         if let Some(bencher) = bencher.take() {
             bencher.bench_local(|| {
-                ticker.advance(control, 0, 0, clock::cycles());
-                ticker.advance(control, 0, 1, clock::cycles());
-                ticker.advance(control, 0, 2, clock::cycles());
-                ticker.advance(control, 0, 3, clock::cycles());
-                ticker.advance(control, 1, 0, clock::cycles());
-                ticker.advance(control, 1, 1, clock::cycles());
-                ticker.advance(control, 1, 2, clock::cycles());
-                ticker.advance(control, 1, 3, clock::cycles());
+                let now = clock::cycles();
+                ticker.advance(control, 0, 0, now);
+                ticker.advance(control, 0, 1, now);
+                ticker.advance(control, 0, 2, now);
+                ticker.advance(control, 0, 3, now);
+                ticker.advance(control, 1, 0, now);
+                ticker.advance(control, 1, 1, now);
+                ticker.advance(control, 1, 2, now);
+                ticker.advance(control, 1, 3, now);
                 agent::hit(Probe::Read, 1);
             });
         }

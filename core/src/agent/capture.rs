@@ -407,7 +407,7 @@ impl Capture<'_> {
 
     /// Whether a hook comes so long after its tick that the tick fell into what the thread ran before, or
     /// found it without a processor, and no signal came: then the call has not been found, but what led to
-    /// it.
+    /// it. So it is always without ticks, where another clock has the weight.
     fn is_behind(&self, now: Cycles) -> bool {
         let call = match self.request.begin {
             Cycles(0) => now,

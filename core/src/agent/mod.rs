@@ -494,13 +494,14 @@ pub fn has_let_go() {
 /// noted inside of it. Without a switch it has not, and need not look at the clock. All look where the
 /// kernel's clock does not see what they work in the kernel.
 ///
-/// So do calls that set a timer: that is where a virtual machine's processor is taken away, and when it comes
-/// back the timer is over before the thread has been switched away.
+/// So do calls that mostly wait, most of them with a timer: to set one leaves a virtual machine, and when its
+/// processor comes back late the timer is over before the thread has been switched away. A lock or semaphore
+/// with a timeout, which often does not wait, is not worth the look.
 #[inline(always)]
 fn may_have_waited(entry: &ThreadEntry, probe: Probe, switched: Option<bool>, noted: u8) -> bool {
-    let may_set_timer = matches!(probe.category(), Category::Sleep | Category::Poll)
+    let mostly_waits = matches!(probe.category(), Category::Sleep | Category::Poll)
         || matches!(probe, Probe::CondWait | Probe::SignalWait);
-    may_set_timer
+    mostly_waits
         || switched != Some(false)
         || noted & SWITCHED_WITHIN != 0
         || entry.has_user_clock()

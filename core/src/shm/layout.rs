@@ -501,7 +501,7 @@ impl Control {
 pub struct Tick {
     /// Which tick it is, or one of the `TICK_*` values.
     pub count: AtomicU32,
-    /// When that came.
+    /// When that came, by the session's clock; 0 for threads that no ticks come to.
     pub at: AtomicCycles,
 }
 

@@ -96,8 +96,8 @@ pub mod flags {
     pub const HAS_RUSAGE: u8 = 2;
     /// One word follows: who ended the wait.
     pub const HAS_WAKER: u8 = 4;
-    /// The capture bypassed the throttle, or the scheduler chose its moment: it says nothing of the time
-    /// around it.
+    /// The capture bypassed the throttle, came well behind its tick, or the scheduler chose its moment: it
+    /// says nothing of the time around it.
     pub const FORCED: u8 = 8;
     /// The call was about to wait (a lock was taken, a wait began): its duration is blocked time.
     pub const BLOCKED: u8 = 16;

@@ -289,16 +289,24 @@ mod tests {
         assert!(found(&report));
     }
 
-    #[test]
-    fn a_wait_with_only_a_packages_functions_around_it_is_for_work() {
+    /// A report in which each thread is a main thread.
+    fn all_main() -> Report {
         let mut report = testing::report();
         for thread in &mut report.metadata.threads {
             thread.is_main = true;
         }
-        let waits = |report: &Report| {
-            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
-            sites.iter().any(|site| site.cause == Cause::Wait)
-        };
+        report
+    }
+
+    /// Whether waits for other threads are among those that are not idle.
+    fn waits(report: &Report) -> bool {
+        let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+        sites.iter().any(|site| site.cause == Cause::Wait)
+    }
+
+    #[test]
+    fn a_wait_with_only_a_packages_functions_around_it_is_for_work() {
+        let mut report = all_main();
         assert!(waits(&report));
         for function in &mut report.metadata.functions {
             function.file = "/me/.cargo/registry/src/index/tokio-1.47.1/src/worker.rs".into();
@@ -312,14 +320,7 @@ mod tests {
 
     #[test]
     fn an_executor_is_idle_in_the_main_thread_too() {
-        let mut report = testing::report();
-        for thread in &mut report.metadata.threads {
-            thread.is_main = true;
-        }
-        let waits = |report: &Report| {
-            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
-            sites.iter().any(|site| site.cause == Cause::Wait)
-        };
+        let mut report = all_main();
         assert!(waits(&report));
         let functions = &mut report.metadata.functions;
         let worker = functions.iter().position(|f| f.name == "shop::worker");
