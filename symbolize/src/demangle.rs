@@ -15,9 +15,11 @@ const MOST_ENDS: usize = 64;
 /// The name to show for a symbol of an object file.
 ///
 /// A version (`@@GLIBC_2.14`) and the suffixes of split-off cold parts (`.cold`, `.cold.7`) go: the
-/// cold part of a function is that function. Names in no known mangling come back as they are.
+/// cold part of a function is that function. So does what glibc writes before the names by which it calls
+/// itself (`hidden_proto` of its include/libc-symbols.h). Names in no known mangling come back as they are.
 pub fn demangle(symbol: &str) -> String {
     let symbol = without_cold_suffix(without_version(symbol));
+    let symbol = symbol.strip_prefix("__GI_").unwrap_or(symbol);
     let mut name = if let Some(rust) = demangle_rust(symbol) {
         rust
     } else if symbol.starts_with("_Z") || symbol.starts_with("__Z") {
@@ -174,6 +176,10 @@ mod tests {
         assert_eq!(demangle("_ZN3foo3barEi.cold"), "foo::bar(int)");
         assert_eq!(demangle("memcpy@@GLIBC_2.14"), "memcpy");
         assert_eq!(demangle("parse_line.part.0"), "parse_line.part.0");
+        assert_eq!(
+            demangle("__GI_____strtod_l_internal"),
+            "____strtod_l_internal"
+        );
         assert_eq!(demangle("main"), "main");
     }
 

@@ -2,6 +2,8 @@
 //! least important first, and the texts that stay share the room: names keep their last component, lists
 //! their first items.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use stackbeat_symbolize::short_names::fit;
 
 use crate::terminal::{Style, clean};
@@ -108,10 +110,15 @@ impl Table {
             });
             cells.collect()
         };
-        let lines: Vec<Vec<String>> = std::iter::once(&titles)
+        let mut lines: Vec<Vec<String>> = std::iter::once(&titles)
             .chain(&self.rows)
             .map(cut)
             .collect();
+        for (n, i) in shown.iter().enumerate() {
+            if self.columns[*i].content == Content::Name {
+                self.tell_apart(&mut lines[1..], n, *i, rooms[*i]);
+            }
+        }
         let width_of = |n: usize| lines.iter().map(|cells| length(&cells[n])).max();
         let taken: Vec<usize> = (0..shown.len()).filter_map(width_of).collect();
         let mut out = String::new();
@@ -124,6 +131,21 @@ impl Table {
             out.push('\n');
         }
         out
+    }
+
+    /// Names that became one by being cut, as those of two instances of a template do, are cut anew so that
+    /// their ends stay. `n`: the place in `lines` of column `i`.
+    fn tell_apart(&self, lines: &mut [Vec<String>], n: usize, i: usize, room: usize) {
+        let mut whole: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for (cells, row) in lines.iter().zip(&self.rows) {
+            let names = whole.entry(cells[n].clone()).or_default();
+            names.insert(without_module(&row[i]));
+        }
+        for (cells, row) in lines.iter_mut().zip(&self.rows) {
+            if whole.get(&cells[n]).is_some_and(|names| names.len() > 1) {
+                cells[n] = shorten(without_module(&row[i]), room);
+            }
+        }
     }
 
     /// Leaves out columns until the rest fits; gives the room that each has.
@@ -245,8 +267,7 @@ pub(crate) fn shorten_name(text: &str, room: usize) -> String {
     if ["::", "(", "<"].iter().any(|part| text.contains(part)) {
         return fit(text, room).into_owned();
     }
-    let module = text.rfind("  [").filter(|_| text.ends_with(']'));
-    let name = &text[..module.unwrap_or(text.len())];
+    let name = without_module(text);
     if length(name) <= room {
         return name.to_string();
     }
@@ -257,6 +278,12 @@ pub(crate) fn shorten_name(text: &str, room: usize) -> String {
     }
     let head: String = before.chars().take(room - length(last) - 1).collect();
     format!("{head}…{last}")
+}
+
+/// A name without the module that stands behind it: `  [libc.so.6]`.
+fn without_module(text: &str) -> &str {
+    let module = text.rfind("  [").filter(|_| text.ends_with(']'));
+    &text[..module.unwrap_or(text.len())]
 }
 
 /// What follows the last `.` that stands between names. An address in a module has no components.
@@ -322,6 +349,25 @@ mod tests {
             "     SELF   CPU  ALLOC  FUNCTION\n  \
                12.3 ms  1 ms  4 KiB  a_function_with_a_rather_long_name\n      \
                    1 s   1 s      0  main\n"
+        );
+    }
+
+    #[test]
+    fn instances_of_a_template_stay_two() {
+        let mut t = Table::new(vec![Column::text("FUNCTION", 0)]);
+        for of in ["read::Map", "read::List"] {
+            t.row(vec![format!("parse_any<serde_json::{of}>  [shop]")]);
+        }
+        t.row(vec!["parse_one<serde_json::read::List>  [shop]".to_owned()]);
+        let text = t.render(Some(26), Style::default());
+        let rows: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+        assert_eq!(
+            rows,
+            [
+                "parse_any<serde…ad::Map>",
+                "parse_any<serde…d::List>",
+                "parse_one"
+            ]
         );
     }
 

@@ -154,7 +154,7 @@ fn a_ring_inside_has_the_newest_samples() {
         words.contains(" records overwritten by newer ones, none lost)"),
         "{said}"
     );
-    assert!(words.contains(" samples, none lost, "), "{said}");
+    assert!(words.contains(" records, none lost, "), "{said}");
     let left = report(trace.as_ref());
     let state = left["recording"]["state"].as_str().expect("text");
     assert!(state.contains("overwritten"), "{state}");

@@ -144,9 +144,13 @@ pub(crate) fn tidy() {
         terminal::say(&text);
     }
     if !found.kept.is_empty() {
+        let bytes = found.kept.iter().map(|orphan| orphan.bytes).sum();
+        let count = found.kept.len() as u64;
         terminal::say(&format!(
-            "stackbeat: {} whose recorder was killed can be recovered: `stackbeat recover`",
-            plural(found.kept.len() as u64, "recording", "recordings")
+            "stackbeat: {} of recorders that were killed {} {} of memory: see `stackbeat recover`",
+            plural(count, "recording", "recordings"),
+            if count == 1 { "takes" } else { "take" },
+            units::bytes(bytes),
         ));
     }
 }
@@ -230,5 +234,6 @@ fn list_text(orphans: &[Orphan]) -> String {
             o.mapping.display()
         );
     }
+    out += "To throw a recording away, remove its file in /dev/shm.\n";
     out
 }

@@ -38,13 +38,13 @@ pub(crate) fn is_slow(computed_ns: u64, duration_ns: u64) -> bool {
 }
 
 /// Whether a thread computes so much of its time that its sleeps hold up its work.
-pub(crate) fn is_at_work(time: &ThreadTime) -> bool {
+fn is_at_work(time: &ThreadTime) -> bool {
     time.computing_ns() as f64 >= AT_WORK * time.wall_ns() as f64
 }
 
 /// The places in a call tree at which threads wait for something in the middle of their work. Of workers the
 /// interpreted function that waits is the program's own: that of a worker without work is the library's,
-/// which has the pool. And the sleeps of threads that are at work.
+/// which has the pool. And the sleeps of threads that are at work, or that wait for work elsewhere.
 pub(crate) fn waits_at_work<'a>(
     metadata: &Metadata,
     tree: &Tree,
@@ -65,11 +65,15 @@ pub(crate) fn waits_at_work<'a>(
     let computed_ns = threads.iter().map(ThreadTime::computing_ns);
     let computed_ns = computed_ns.fold(0, u64::saturating_add);
     let is_slow = is_slow(computed_ns, metadata.recording.duration_ns);
+    let for_work = waits_for_work(metadata, tree);
+    let cells: Vec<_> = cells.collect();
+    let workers = cells.iter().filter(|(_, place)| for_work.contains(place));
+    let workers: BTreeSet<ThreadIndex> = workers.map(|(thread, _)| *thread).collect();
     let is_held_up = |time: &ThreadTime| is_at_work(time) || is_slow && is_active(time);
-    let sleeps = cells.filter(|(thread, place)| {
+    let sleeps = cells.into_iter().filter(|(thread, place)| {
         let label = tree.places()[*place as usize].label;
         matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Sleep)
-            && threads.get(thread.0 as usize).is_some_and(is_held_up)
+            && (workers.contains(thread) || threads.get(thread.0 as usize).is_some_and(is_held_up))
     });
     of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
 }

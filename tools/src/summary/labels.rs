@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_model::layers::Layer;
 use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
-use crate::summary::libraries::package;
+use crate::summary::libraries::{self, package};
 use crate::summary::metadata::{FunctionName, Metadata};
 
 /// CPU time of the wanted threads that no sample says anything about.
@@ -31,6 +32,10 @@ pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
     let is_managed = is_runtime(&f.module) || f.module.is_empty();
     if is_managed && !f.file.is_empty() {
         return format!("{}  [{}:{}]", f.name, file_name(&f.file), f.line);
+    }
+    // As Rust's `{closure#0}` where the namespaces are not known (`line-tables-only`).
+    if f.name.starts_with('{') && !f.file.is_empty() {
+        return format!("{}  [{}]", f.name, file_name(&f.file));
     }
     let module = match package(f) {
         Some(package) => package.to_owned(),
@@ -93,7 +98,10 @@ pub(crate) fn callers(metadata: &Metadata, profile: &Profile, site: &SiteRow) ->
 /// near.
 pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
     const SHOWN: usize = 4;
-    let labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
+    let mut labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
+    if labels.iter().any(|label| is_managed(metadata, *label)) {
+        labels.retain(|label| !is_interpreter(metadata, *label));
+    }
     let all: Vec<_> = labels.iter().map(|l| label_text(metadata, *l)).collect();
     let managed = labels.iter().position(|label| is_managed(metadata, *label));
     let first = managed.or_else(|| {
@@ -118,22 +126,26 @@ pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, La
     names.join(" ← ")
 }
 
-/// Whether a function belongs to a standard library.
-fn is_standard(metadata: &Metadata, label: Label) -> bool {
-    let Label::Function(function) = label else {
-        return false;
-    };
-    let known = metadata.functions.get(function.0 as usize);
-    known.is_some_and(FunctionName::is_standard)
+fn function(metadata: &Metadata, label: Label) -> Option<&FunctionName> {
+    match label {
+        Label::Function(function) => metadata.functions.get(function.0 as usize),
+        _ => None,
+    }
 }
 
-/// Whether a function is interpreted, or compiled by a runtime.
+/// Whether a function belongs to a standard library.
+fn is_standard(metadata: &Metadata, label: Label) -> bool {
+    function(metadata, label).is_some_and(FunctionName::is_standard)
+}
+
+/// Whether a function is an interpreter's.
+fn is_interpreter(metadata: &Metadata, label: Label) -> bool {
+    function(metadata, label).is_some_and(|f| f.layer() == Layer::Interpreter)
+}
+
+/// Whether a function is interpreted, or compiled by a runtime ([`libraries::is_managed`]).
 pub(crate) fn is_managed(metadata: &Metadata, label: Label) -> bool {
-    let Label::Function(function) = label else {
-        return false;
-    };
-    let known = metadata.functions.get(function.0 as usize);
-    known.is_some_and(|f| is_runtime(&f.module))
+    function(metadata, label).is_some_and(libraries::is_managed)
 }
 
 /// Whether a function has no name: `libfoo.so+0x1240`, or the address alone.

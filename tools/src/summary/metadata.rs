@@ -192,7 +192,7 @@ pub(crate) struct Metadata {
 
 impl FunctionName {
     /// What it is to the program.
-    fn layer(&self) -> Layer {
+    pub(crate) fn layer(&self) -> Layer {
         Layer::of(&self.name, &self.module, &self.file)
     }
 

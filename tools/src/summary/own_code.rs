@@ -113,8 +113,8 @@ impl<'a> OwnCode<'a> {
         known.copied().unwrap_or(false)
     }
 
-    /// The stack of a place. Of an interpreted program only interpreted functions may be named.
-    pub(crate) fn stack(&self, place: u32, ns: u64) -> Stack {
+    /// The functions at a place, outermost first. Of an interpreted program only interpreted ones.
+    fn functions(&self, place: u32) -> Vec<FunctionIndex> {
         let mut all: Vec<FunctionIndex> = (self.tree.labels(place))
             .filter_map(|label| match label {
                 Label::Function(function) => Some(function),
@@ -125,6 +125,12 @@ impl<'a> OwnCode<'a> {
         if all.iter().any(|f| self.is_managed(*f)) {
             all.retain(|f| self.is_managed(*f));
         }
+        all
+    }
+
+    /// The stack of a place. Of an interpreted program only interpreted functions may be named.
+    pub(crate) fn stack(&self, place: u32, ns: u64) -> Stack {
+        let all = self.functions(place);
         let classes = [Class::Own, Class::Entry, Class::Library];
         let class = classes
             .into_iter()
@@ -160,6 +166,16 @@ impl<'a> OwnCode<'a> {
     pub(crate) fn innermost(&self, place: u32) -> Option<FunctionIndex> {
         self.stack(place, 0).functions.last().copied()
     }
+
+    /// The same; where of the program's own only a module's code is around, as of an event loop or a pool's
+    /// worker, the innermost function.
+    pub(crate) fn innermost_at_work(&self, place: u32) -> Option<FunctionIndex> {
+        let all = self.functions(place);
+        match all.iter().any(|f| self.class(*f) == Class::Own) {
+            true => self.innermost(place),
+            false => all.last().copied(),
+        }
+    }
 }
 
 /// Functions with their totals in ns.
@@ -186,10 +202,12 @@ pub(crate) fn lead(stacks: &[Stack]) -> Option<Lead> {
         innermost.map(|(function, _)| *function)
     };
     let Some(mut function) = innermost_half(&all) else {
-        // Beside the program's own code nobody looks for what a library did without it.
+        // Beside the program's own code nobody looks for what a library did without it, where that is not
+        // nearly all: of a program without symbols only a few functions are known to be its own.
         let own = stacks.iter().copied().filter(|stack| stack.is_own);
         let own: Vec<&Stack> = own.collect();
-        let several = several(if own.is_empty() { stacks } else { own });
+        let is_told = sum(own.iter().copied()) as f64 >= (1.0 - NEARLY_ALL) * whole as f64;
+        let several = several(if is_told { own } else { stacks });
         return (!several.is_empty()).then_some(Lead::Several(several));
     };
     // One below it may have a larger total, because it is also called from elsewhere.

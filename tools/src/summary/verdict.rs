@@ -14,7 +14,7 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
-use crate::summary::idle::{is_active, is_at_work, is_slow, waits_at_work, waits_for_work};
+use crate::summary::idle::{is_active, is_slow, waits_at_work, waits_for_work};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -328,15 +328,17 @@ impl<'a> View<'a> {
     /// What several threads did, in the order of what tells more.
     fn of_many(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> Vec<String> {
         let mut parts = Vec::new();
-        let count = self.computing_count(threads, running_ns);
+        let count = self.who_computes(threads, running_ns);
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
         let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
         // Threads that compute and wait in between are held up by that; of a program that computes little it
         // is of interest what any thread waits for that does something now and then.
         let is_slow = is_slow(computed_ns, self.metadata().recording.duration_ns);
         // So is a worker that waits in an interpreted function of the program's own, as for Python's locks.
-        let is_held_up = self.is_held_up();
+        let at_work = self.waits_at_work();
+        let is_held_up = self.is_held_up(&at_work);
         let held_up_ns = self.blocked_ns(Cause::Wait, &is_held_up);
+        let slept_ns = self.blocked_ns(Cause::Sleep, &|_, place| at_work.contains(&place));
         // A server's thread without a request is not held up.
         let for_work = waits_for_work(self.metadata(), &self.profile().tree);
         let at_work_ns = |cause| self.blocked_ns(cause, &|_, place| !for_work.contains(&place));
@@ -350,6 +352,7 @@ impl<'a> View<'a> {
                         || is_held_up(thread, place)
                 }
                 Cause::Net => !for_work.contains(&place),
+                Cause::Sleep => at_work.contains(&place),
                 _ => true,
             }
         };
@@ -360,9 +363,7 @@ impl<'a> View<'a> {
                     wait_ns.get(&thread).copied().unwrap_or(0)
                 }
                 Cause::Wait if is_busy => held_up_ns.get(&thread).copied().unwrap_or(0),
-                Cause::Sleep if is_busy && (is_at_work(time) || is_slow && is_active(time)) => {
-                    all_ns
-                }
+                Cause::Sleep if is_busy => slept_ns.get(&thread).copied().unwrap_or(0),
                 Cause::Net => net_ns.get(&thread).copied().unwrap_or(0),
                 cause if is_idle(cause) => 0,
                 _ => all_ns,
@@ -377,12 +378,15 @@ impl<'a> View<'a> {
             .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
             .collect();
         waits.sort_by_key(|(ns, _)| Reverse(*ns));
-        // A lock is named however long other waits are: it is the program that can make that shorter.
-        let is_named = |(rank, (_, cause)): &(usize, (u64, Option<Cause>))| {
-            *rank < WAITS || *cause == Some(Cause::Lock)
+        // A lock is named however long other waits are: it is the program that can make that shorter. And what
+        // the machine is short of takes nobody's place.
+        let mut rank = 0;
+        let is_named = |(_, cause): &(u64, Option<Cause>)| {
+            rank += usize::from(cause.is_some());
+            rank <= WAITS || cause.is_none() || *cause == Some(Cause::Lock)
         };
-        let waits = waits.into_iter().enumerate().filter(is_named);
-        let waits = waits.map(|(_, (ns, cause))| {
+        let waits = waits.into_iter().filter(is_named);
+        let waits = waits.map(|(ns, cause)| {
             let (what, of) = match cause {
                 Some(cause) => (
                     self.waiting(cause),
@@ -421,7 +425,7 @@ impl<'a> View<'a> {
         let of_computing = match of.as_slice() {
             [] => format!(
                 "{}{} computed {}{}",
-                plural(count, "thread", "threads"),
+                count,
                 self.of_program(threads),
                 duration(computed_ns),
                 match is_busy {
@@ -465,18 +469,24 @@ impl<'a> View<'a> {
         parts
     }
 
-    /// Whether at a place a worker waits for others in the middle of its work ([`waits_at_work`]).
-    fn is_held_up<'b>(&'b self) -> impl Fn(ThreadIndex, u32) -> bool + use<'a, 'b> {
+    fn waits_at_work(&self) -> BTreeSet<u32> {
         let Profile {
             tree,
             cells,
             threads,
             ..
         } = self.profile();
-        let places = waits_at_work(self.metadata(), tree, cells.keys(), threads);
+        waits_at_work(self.metadata(), tree, cells.keys(), threads)
+    }
+
+    /// Whether at a place, one of those `at_work`, a worker waits for others.
+    fn is_held_up<'b>(
+        &'b self,
+        at_work: &'b BTreeSet<u32>,
+    ) -> impl Fn(ThreadIndex, u32) -> bool + use<'a, 'b> {
         move |thread, place| {
             let row = self.metadata().threads.get(thread.0 as usize);
-            places.contains(&place) && row.is_some_and(|row| !row.is_main)
+            at_work.contains(&place) && row.is_some_and(|row| !row.is_main)
         }
     }
 
@@ -500,9 +510,10 @@ impl<'a> View<'a> {
         sums
     }
 
-    /// How many threads did nearly all of the computing: what others did is not worth a word, nor is what
-    /// each of a runtime's helpers did beside the program's threads.
-    fn computing_count(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> u64 {
+    /// How many threads did nearly all of the computing, or processes where each is of its own: `6 threads`.
+    /// What others did is not worth a word, nor is what each of a runtime's helpers did beside the program's
+    /// threads.
+    fn who_computes(&self, threads: &[(ThreadIndex, &ThreadTime)], running_ns: u64) -> String {
         let mut busiest: Vec<(u64, ThreadIndex)> = (threads.iter())
             .map(|(thread, time)| (time.running_ns, *thread))
             .collect();
@@ -515,10 +526,14 @@ impl<'a> View<'a> {
             rest_ns = rest_ns.saturating_sub(*ns);
             counts
         });
-        let merged = |thread: ThreadIndex| self.metadata().threads[thread.0 as usize].merged.max(1);
-        computing
-            .map(|(_, thread)| u64::from(merged(*thread)))
-            .sum()
+        let rows = computing.map(|(_, thread)| &self.metadata().threads[thread.0 as usize]);
+        let rows: Vec<_> = rows.collect();
+        let count = rows.iter().map(|row| u64::from(row.merged.max(1))).sum();
+        let pids: BTreeSet<u32> = rows.iter().map(|row| row.pid).collect();
+        match pids.len() == rows.len() && rows.len() as u64 == count {
+            true if count > 1 => plural(count, "process", "processes"),
+            _ => plural(count, "thread", "threads"),
+        }
     }
 
     /// In which function most of the computing was done, by the rule of `own_code`: ` (70 % in parse at
@@ -571,6 +586,7 @@ impl<'a> View<'a> {
 
     /// The same of the places that count.
     fn site_at(&self, cause: Cause, counts: &dyn Fn(ThreadIndex, u32) -> bool) -> String {
+        let is_gil = cause == Cause::Lock && self.is_of_interpreter();
         let mut sums: BTreeMap<(ProbeId, Option<FunctionIndex>), u64> = BTreeMap::new();
         let mut whole = 0_u64;
         for ((thread, place), cell) in &self.profile().cells {
@@ -581,12 +597,15 @@ impl<'a> View<'a> {
                 && counts(*thread, *place)
             {
                 let blocked_ns = cell.spent.blocked_ns;
-                let sum = sums.entry((probe, self.own.innermost(*place))).or_default();
+                let function = match is_gil {
+                    true => self.own.innermost_at_work(*place),
+                    false => self.own.innermost(*place),
+                };
+                let sum = sums.entry((probe, function)).or_default();
                 *sum = sum.saturating_add(blocked_ns);
                 whole = whole.saturating_add(blocked_ns);
             }
         }
-        let is_gil = cause == Cause::Lock && self.is_of_interpreter();
         let mut text = match cause {
             Cause::Lock if !is_gil => self.owner().unwrap_or_default(),
             _ => String::new(),

@@ -94,7 +94,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         "  {cost}{}, {}, {}, {}, {}",
         plural(status.processes.into(), "process", "processes"),
         plural(status.threads.into(), "thread", "threads"),
-        plural(status.samples, "sample", "samples"),
+        plural(status.samples, "record", "records"),
         match outcome.lost() {
             0 => "none lost".to_string(),
             lost => format!("{} lost", units::count(lost)),

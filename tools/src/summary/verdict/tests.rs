@@ -337,7 +337,7 @@ fn a_loop_that_starts_processes_is_told_by_their_number() {
     }
     // The shell only helps.
     let begin =
-        "120 processes, half of them shorter than 5.00 ms; 119 threads of expr computed 1.20 s";
+        "120 processes, half of them shorter than 5.00 ms; 119 processes of expr computed 1.20 s";
     assert!(said(&report).starts_with(begin), "{}", said(&report));
     // Those that live for long are no loop's.
     for process in &mut report.metadata.processes {
