@@ -366,7 +366,7 @@ mod tests {
             [
                 "parse_any<serde…ad::Map>",
                 "parse_any<serde…d::List>",
-                "parse_one"
+                "parse_one  [shop]"
             ]
         );
     }

@@ -378,8 +378,8 @@ impl<'a> View<'a> {
             .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
             .collect();
         waits.sort_by_key(|(ns, _)| Reverse(*ns));
-        // A lock is named however long other waits are: it is the program that can make that shorter. And what
-        // the machine is short of takes nobody's place.
+        // A lock is named however long other waits are: it is the program that can make that shorter. And
+        // what the machine is short of takes nobody's place.
         let mut rank = 0;
         let is_named = |(_, cause): &(u64, Option<Cause>)| {
             rank += usize::from(cause.is_some());
