@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::{ProbeId, SegmentKind};
+use super::{ProbeId, Segment, SegmentKind};
 
 /// What a place in a call tree stands for: `G` tells groups of threads, `F` functions and `C` blocking calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,9 +36,10 @@ pub enum Leaf<C = ProbeId> {
 }
 
 impl Leaf {
-    /// The leaf of a segment of this kind.
-    pub fn of(kind: SegmentKind) -> Leaf {
-        match kind {
+    /// The leaf of a segment.
+    pub fn of(segment: &Segment) -> Leaf {
+        match segment.kind {
+            _ if segment.runs() => Leaf::Code,
             SegmentKind::Running => Leaf::Code,
             SegmentKind::Blocked(probe) => Leaf::Blocking(probe),
             SegmentKind::Gap => Leaf::Gap,

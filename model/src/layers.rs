@@ -155,6 +155,9 @@ const ALLOCATOR_FAMILIES: &[&str] = &[
 /// Files of interpreters whose functions are seen.
 const INTERPRETERS: &[&str] = &["python", "libpython", "ruby", "libruby"];
 
+/// Where the parts of Python's standard library lie that are written in C.
+const PYTHON_LIBRARY: &str = "/lib-dynload/";
+
 /// The functions in which every stack begins, beside `main`.
 const ENTRIES: &[&str] = &[
     "_start",
@@ -294,6 +297,9 @@ impl Layer {
         let is_v8 = is_of(V8, name) && !name.starts_with(V8_GARBAGE);
         if is_of(INTERPRETERS, file) || is_v8 {
             return Layer::Interpreter;
+        }
+        if module.contains(PYTHON_LIBRARY) {
+            return Layer::StandardFile;
         }
         match is_of(SYSTEM_FILES, file) {
             true => Layer::SystemFile,

@@ -309,14 +309,32 @@ impl Segment {
 
     /// Time in code: on the CPU, or ready to run; ns.
     pub fn running_ns(&self) -> u64 {
-        let Metrics {
-            cpu_ns,
-            runnable_ns,
-            ..
-        } = self.metrics;
+        match self.runs() {
+            true => self.accounted_ns().min(self.wall_ns()),
+            false => 0,
+        }
+    }
+
+    fn accounted_ns(&self) -> u64 {
+        (self.metrics.cpu_ns).saturating_add(self.metrics.runnable_ns)
+    }
+
+    /// Whether the thread was in code: also in a call that could have waited and worked all its time, as one
+    /// that reads from the page cache. What one that waited used on its way to sleep and back is part of the
+    /// wait.
+    pub fn runs(&self) -> bool {
         match self.kind {
-            SegmentKind::Running => cpu_ns.saturating_add(runnable_ns).min(self.wall_ns()),
-            SegmentKind::Blocked(_) | SegmentKind::Gap => 0,
+            SegmentKind::Running => true,
+            SegmentKind::Blocked(_) => self.wall_ns() > 0 && self.accounted_ns() >= self.wall_ns(),
+            SegmentKind::Gap => false,
+        }
+    }
+
+    /// Time in a call that waited; ns.
+    pub fn blocked_ns(&self) -> u64 {
+        match self.kind {
+            SegmentKind::Blocked(_) if !self.runs() => self.wall_ns(),
+            SegmentKind::Running | SegmentKind::Blocked(_) | SegmentKind::Gap => 0,
         }
     }
 

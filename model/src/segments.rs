@@ -492,8 +492,23 @@ impl Segmenter {
         }
         let blocks = row.duration_ns != 0 && probe.cause() != Cause::None;
         let own_waits = u64::from(blocks && has_given_up(row, probe.cause(), &delta));
+        let wait = self.next_wait(&trace.waits, from);
+        // Of a thread that was there before, the switches are not told apart from those of before.
+        let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
         let inside = if blocks {
-            split_off_call(&mut delta, row, begin - from, end - begin)
+            // A timer may be over before its thread is switched away. A read or a write that was not, or only
+            // for others, has worked. Not every system counts switches.
+            let Metrics {
+                voluntary_switches,
+                involuntary_switches,
+                ..
+            } = self.seen;
+            let works = matches!(probe.cause(), Cause::Io | Cause::Net)
+                && voluntary == 0
+                && voluntary_switches.saturating_add(involuntary_switches) > 0
+                && !lost
+                && !came_waiting;
+            split_off_call(&mut delta, row, works, begin - from, end - begin)
         } else {
             Metrics::default()
         };
@@ -502,9 +517,6 @@ impl Segmenter {
             row.flags & flags::FORCED == 0 && (!blocks || row.duration_ns < self.interval_ns);
         let waits = is_of_tick && blocks && voluntary > 0 && row.duration_ns >= SHORT_CALL_NS;
         let speaks = is_of_tick && !waits && !is_of_life(probe);
-        let wait = self.next_wait(&trace.waits, from);
-        // Of a thread that was there before, the switches are not told apart from those of before.
-        let came_waiting = self.last.is_none() && wait.is_some_and(|wait| wait.begin_ns < begin);
         // B's own wait is a voluntary switch, but not one between A and B. One that lies inside of a wait
         // comes after the switch of that, if there was one. A single switch is of who was off the CPU for
         // longer: a handler's own call may have lost it.

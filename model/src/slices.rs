@@ -141,7 +141,7 @@ impl Slicer {
             self.change(segment, stacks, names, out);
         }
         if let SegmentKind::Blocked(probe) = segment.kind {
-            let wall = segment.wall_ns();
+            let (running_ns, blocked_ns) = (segment.running_ns(), segment.blocked_ns());
             out.close(&Slice {
                 thread: self.thread,
                 depth: self.open.len() as u32,
@@ -150,8 +150,8 @@ impl Slicer {
                 end_ns: segment.end_ns,
                 total: segment.metrics,
                 own: segment.metrics,
-                self_ns: 0,
-                blocked_ns: wall,
+                self_ns: running_ns,
+                blocked_ns,
                 gap_ns: 0,
                 blocking: Some(probe),
                 gap: false,
@@ -161,7 +161,7 @@ impl Slicer {
                 is_inferred: segment.is_inferred,
             });
             add(&mut self.spent.metrics, &segment.metrics);
-            self.spent.blocked_ns += wall;
+            self.spent.blocked_ns += blocked_ns;
             if probe.category() == Some(stackbeat_core::probe::Category::Poll) {
                 self.event_loop.clear();
                 self.event_loop

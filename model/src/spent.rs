@@ -27,10 +27,7 @@ impl Spent {
         let wall_ns = segment.wall_ns();
         self.add(&Spent {
             wall_ns,
-            blocked_ns: match segment.kind {
-                SegmentKind::Blocked(_) => wall_ns,
-                SegmentKind::Running | SegmentKind::Gap => 0,
-            },
+            blocked_ns: segment.blocked_ns(),
             gap_ns: segment.unseen_ns(),
             metrics: segment.metrics,
             evidence: match segment.kind {

@@ -98,7 +98,7 @@ impl ThreadTotals {
         self.running_ns += segment.running_ns();
         self.gap_ns += segment.unseen_ns();
         if let SegmentKind::Blocked(probe) = segment.kind {
-            self.blocked_ns[probe.cause() as usize] += wall;
+            self.blocked_ns[probe.cause() as usize] += segment.blocked_ns();
         }
         self.metrics.add(&segment.metrics);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use stackbeat_core::probe::Cause;
-use stackbeat_model::{ProcessIndex, Segment, SegmentKind, ThreadIndex, Trace};
+use stackbeat_model::{ProcessIndex, Segment, ThreadIndex, Trace};
 
 /// Shortest bucket: with samples each millisecond, ten of them.
 const BUCKET_MIN_NS: u64 = 10_000_000;
@@ -146,9 +146,9 @@ impl Meters {
         let metrics = &segment.metrics;
         // CPU time is spread over the segment, except that a blocked thread used it on its way in
         // and out: it is booked where the call ended.
-        let spread_cpu_ns = match segment.kind {
-            SegmentKind::Blocked(_) => 0,
-            SegmentKind::Running | SegmentKind::Gap => metrics.cpu_ns,
+        let spread_cpu_ns = match segment.blocked_ns() {
+            0 => metrics.cpu_ns,
+            _ => 0,
         };
         let length_ns = segment.end_ns.saturating_sub(segment.begin_ns);
         let is_lock_wait = segment.kind.cause() == Cause::Lock;

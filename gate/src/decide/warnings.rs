@@ -110,6 +110,8 @@ impl Judge<'_> {
         const LEAST_COUNT: f64 = 100.0;
         // How far apart the changes may lie, as a share of the smallest.
         const ALIKE: f64 = 0.2;
+        // How much more or less CPU time one unit of the work may take.
+        const ALIKE_COST: f64 = 1.5;
         let factor = |metric: Metric| -> Option<f64> {
             let column = self.table.whole(metric);
             let (baseline, candidate) = self.table.split(&column);
@@ -126,6 +128,11 @@ impl Judge<'_> {
             factors.len() > 1 && least >= LEAST_CHANGE && highest - lowest <= ALIKE * least;
         let middle = 1.0 + (lowest + highest) / 2.0;
         if !is_work || middle <= 0.0 {
+            return None;
+        }
+        // A program that allocates less for the same work takes more time for each allocation.
+        let of_cpu = factor(Metric::Cpu)? / middle;
+        if !(1.0 / ALIKE_COST..=ALIKE_COST).contains(&of_cpu) {
             return None;
         }
         let of_unit = |metric: Metric| -> Option<String> {

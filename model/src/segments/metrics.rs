@@ -34,16 +34,17 @@ pub(super) fn take_share(metrics: &mut Metrics, part: u64, whole: u64) -> Metric
     taken
 }
 
-/// Takes out of `delta` what belongs to the inside of a blocking call of `wall` ns, after
-/// `between` ns without a sample.
+/// Takes out of `delta` what belongs to the inside of a call of `wall` ns that may wait, after
+/// `between` ns without a sample. `works`: it surely did not wait.
 pub(super) fn split_off_call(
     delta: &mut Metrics,
     row: &SampleRow,
+    works: bool,
     between: u64,
     wall: u64,
 ) -> Metrics {
     // A call that waited used hardly any CPU; one that did not may have worked all the time.
-    let cpu = if row.flags & flags::BLOCKED != 0 {
+    let cpu = if row.flags & flags::BLOCKED != 0 && !works {
         delta.cpu_ns.saturating_sub(between).min(wall)
     } else {
         share(delta.cpu_ns, wall, between.saturating_add(wall))
@@ -54,6 +55,7 @@ pub(super) fn split_off_call(
     delta.cpu_ns -= cpu;
     Metrics {
         cpu_ns: cpu,
+        runnable_ns: if works { wall - cpu } else { 0 },
         voluntary_switches: std::mem::take(&mut delta.voluntary_switches),
         ..Metrics::default()
     }

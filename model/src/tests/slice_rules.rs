@@ -437,6 +437,36 @@ fn a_call_that_was_at_work_has_not_given_the_cpu_up() {
 }
 
 #[test]
+fn a_read_that_never_gave_the_cpu_up_is_no_wait() {
+    let times = |probe, switches: [u64; 2]| {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], LEAF_PC);
+            let usage = |of_read| Rusage {
+                voluntary_switches: switches[0] + of_read,
+                involuntary_switches: 3 * switches[1],
+                ..Rusage::default()
+            };
+            t.run(ab, 0, Probe::Running).rusage = Some(usage(0));
+            t.run(ab, MS, Probe::Running).rusage = None;
+            // Of 4 ms others had the processor for 1 ms; a call takes 5 µs besides.
+            t.totals.cpu_ns += 3 * MS - 5_000;
+            t.block(ab, probe, 4 * MS, (0, 0)).rusage = Some(usage(0));
+            t.block(ab, probe, 4 * MS, (0, 0)).rusage = Some(usage(1));
+        });
+        let totals = &all.totals[0].1;
+        let blocked_ns = totals.all_blocked_ns();
+        (totals.running_ns, totals.metrics.runnable_ns, blocked_ns)
+    };
+    for probe in [Probe::Read, Probe::Send] {
+        assert_eq!(times(probe, [1, 1]), (5 * MS, MS, 4 * MS), "{probe:?}");
+        assert_eq!(times(probe, [0, 1]), (5 * MS, MS, 4 * MS), "{probe:?}");
+    }
+    // Where nobody counts switches nothing is known, and a timer may be over before there is one.
+    assert_eq!(times(Probe::Read, [0, 0]), (MS, 0, 8 * MS));
+    assert_eq!(times(Probe::Nanosleep, [1, 1]), (MS, 0, 8 * MS));
+}
+
+#[test]
 fn a_short_call_that_did_not_wait_speaks_for_the_time_around_it() {
     let (trace, all) = play(|b, t| {
         let ab = b.stack(1, &[A, B], NATIVE);

@@ -4,6 +4,7 @@
 mod deadlock;
 mod descriptors;
 mod measured;
+mod no_waits;
 mod real;
 mod signal_waits;
 mod tracepoints;

@@ -104,7 +104,7 @@ pub(crate) struct ExportArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// The format.
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Perfetto)]
+    #[arg(short, long, alias = "format", value_enum, value_name = "FORMAT", default_value_t = Format::Perfetto)]
     pub to: Format,
     /// Where to write; beside the trace by default, numbered if that exists. `-` for standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]

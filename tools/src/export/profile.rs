@@ -63,7 +63,7 @@ impl Sink for Collector {
     }
 
     fn segment(&mut self, _: &Trace, segment: &Segment) -> std::io::Result<()> {
-        let leaf = Leaf::of(segment.kind);
+        let leaf = Leaf::of(segment);
         let key = (segment.thread, segment.stack, leaf);
         let position = *self.positions.entry(key).or_insert_with(|| {
             self.entries.push(Entry {

@@ -293,6 +293,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
             &pruned.tree,
             pruned.cells.keys(),
             &profile.threads,
+            &idle::holders(report),
         ),
         waits_for_work: idle::waits_for_work(metadata, &pruned.tree),
         probes,

@@ -97,7 +97,7 @@ impl ThreadTime {
             self.gap_cpu_ns += segment.metrics.cpu_ns;
         }
         if let SegmentKind::Blocked(probe) = segment.kind {
-            self.blocked_ns[probe.cause() as usize] += segment.wall_ns();
+            self.blocked_ns[probe.cause() as usize] += segment.blocked_ns();
         }
     }
 
@@ -158,15 +158,12 @@ impl Profile {
     /// below `path` for blocking calls and gaps. What a running thread was off the CPU without evidence is
     /// added there as well.
     pub(crate) fn add(&mut self, segment: &Segment, path: u32) -> u32 {
-        let place = match segment.kind {
-            SegmentKind::Running if path == ROOT => {
+        let place = match Leaf::of(segment) {
+            Leaf::Code | Leaf::NoStack if path == ROOT => {
                 self.tree.child(ROOT, Label::Leaf(Leaf::NoStack))
             }
-            SegmentKind::Running => path,
-            SegmentKind::Blocked(probe) => {
-                self.tree.child(path, Label::Leaf(Leaf::Blocking(probe)))
-            }
-            SegmentKind::Gap => self.tree.child(path, Label::Leaf(Leaf::Gap)),
+            Leaf::Code | Leaf::NoStack => path,
+            leaf => self.tree.child(path, Label::Leaf(leaf)),
         };
         let index = segment.thread.0 as usize;
         let owner = self.owners.get(index).copied().unwrap_or(segment.thread);

@@ -5,14 +5,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stackbeat_core::probe::Cause;
-use stackbeat_model::ThreadIndex;
 use stackbeat_model::layers::{Layer, is_of_executor};
+use stackbeat_model::{FunctionIndex, ThreadIndex};
 
-use super::call_tree::{Label, Leaf, Profile, ThreadTime, Tree};
+use super::call_tree::{Label, Leaf, ThreadTime, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
 use super::labels::is_managed;
 use super::libraries::{is_library, package};
+use super::load::Report;
 use super::metadata::Metadata;
+use super::own_code::OwnCode;
 use crate::units::{duration, plural};
 
 /// Waits that a thread spends by choice, not because something holds it up.
@@ -42,14 +44,27 @@ fn is_at_work(time: &ThreadTime) -> bool {
     time.computing_ns() as f64 >= AT_WORK * time.wall_ns() as f64
 }
 
+/// Threads, and functions in which they let go of locks that others waited for.
+pub(crate) type Holders = BTreeSet<(ThreadIndex, FunctionIndex)>;
+
+/// Who held locks while others waited for them.
+pub(crate) fn holders(report: &Report) -> Holders {
+    let own = OwnCode::new(&report.metadata, &report.profile.tree);
+    let held = report.waits.held().into_iter();
+    held.filter_map(|held| Some((held.by, own.innermost(held.until?)?)))
+        .collect()
+}
+
 /// The places in a call tree at which threads wait for something in the middle of their work. Of workers the
 /// interpreted function that waits is the program's own: that of a worker without work is the library's,
-/// which has the pool. And the sleeps of threads that are at work, or that wait for work elsewhere.
+/// which has the pool. And sleeps: of threads that are at work, or that wait for work elsewhere, and in
+/// functions that hold a lock meanwhile.
 pub(crate) fn waits_at_work<'a>(
     metadata: &Metadata,
     tree: &Tree,
     cells: impl Iterator<Item = &'a (ThreadIndex, u32)>,
     threads: &[ThreadTime],
+    holders: &Holders,
 ) -> BTreeSet<u32> {
     let waits_at_work = |place: u32| {
         let managed = tree
@@ -72,8 +87,11 @@ pub(crate) fn waits_at_work<'a>(
     let is_held_up = |time: &ThreadTime| is_at_work(time) || is_slow && is_active(time);
     let sleeps = cells.into_iter().filter(|(thread, place)| {
         let label = tree.places()[*place as usize].label;
+        let holds = |label| matches!(label, Label::Function(f) if holders.contains(&(*thread, f)));
         matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Sleep)
-            && (workers.contains(thread) || threads.get(thread.0 as usize).is_some_and(is_held_up))
+            && (workers.contains(thread)
+                || threads.get(thread.0 as usize).is_some_and(is_held_up)
+                || tree.labels(*place).any(holds))
     });
     of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
 }
@@ -165,17 +183,17 @@ impl Sum {
 
 /// The blocking sites of the wanted threads without idle waits, and those summed up. Where there are no
 /// others, idle waits are what there is to show.
-pub(crate) fn apart(
-    metadata: &Metadata,
-    profile: &Profile,
-    wanted: &dyn Fn(ThreadIndex) -> bool,
-) -> (Vec<SiteRow>, Sum) {
+pub(crate) fn apart(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> (Vec<SiteRow>, Sum) {
+    let Report {
+        metadata, profile, ..
+    } = report;
     let row = |thread: ThreadIndex| metadata.threads.get(thread.0 as usize);
     let at_work = waits_at_work(
         metadata,
         &profile.tree,
         profile.cells.keys(),
         &profile.threads,
+        &holders(report),
     );
     let for_work = waits_for_work(metadata, &profile.tree);
     let cause_at = |place: u32| match profile.tree.places()[place as usize].label {
@@ -213,13 +231,12 @@ pub(crate) fn apart(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::load::Report;
     use crate::testing;
 
     #[test]
     fn waits_with_a_cause_stay_and_the_others_are_one_line() {
         let report = testing::report();
-        let (sites, idle) = apart(&report.metadata, &report.profile, &|_| true);
+        let (sites, idle) = apart(&report, &|_| true);
         let causes: BTreeSet<&str> = sites.iter().map(|site| site.cause.name()).collect();
         assert_eq!(causes, BTreeSet::from(["io", "lock", "net", "process"]));
         assert_eq!(
@@ -246,7 +263,7 @@ mod tests {
             let is_idle = |cause| CAUSES.contains(&cause) || CAUSES_OF_WORKERS.contains(&cause);
             matches!(label, Label::Leaf(Leaf::Blocking(probe)) if is_idle(probe.cause()))
         });
-        let (sites, idle) = apart(&report.metadata, &report.profile, &|_| true);
+        let (sites, idle) = apart(&report, &|_| true);
         assert_eq!(sites.len(), 2);
         assert_eq!(idle.text(), None);
     }
@@ -256,7 +273,7 @@ mod tests {
         let mut report = testing::report();
         let waits = || CAUSES_OF_WORKERS.map(|cause| cause.name());
         let found = |report: &Report| {
-            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+            let (sites, _) = apart(report, &|_| true);
             sites
                 .iter()
                 .any(|site| waits().contains(&site.cause.name()))
@@ -276,7 +293,7 @@ mod tests {
     fn a_message_that_only_a_librarys_functions_wait_for_is_work_to_come() {
         let mut report = testing::report();
         let found = |report: &Report| {
-            let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+            let (sites, _) = apart(report, &|_| true);
             sites.iter().any(|site| site.cause == Cause::Net)
         };
         assert!(found(&report), "no interpreted function waits");
@@ -304,7 +321,7 @@ mod tests {
 
     /// Whether waits for other threads are among those that are not idle.
     fn waits(report: &Report) -> bool {
-        let (sites, _) = apart(&report.metadata, &report.profile, &|_| true);
+        let (sites, _) = apart(report, &|_| true);
         sites.iter().any(|site| site.cause == Cause::Wait)
     }
 

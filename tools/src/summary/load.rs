@@ -624,6 +624,6 @@ impl Visitor for Adder {
                 common,
             },
         );
-        debug_assert!(place != ROOT || segment.kind == SegmentKind::Running);
+        debug_assert!(place != ROOT || segment.runs());
     }
 }

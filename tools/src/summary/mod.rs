@@ -26,6 +26,7 @@ pub(crate) mod sort_key;
 pub(crate) mod system_calls;
 pub(crate) mod thread_rows;
 pub(crate) mod timeline;
+pub(crate) mod told_apart;
 pub(crate) mod verdict;
 pub(crate) mod wait_pairs;
 pub(crate) mod wait_rows;

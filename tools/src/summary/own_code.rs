@@ -66,6 +66,8 @@ pub(crate) struct Stack {
     functions: Vec<FunctionIndex>,
     /// Whether they are the program's own.
     is_own: bool,
+    /// Entries around them, which are not among them.
+    entries: Vec<FunctionIndex>,
     /// What the innermost of them calls of a library.
     library: Option<FunctionIndex>,
     ns: u64,
@@ -73,13 +75,17 @@ pub(crate) struct Stack {
 
 impl Stack {
     fn has(&self, function: FunctionIndex) -> bool {
-        self.functions.contains(&function)
+        self.functions.contains(&function) || self.entries.contains(&function)
     }
 
     /// The functions below another one.
     fn below(&self, function: FunctionIndex) -> &[FunctionIndex] {
         let at = self.functions.iter().position(|f| *f == function);
-        at.map_or(&[], |at| &self.functions[at + 1..])
+        match at {
+            Some(at) => &self.functions[at + 1..],
+            None if self.entries.contains(&function) => &self.functions,
+            None => &[],
+        }
     }
 }
 
@@ -154,8 +160,11 @@ impl<'a> OwnCode<'a> {
         if functions.is_empty() {
             functions.extend(all.last());
         }
+        let mut entries = all;
+        entries.retain(|f| class == Some(Class::Own) && self.class(*f) == Class::Entry);
         Stack {
             functions,
+            entries,
             is_own: matches!(class, Some(Class::Own | Class::Entry)),
             library,
             ns,
@@ -218,10 +227,11 @@ pub(crate) fn lead(stacks: &[Stack]) -> Option<Lead> {
         function = inner;
         passed.push(inner);
     }
-    let total = all[&function];
     let stacks: Vec<&Stack> = (stacks.into_iter())
         .filter(|stack| stack.has(function))
         .collect();
+    // With what lies below an entry where that was not looked at.
+    let total_ns = sum(stacks.iter().copied());
     let own = totals(&stacks, |stack| stack.below(function));
     let own = largest(&own).map(|found| passed_on(&stacks, found));
     // What functions below it call of a library counts for those.
@@ -234,8 +244,8 @@ pub(crate) fn lead(stacks: &[Stack]) -> Option<Lead> {
         (Some(own), Some(library)) if library.1 > own.1 => Some(library),
         (own, library) => own.or(library),
     };
-    let is_worth = |inner: &(FunctionIndex, u64)| inner.1 as f64 >= ABOVE_ALL * total.ns as f64;
-    Some(Lead::One((function, total.ns), inner.filter(is_worth)))
+    let is_worth = |inner: &(FunctionIndex, u64)| inner.1 as f64 >= ABOVE_ALL * total_ns as f64;
+    Some(Lead::One((function, total_ns), inner.filter(is_worth)))
 }
 
 fn sum<'a>(stacks: impl Iterator<Item = &'a Stack>) -> u64 {
@@ -314,6 +324,7 @@ mod tests {
         Stack {
             functions: functions.iter().copied().map(FunctionIndex).collect(),
             is_own: true,
+            entries: Vec::new(),
             library: library.map(FunctionIndex),
             ns,
         }
@@ -368,6 +379,28 @@ mod tests {
         // Recursion counts once.
         let recursive = [stack(&[PARSE, BUILD], None, 40), stack(&[PARSE], None, 60)];
         assert_eq!(lead(&recursive), one((PARSE, 100), Some((BUILD, 40))));
+    }
+
+    #[test]
+    fn a_modules_total_has_what_its_functions_do() {
+        let main = RUN;
+        let of_main = |mut stack: Stack| {
+            stack.entries.push(FunctionIndex(main));
+            stack
+        };
+        let stacks = [
+            of_main(stack(&[PARSE], None, 36)),
+            stack(&[main], Some(SHA), 54),
+            stack(&[main], None, 10),
+        ];
+        assert_eq!(lead(&stacks), one((main, 100), Some((SHA, 54))));
+        // It is not named before what is below it.
+        let few = [
+            of_main(stack(&[PARSE], None, 56)),
+            of_main(stack(&[DIGEST], None, 40)),
+            stack(&[main], None, 4),
+        ];
+        assert_eq!(lead(&few), one((PARSE, 56), None));
     }
 
     #[test]
@@ -452,7 +485,11 @@ mod tests {
                 is_own,
                 ..stack(named, library, 7)
             };
-            assert_eq!(own.stack(place, 7), expected, "{all:?}");
+            let found = Stack {
+                entries: Vec::new(),
+                ..own.stack(place, 7)
+            };
+            assert_eq!(found, expected, "{all:?}");
         }
     }
 }

@@ -14,10 +14,11 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
-use crate::summary::idle::{is_active, is_slow, waits_at_work, waits_for_work};
+use crate::summary::idle::{holders, is_active, is_slow, waits_at_work, waits_for_work};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
+use crate::summary::told_apart;
 use crate::table::shorten_name;
 use crate::terminal::clean;
 use crate::units::{duration, plural};
@@ -31,7 +32,7 @@ const LEAST_SAMPLES: f64 = 10.0;
 /// Who held a lock in this part of the waits for it held it; in half of them, mostly.
 const NEARLY_ALL: f64 = 0.9;
 /// Waits named of several threads.
-const WAITS: usize = 2;
+const WAITS: usize = 3;
 /// Parts of a thread's time, and names of threads, in one sentence.
 const NAMED: usize = 3;
 /// Room for a name.
@@ -276,8 +277,13 @@ impl<'a> View<'a> {
         let row = &self.metadata().threads[thread.0 as usize];
         let process = self.metadata().processes.get(row.process);
         let is_of_many = self.metadata().process_count() > 1;
+        let told_apart = told_apart::by_arguments(self.metadata());
+        let of_which = told_apart.get(row.process).filter(|text| !text.is_empty());
         match process.filter(|_| is_of_many) {
-            Some(process) if row.is_main => format!("{} ", process.name),
+            Some(process) if row.is_main => match of_which {
+                Some(which) => format!("{} [{which}] ", process.name),
+                None => format!("{} ", process.name),
+            },
             Some(process) => format!("{} of {} ", row.name, process.name),
             None if row.is_main || threads == 1 => String::new(),
             None => format!("{} ", row.name),
@@ -476,7 +482,8 @@ impl<'a> View<'a> {
             threads,
             ..
         } = self.profile();
-        waits_at_work(self.metadata(), tree, cells.keys(), threads)
+        let holders = holders(self.report);
+        waits_at_work(self.metadata(), tree, cells.keys(), threads, &holders)
     }
 
     /// Whether at a place, one of those `at_work`, a worker waits for others.

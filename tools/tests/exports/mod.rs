@@ -45,7 +45,7 @@ struct Expected {
 impl Visitor for Expected {
     fn segment(&mut self, trace: &Trace, segment: &Segment) {
         let innermost = trace.stack_frames(segment.stack).last().copied();
-        let name = match (Leaf::of(segment.kind), innermost) {
+        let name = match (Leaf::of(segment), innermost) {
             (Leaf::Blocking(probe), _) => export::blocking_name(probe),
             (Leaf::Gap, _) => GAP_NAME.to_owned(),
             (Leaf::Code, None) | (Leaf::NoStack, _) => UNKNOWN_NAME.to_owned(),

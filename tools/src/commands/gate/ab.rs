@@ -29,6 +29,7 @@ use super::read_run::Reader;
 use super::view::Gate;
 use crate::cli::local::AbArgs;
 use crate::commands::requests;
+use crate::terminal;
 use sides::{Failed, Program, record_pair};
 
 /// Runs the command.
@@ -48,6 +49,13 @@ pub(crate) fn run(args: &AbArgs) -> Result<u8> {
         cpus.run(|| ()).context("--cpus")?;
     }
     requests::interval("--interval", args.interval)?;
+    let fewest = rules.fewest_runs();
+    if args.runs < fewest {
+        terminal::warn(&format!(
+            "--runs {}: times cannot be told apart with fewer than {fewest}, only counts",
+            args.runs
+        ));
+    }
     let mut sides = [
         Program::new(Side::Baseline, &args.baseline, args)?,
         Program::new(Side::Candidate, &args.candidate, args)?,

@@ -13,9 +13,11 @@ use super::program_name;
 use crate::cli::local::LogArgs;
 use crate::drop_causes;
 use crate::render::text::table_layout::{Layout, sentences};
+use crate::render::text::tables;
 use crate::summary::cost::{Cost, cost};
 use crate::summary::load::{self, Report};
 use crate::summary::missing_names;
+use crate::summary::process_waits;
 use crate::summary::verdict::verdict;
 use crate::terminal;
 use crate::units::{self, plural};
@@ -89,12 +91,29 @@ fn text(options: &Options, outcome: &Outcome) -> String {
             None => line.to_owned(),
         }
     });
+    let between = (report.as_ref()).and_then(|report| process_waits::text(report, &|_| true));
+    if let Some(between) = between {
+        let between = format!("  {between}");
+        sentences(&mut out, &layout, &between, |_, line| line.to_owned());
+    }
     let cost = cost_text(options, outcome).map_or_else(String::new, |cost| cost + "; ");
+    // The trace knows of processes that ended before they had a record.
+    let metadata = report.as_ref().map(|report| &report.metadata);
+    let (processes, threads, records) = match metadata {
+        Some(metadata) => (
+            tables::processes(metadata.process_count(), metadata.processes.len()),
+            metadata.thread_count() as u64,
+            plural(metadata.recording.records_written, "record", "records"),
+        ),
+        None => (
+            plural(status.processes.into(), "process", "processes"),
+            status.threads.into(),
+            plural(status.samples, "sample", "samples"),
+        ),
+    };
     let summary = format!(
-        "  {cost}{}, {}, {}, {}, {}",
-        plural(status.processes.into(), "process", "processes"),
-        plural(status.threads.into(), "thread", "threads"),
-        plural(status.samples, "record", "records"),
+        "  {cost}{processes}, {}, {records}, {}, {}",
+        plural(threads, "thread", "threads"),
         match outcome.lost() {
             0 => "none lost".to_string(),
             lost => format!("{} lost", units::count(lost)),

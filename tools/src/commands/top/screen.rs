@@ -119,7 +119,7 @@ impl View {
                 .iter()
                 .filter(|row| row.key(self.sort) > 0)
                 .count(),
-            _ => alike(metadata, profile, idle::apart(metadata, profile, &wanted).0).len(),
+            _ => alike(metadata, profile, idle::apart(&moment.report, &wanted).0).len(),
         }
     }
 }

@@ -225,7 +225,7 @@ impl<'a> Tables<'a> {
         let mut end_ns = 0;
         out.write_all(br#","samples":{"weightType":"tracing-ms","stack":["#)?;
         spool.read(thread, |segment| {
-            let stack = self.stack(segment.stack, Leaf::of(segment.kind));
+            let stack = self.stack(segment.stack, Leaf::of(segment));
             length += 1;
             end_ns = segment.end_ns;
             write!(out, "{stack},")

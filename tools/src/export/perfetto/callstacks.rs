@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 
 use stackbeat_core::address::Bias;
-use stackbeat_model::{FrameIndex, Segment, SegmentKind, StackIndex, ThreadIndex, Trace};
+use stackbeat_model::{FrameIndex, Segment, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
 use super::super::export_names::{self, Names};
@@ -118,7 +118,7 @@ impl Callstacks {
         segment: &Segment,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        if segment.kind != SegmentKind::Running {
+        if !segment.runs() {
             return Ok(());
         }
         let index = segment.thread.0 as usize;

@@ -24,6 +24,7 @@ use crate::summary::metadata::Metadata;
 use crate::summary::process_waits;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
+use crate::summary::told_apart;
 use crate::summary::verdict::verdict;
 use crate::table::{Column, Table};
 use crate::terminal::{Style, clean};
@@ -92,7 +93,7 @@ pub(crate) fn section_text(
         Section::Deadlocks => deadlocks::text(&report.deadlocks, metadata, profile, layout),
         Section::Threads => threads(metadata, profile, wanted, layout),
         Section::Functions => function_table(metadata, profile, wanted, sort, layout),
-        Section::Blocking => site_table(metadata, profile, wanted, layout),
+        Section::Blocking => site_table(report, wanted, layout),
         Section::Waits => wait_pairs::table(report, wanted, layout),
         Section::Calls => {
             let mut out = system_calls::table(metadata, wanted, layout);
@@ -276,6 +277,7 @@ fn threads(
         )
     });
     let many = metadata.processes.len() > 1;
+    let told_apart = told_apart::by_arguments(metadata);
     for row in layout.part(&rows) {
         let time = &row.time;
         let thread = &metadata.threads[row.thread];
@@ -307,6 +309,9 @@ fn threads(
                 false => String::new(),
             },
             match (row_count, row.helpers) {
+                (0, _) if thread.is_main && !told_apart[thread.process].is_empty() => {
+                    format!("{}  [{}]", thread.name, told_apart[thread.process])
+                }
                 (0, _) => thread.name.clone(),
                 (n, 0) => format!("{} × {n}", comparable_names::role(&thread.name)),
                 (1, _) => "helper".to_owned(),
@@ -472,15 +477,13 @@ fn share_of(row: &FunctionRow, sort: SortKey) -> u64 {
     }
 }
 
-fn site_table(
-    metadata: &Metadata,
-    profile: &Profile,
-    wanted: &dyn Fn(ThreadIndex) -> bool,
-    layout: &Layout,
-) -> String {
+fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &Layout) -> String {
+    let Report {
+        metadata, profile, ..
+    } = report;
     let (sites, idle) = match layout.is_exact {
         true => (blocking_sites(profile, wanted), idle::Sum::default()),
-        false => idle::apart(metadata, profile, wanted),
+        false => idle::apart(report, wanted),
     };
     let sites = alike(metadata, profile, sites);
     let mut out = String::new();

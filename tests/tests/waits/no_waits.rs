@@ -1,0 +1,48 @@
+//! Calls that could wait and have worked: for as long as they computed, they are no waits. The witness is the
+//! program, which asks the kernel how often it gave the processor up.
+
+use serde_json::Value;
+use stackbeat_tests::{Program, report, scratch};
+
+/// Reads cached pages and computes in turns, and says how often its thread gave the processor up.
+const READS: &str = "
+import os, resource, sys
+path = sys.argv[1]
+with open(path, 'wb') as file:
+    file.write(b'x' * (8 << 20))
+fd = os.open(path, os.O_RDONLY)
+buffer = bytearray(8 << 20)
+usage = lambda: resource.getrusage(resource.RUSAGE_THREAD)
+before = usage()
+for _ in range(250):
+    os.preadv(fd, [buffer], 0)
+    sum(range(20000))
+now = usage()
+print(now.ru_nvcsw - before.ru_nvcsw, now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime)
+";
+
+#[test]
+fn a_read_from_the_page_cache_is_no_wait_whatever_the_clock() {
+    for clock in ["auto", "tick", "timer"] {
+        let folder = scratch();
+        let file = folder.path().join("cached");
+        let file = file.to_str().expect("UTF-8");
+        let recorded = Program::new(["python3", "-c", READS, file])
+            .options(&["--clock", clock])
+            .record(folder.path());
+        let said = recorded.run.stdout();
+        let mut said = said.split_whitespace().map(|word| word.parse::<f64>());
+        let mut next = || said.next().and_then(Result::ok).expect("a number");
+        let (switches, cpu_s) = (next(), next());
+        let report = report(&recorded.trace);
+        let thread = &report["threads"][0];
+        let seconds = |time: &Value| time.as_f64().unwrap_or(0.0) / 1e9;
+        let io_s = seconds(&thread["blocked_by_cause_ns"]["io"]);
+        let running_s = seconds(&thread["running_ns"]);
+        // Each time that it did wait is one wait of at most as long as others had the processor.
+        assert!(
+            io_s <= 0.02 * cpu_s + 0.02 * switches && running_s >= 0.9 * cpu_s,
+            "{clock}: {io_s} s of waits and {running_s} s of running, with {switches} switches in {cpu_s} s"
+        );
+    }
+}
