@@ -146,7 +146,7 @@ pub enum Refusal {
 /// ours may arrive.
 ///
 /// # Safety
-/// `find_object` is the address of `_dl_find_object`, or 0: to be looked for, which takes milliseconds.
+/// `find_object` is the address of `_dl_find_object`, or 0: to be looked for.
 pub unsafe fn attach(path: &CStr, find_object: usize) -> Result<(), Refusal> {
     // SAFETY: by contract.
     unsafe { attach_by(|| Mapping::join(path), find_object) }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::read_safely;
 use crate::address::{Bias, Svma};
+use crate::managed::memory::{Copied, Memory};
 use crate::unwind::elf;
 
 /// Address of `_dl_find_object`, 0: not there.
@@ -85,8 +86,13 @@ unsafe extern "C" fn look_into(
     if image.dynamic == Svma(0) {
         return 0;
     }
+    // It reads word after word, which a system call for each would make a millisecond.
+    let mut copied = Copied::<4>::new();
+    let mut read = |address: u64, buffer: &mut [u8]| {
+        copied.bytes(address, buffer) || read_safely(address, buffer)
+    };
     match elf::symbol(
-        &mut read_safely,
+        &mut read,
         image.dynamic,
         Bias(info.dlpi_addr),
         b"_dl_find_object",
