@@ -155,6 +155,9 @@ const ALLOCATOR_FAMILIES: &[&str] = &[
 /// Files of interpreters whose functions are seen.
 const INTERPRETERS: &[&str] = &["python", "libpython", "ruby", "libruby"];
 
+/// Node.js: its files have V8 and the libraries that JavaScript's own modules work by (libuv, zlib, OpenSSL).
+const NODE: &[&str] = &["node", "nodejs"];
+
 /// Where the parts of Python's standard library lie that are written in C.
 const PYTHON_LIBRARY: &str = "/lib-dynload/";
 
@@ -294,8 +297,11 @@ impl Layer {
                 false => Layer::StandardCode,
             };
         }
-        let is_v8 = is_of(V8, name) && !name.starts_with(V8_GARBAGE);
-        if is_of(INTERPRETERS, file) || is_v8 {
+        let is_node = NODE.contains(&file) || file.starts_with("libnode.so");
+        if is_of(INTERPRETERS, file) {
+            return Layer::Interpreter;
+        }
+        if (is_node || is_of(V8, name)) && !name.starts_with(V8_GARBAGE) {
             return Layer::Interpreter;
         }
         if module.contains(PYTHON_LIBRARY) {
@@ -445,6 +451,13 @@ mod tests {
         assert_eq!(interpreter, Layer::Interpreter);
         let extension = "/srv/_json.cpython-311-x86_64-linux-gnu.so";
         assert_eq!(of("scan", extension), Layer::Program);
+        let own = "/usr/lib/python3.11/lib-dynload/_socket.cpython-311-x86_64-linux-gnu.so";
+        assert_eq!(of("sock_send_impl", own), Layer::StandardFile);
+        let node = "/usr/bin/node";
+        assert_eq!(of("deflate_slow", node), Layer::Interpreter);
+        assert_eq!(of("scan", "/srv/node_sqlite3.node"), Layer::Program);
+        let garbage = "v8::internal::Heap::CollectGarbage(v8::internal::AllocationSpace)";
+        assert_eq!(of(garbage, node), Layer::Program);
     }
 
     #[test]

@@ -587,11 +587,12 @@ pub(super) fn p_value(p: f64) -> String {
     }
 }
 
-/// What stands in the column of p values.
+/// What stands in the column of p values. Only increases are adjusted for the family they are tested in.
 pub(super) fn p_of(row: &Row) -> String {
-    match (row.comparison.p, row.adjusted_p) {
-        (None, _) => "exact".into(),
-        (Some(p), adjusted) => p_value(adjusted.map_or(p, |a| a.max(p))),
+    let adjusted = row.adjusted_p.filter(|_| row.comparison.shift > 0.0);
+    match row.comparison.p {
+        None => "exact".into(),
+        Some(p) => p_value(adjusted.map_or(p, |a| a.max(p))),
     }
 }
 
@@ -601,6 +602,9 @@ pub(super) fn answer(row: &Row) -> String {
     match c.answer {
         Answer::Higher if row.metric.is_cost() => "worse".into(),
         Answer::Lower if row.metric.is_cost() => "better".into(),
+        Answer::Same if c.interval.low > 0.0 || c.interval.high < 0.0 => {
+            "same (too small to matter)".into()
+        }
         Answer::Same => match seen(row) {
             Some(size) => format!("same (would see {size})"),
             None => "same".into(),
