@@ -319,13 +319,18 @@ impl Segment {
         (self.metrics.cpu_ns).saturating_add(self.metrics.runnable_ns)
     }
 
-    /// Whether the thread was in code: also in a call that could have waited and worked all its time, as one
-    /// that reads from the page cache. What one that waited used on its way to sleep and back is part of the
-    /// wait.
+    /// Whether the thread was in code: also in a read or a write that could have waited and worked all its
+    /// time, as one from the page cache. What one that waited used on its way to sleep and back is part of
+    /// the wait. A sleep that is over before its thread is switched away is CPU time for the kernel, and a
+    /// sleep.
     pub fn runs(&self) -> bool {
         match self.kind {
             SegmentKind::Running => true,
-            SegmentKind::Blocked(_) => self.wall_ns() > 0 && self.accounted_ns() >= self.wall_ns(),
+            SegmentKind::Blocked(probe) => {
+                matches!(probe.cause(), Cause::Io | Cause::Net)
+                    && self.wall_ns() > 0
+                    && self.accounted_ns() >= self.wall_ns()
+            }
             SegmentKind::Gap => false,
         }
     }
