@@ -78,7 +78,7 @@ pub(super) fn symbolize(
         names: AtomicBool::new(true),
         fetches: AtomicBool::new(true),
     };
-    let source = options.debug_source.as_deref();
+    let source = options.sources.debug.as_deref();
     let is_fetching = || source.is_some_and(|source| source.under_way().is_some());
     let (sender, news) = channel();
     let sender = &sender;

@@ -63,21 +63,60 @@ pub trait DebugSource: std::fmt::Debug + Send + Sync {
     fn complaints(&self) -> Vec<String>;
 }
 
+/// Where the sources are of JavaScript that a compiler wrote.
+pub trait SourceMaps: std::fmt::Debug + Send + Sync {
+    /// The place in a source of a function of this name, whose parameters begin at this place of a file; line
+    /// and column count from 1. `None`: nothing is known of it.
+    fn original(&self, file: &str, name: &str, line: u32, column: u32) -> Option<SourcePlace>;
+
+    /// What went wrong so far, for people.
+    fn complaints(&self) -> Vec<String>;
+}
+
+/// A place in a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourcePlace {
+    /// Path, or whatever the compiler calls the file.
+    pub file: String,
+    /// Counts from 1.
+    pub line: u32,
+    /// What the function is called there, if the compiler says that.
+    pub name: Option<String>,
+}
+
+/// Where else than on this system names come from, and what is kept of them.
+#[derive(Clone, Debug, Default)]
+pub struct NameSources {
+    /// What of names is kept for other recordings.
+    pub cache: Option<SymbolCache>,
+    /// Who is asked for debug files that this system does not have.
+    pub debug: Option<Arc<dyn DebugSource>>,
+    /// Where the sources of JavaScript are looked up; `None`: functions have their places in what runs.
+    pub source_maps: Option<Arc<dyn SourceMaps>>,
+}
+
+impl NameSources {
+    /// What went wrong so far, for people.
+    pub fn complaints(&self) -> Vec<String> {
+        let debug = self.debug.as_ref().map(|source| source.complaints());
+        let maps = self.source_maps.as_ref().map(|maps| maps.complaints());
+        debug.into_iter().chain(maps).flatten().collect()
+    }
+}
+
 /// Where names are looked for.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Roots of installed debug files: `ROOT/.build-id/xx/yyyy.debug`, `ROOT/path/of/binary.debug`.
     pub debug_roots: Vec<PathBuf>,
-    /// Who is asked for debug files that are not below these roots.
-    pub debug_source: Option<Arc<dyn DebugSource>>,
+    /// Where names come from that are not below these roots, and what is kept from one search to the next.
+    pub sources: NameSources,
     /// Looked into instead of the files that modules name.
     pub files_of_builds: Arc<FilesOfBuilds>,
     /// Where runtimes leave `perf-PID.map` files.
     pub jit_map_directory: PathBuf,
     /// Older `perf-PID.map` files belong to earlier processes.
     pub jit_maps_not_before: Option<SystemTime>,
-    /// What is kept from one search to the next.
-    pub cache: Option<SymbolCache>,
     /// Start no thread: all is done on the calling one.
     pub without_threads: bool,
 }
@@ -86,11 +125,10 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             debug_roots: vec!["/usr/lib/debug".into()],
-            debug_source: None,
+            sources: NameSources::default(),
             files_of_builds: Arc::default(),
             jit_map_directory: "/tmp".into(),
             jit_maps_not_before: None,
-            cache: None,
             without_threads: false,
         }
     }
@@ -232,7 +270,8 @@ impl Symbolizer {
                     // Written after the last sample.
                     break;
                 }
-                let frame = name.map(|name| frame_of_map(&found.names[name as usize]));
+                let maps = self.options.sources.source_maps.as_deref();
+                let frame = name.map(|name| frame_of_map(&found.names[name as usize], maps));
                 // What holds first is the best guess for what was before.
                 let from_ns = if i == 0 { 0 } else { *from_ns };
                 packet.add_of_process(query, frame.as_slice(), from_ns);
@@ -247,8 +286,8 @@ impl Symbolizer {
 
 /// The function that a line of a map names: of a runtime whose way to write them is known, without what tells
 /// its pieces of code apart.
-fn frame_of_map(text: &str) -> NamedFrame {
-    let known = v8_names::frame(text).or_else(|| php_names::frame(text));
+fn frame_of_map(text: &str, maps: Option<&dyn SourceMaps>) -> NamedFrame {
+    let known = v8_names::frame(text, maps).or_else(|| php_names::frame(text));
     let known = known.or_else(|| dotnet_names::frame(text));
     known.unwrap_or_else(|| NamedFrame {
         name: text.to_owned(),

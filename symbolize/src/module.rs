@@ -101,7 +101,7 @@ pub(crate) fn symbolize(
         return Err(ModuleError::Changed { path: path.into() });
     }
 
-    let source = options.debug_source.as_deref();
+    let source = options.sources.debug.as_deref();
     let mut fetch = |id: Option<&[u8]>| {
         let (id, source) = (id.filter(|id| !id.is_empty())?, source?);
         debug_files::fetched(id, source, &files, &mut || goes_on(Doing::Fetch))
@@ -118,7 +118,7 @@ pub(crate) fn symbolize(
     let debug = debug.as_ref().map(|(_, file)| file);
     let supplementary = debug_files::supplementary(source, with_dwarf, debug_roots, &files)
         .or_else(|| Some(fetch(debug_files::supplementary_id(with_dwarf))?.1));
-    let kept = options.cache.as_ref().and_then(|cache| {
+    let kept = options.sources.cache.as_ref().and_then(|cache| {
         let identity = Identity::of(source, id_of(with_dwarf).as_deref())?;
         Some((cache, identity))
     });

@@ -2,7 +2,7 @@
 //! `JS:*render /shop/page.js:12:3` (`V8_OBJECT_LOG` of src/logging/log.cc, Node.js 12 to 24). A function that
 //! is compiled better and better is one function all the same.
 
-use super::NamedFrame;
+use super::{NamedFrame, SourceMaps, SourcePlace};
 
 /// Kinds of code that are made of JavaScript. Of others, as `Builtin:ArrayMap`, the name stays as it is.
 const KINDS: [&str; 5] = ["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"];
@@ -13,8 +13,9 @@ const PLACES: [&str; 4] = [" /", " file:", " node:", " evalmachine."];
 /// What has no name.
 const NAMELESS: &str = "(anonymous)";
 
-/// The function that a line of a map names, and where it is defined. `None`: it is no code of JavaScript.
-pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
+/// The function that a line of a map names, and where it is defined: in its source, where `maps` know that.
+/// `None`: it is no code of JavaScript.
+pub(crate) fn frame(text: &str, maps: Option<&dyn SourceMaps>) -> Option<NamedFrame> {
     let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind))?;
     let rest = rest.strip_prefix(TIERS).unwrap_or(rest);
     let at = (PLACES.iter().filter_map(|place| rest.find(place)).min()).or_else(|| rest.rfind(' '));
@@ -22,38 +23,44 @@ pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (rest, ""),
     };
-    let (file, line) = file_and_line(place);
+    let (file, line, column) = file_and_line(place);
+    let original = maps.and_then(|maps| maps.original(file, name, line, column));
+    let original = original.unwrap_or_else(|| SourcePlace {
+        file: file.to_owned(),
+        line,
+        name: None,
+    });
+    let name = original.name.unwrap_or_else(|| name.to_owned());
     Some(NamedFrame {
         name: match name.is_empty() {
             true => NAMELESS.to_owned(),
-            false => name.to_owned(),
+            false => name,
         },
         // Functions without a name are told apart by their places.
         mangled: rest.to_owned(),
-        definition_file: file.to_owned(),
-        definition_line: line,
-        file: file.to_owned(),
+        definition_file: original.file.clone(),
+        definition_line: original.line,
+        file: original.file,
         ..NamedFrame::default()
     })
 }
 
-/// `/shop/page.js:12:3`, where older versions leave the column out.
-fn file_and_line(place: &str) -> (&str, u32) {
+/// `/shop/page.js:12:3`, where older versions leave the column out: file, line and column, 0 not known.
+fn file_and_line(place: &str) -> (&str, u32, u32) {
     let number = |text: &str| text.parse().ok();
     let Some((rest, last)) = place.rsplit_once(':') else {
-        return (place, 0);
+        return (place, 0, 0);
     };
     let Some(last) = number(last) else {
-        return (place, 0);
+        return (place, 0, 0);
     };
-    let (file, line) = match rest.rsplit_once(':') {
-        Some((file, line)) => match number(line) {
-            Some(line) => (file, line),
-            None => (rest, last),
-        },
-        None => (rest, last),
+    let before = rest.rsplit_once(':');
+    let before = before.and_then(|(file, line)| Some((file, number(line)?)));
+    let (file, line, column) = match before {
+        Some((file, line)) => (file, line, last),
+        None => (rest, last, 0),
     };
-    (file.strip_prefix("file://").unwrap_or(file), line)
+    (file.strip_prefix("file://").unwrap_or(file), line, column)
 }
 
 #[cfg(test)]
@@ -103,12 +110,12 @@ mod tests {
             ("Script:~ [eval]:1:1", "(anonymous)", "[eval]", 1),
             ("JS:*alone", "alone", "", 0),
         ] {
-            let frame = frame(text).expect("V8's");
+            let frame = frame(text, None).expect("V8's");
             let found = (&*frame.name, &*frame.definition_file, frame.definition_line);
             assert_eq!(found, (name, file, line), "{text}");
         }
         for text in ["Builtin:ArrayMap", "py::work:/app/w.py", ""] {
-            assert!(frame(text).is_none(), "{text}");
+            assert!(frame(text, None).is_none(), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A search for few addresses and one with a cache find what a search for all finds.
 
 use super::*;
-use stackbeat_symbolize::SymbolCache;
+use stackbeat_symbolize::{NameSources, SymbolCache};
 
 /// A program of many units, with functions that were inlined into those of others.
 fn many_units(directory: &Path, extra: &[&str]) -> PathBuf {
@@ -26,7 +26,10 @@ fn many_units(directory: &Path, extra: &[&str]) -> PathBuf {
 
 fn in_folder(folder: &Path) -> Options {
     Options {
-        cache: SymbolCache::at(folder.join("cache/symbols")),
+        sources: NameSources {
+            cache: SymbolCache::at(folder.join("cache/symbols")),
+            ..NameSources::default()
+        },
         ..options(folder)
     }
 }

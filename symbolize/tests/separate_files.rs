@@ -1,6 +1,7 @@
 //! Debug information that lies in other files, and files that are not what they were.
 
 use super::*;
+use stackbeat_symbolize::NameSources;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -258,7 +259,10 @@ fn who_does_not_want_to_wait_for_a_download_gets_the_names_that_are_here() {
     run("strip", &["--strip-debug", text(&program)]);
     let source = Arc::new(Endless::default());
     let symbolizer = Symbolizer::new(Options {
-        debug_source: Some(source.clone()),
+        sources: NameSources {
+            debug: Some(source.clone()),
+            ..NameSources::default()
+        },
         ..options(directory.path())
     });
     let module = v1::Module {

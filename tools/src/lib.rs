@@ -25,6 +25,7 @@ mod meters;
 mod render;
 mod scopes;
 mod settings;
+mod source_maps;
 mod summary;
 mod table;
 mod terminal;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stackbeat_core::sync::Ordering;
-use stackbeat_symbolize::paths;
+use stackbeat_symbolize::{NameSources, paths};
 
 use crate::recover::leftovers::Abandoned;
 use crate::recover::{self, LastWait, RecoverOptions};
@@ -57,8 +57,7 @@ fn complete_one(one: &Abandoned, symbolize: bool) -> Option<Completed> {
         overwrite: true,
         keep_mapping: true,
         symbolize,
-        symbol_cache: None,
-        debug_source: None,
+        names: NameSources::default(),
     };
     let found = recover::recover(mapping, &aside, &options);
     let found = found.and_then(|found| {

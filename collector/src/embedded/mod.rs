@@ -38,6 +38,7 @@ use std::time::{Duration, Instant, SystemTime};
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
 use stackbeat_core::shm::mapping::Mapping;
+use stackbeat_symbolize::NameSources;
 
 use crate::sampler::{Sampler, ticker};
 use crate::session::clocks::{now_ns, own_cpu};
@@ -304,7 +305,10 @@ fn run(
         program_pid: AtomicU32::new(own_pid.0),
         began: Instant::now(),
         program_began_at,
-        symbol_cache: options.symbol_cache.clone(),
+        names: NameSources {
+            debug: None,
+            ..options.names.clone()
+        },
         source,
         start,
         locks: system::locks,

@@ -160,7 +160,7 @@ impl Wanted {
             Some(ns) => Some(ns),
         };
         options.symbolize = self.symbolize;
-        options.symbol_cache = match self.symbolize {
+        options.names.cache = match self.symbolize {
             true => SymbolCache::of_user(),
             false => None,
         };

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::{SESSION_VARIABLE, SamplingClock};
 use stackbeat_core::sync::Ordering;
+use stackbeat_symbolize::NameSources;
 
 use super::find_program::{self, Program};
 use super::group_sentinel::GroupSentinel;
@@ -314,7 +315,10 @@ pub(super) fn begin(
         program_pid: AtomicU32::new(0),
         began: Instant::now(),
         program_began_at: subject.began_at.unwrap_or_else(SystemTime::now),
-        symbol_cache: options.symbol_cache.clone(),
+        names: NameSources {
+            debug: None,
+            ..options.names.clone()
+        },
         source,
         start,
         locks: |shared, mapping_name| LockWaits::new(Arc::clone(shared), mapping_name).reply(),

@@ -35,7 +35,7 @@ use crate::session::storage::{self, PREFIX};
 use crate::writer::Writer;
 pub use last_waits::LastWait;
 use partial::Partial;
-use stackbeat_symbolize::{DebugSource, SymbolCache, paths};
+use stackbeat_symbolize::{NameSources, paths};
 
 /// Real time and monotonic time may drift apart that much within one run of a machine.
 const SAME_BOOT_NS: u64 = 600 * 1_000_000_000;
@@ -152,10 +152,8 @@ pub struct RecoverOptions {
     pub keep_mapping: bool,
     /// Write names of functions into the trace.
     pub symbolize: bool,
-    /// What of names is kept for other traces.
-    pub symbol_cache: Option<SymbolCache>,
-    /// Who is asked for debug files that this system does not have.
-    pub debug_source: Option<Arc<dyn DebugSource>>,
+    /// Where else than on this system names come from.
+    pub names: NameSources,
 }
 
 /// Mappings in `folder` (/dev/shm) whose collector does not live any more.
@@ -430,8 +428,7 @@ fn join(
             &mut drainer,
             &mut writer,
             None,
-            options.symbol_cache.clone(),
-            options.debug_source.clone(),
+            options.names.clone(),
             false,
             &mut |_| {},
             &mut leave,

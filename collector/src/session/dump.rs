@@ -25,7 +25,7 @@ use self::content::Content;
 use self::window::Dump;
 use crate::drain::{Drainer, clock_packet};
 use crate::writer::{Writer, encode};
-use stackbeat_symbolize::{SymbolCache, Symbolizer};
+use stackbeat_symbolize::{NameSources, Symbolizer};
 
 /// Bytes of packets collected before they are written.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -87,7 +87,7 @@ pub(super) struct Window {
     pub last_ns: Option<u64>,
     pub before_ns: Option<u64>,
     pub symbolize: bool,
-    pub symbol_cache: Option<SymbolCache>,
+    pub names: NameSources,
     /// Maps of compiled code that are older belong to other processes.
     pub jit_maps_not_before: SystemTime,
 }
@@ -170,7 +170,7 @@ pub(super) fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     if window.symbolize {
         let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
             jit_maps_not_before: Some(window.jit_maps_not_before),
-            cache: window.symbol_cache.clone(),
+            sources: window.names.clone(),
             ..Default::default()
         });
         without_names = content.add_names(&mut symbolizer, &queries, &mut out)?;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +23,7 @@ use crate::drain::lifecycle::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::hooked_calls;
 use crate::writer::{self, Writer};
-use stackbeat_symbolize::{DebugSource, SymbolCache, Symbolizer};
+use stackbeat_symbolize::{NameSources, Symbolizer};
 
 /// How the program ended.
 #[derive(Clone, Debug)]
@@ -349,8 +348,7 @@ impl Finisher<'_> {
                 &mut drain.drainer,
                 &mut drain.writer,
                 Some(self.program_began_at),
-                self.options.symbol_cache.clone(),
-                self.options.debug_source.clone(),
+                self.options.names.clone(),
                 self.options.compress,
                 progress,
                 leave,
@@ -386,24 +384,18 @@ impl Finisher<'_> {
 
 /// Adds the names of all addresses of the trace, until `leave` says that nobody wants to wait for more.
 /// Gives how many addresses were left out, and why modules have no names.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "two callers, each with its own of all"
-)]
 pub(crate) fn add_names(
     drainer: &mut Drainer,
     writer: &mut Writer,
     not_before: Option<SystemTime>,
-    cache: Option<SymbolCache>,
-    debug_source: Option<Arc<dyn DebugSource>>,
+    sources: NameSources,
     compress: bool,
     progress: &mut dyn FnMut(&Progress),
     leave: &mut dyn FnMut() -> bool,
 ) -> io::Result<(u64, Vec<String>)> {
     let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
         jit_maps_not_before: not_before,
-        cache,
-        debug_source: debug_source.clone(),
+        sources: sources.clone(),
         // A thread of ours inside the program is one that no hook knows; those of the search would be the
         // program's.
         without_threads: own_threads::cpu().is_some(),
@@ -420,7 +412,7 @@ pub(crate) fn add_names(
         progress(&Progress::Symbolizing {
             done: p.addresses_done as u64,
             total: p.addresses as u64,
-            fetching: (debug_source.as_ref()).and_then(|source| source.under_way()),
+            fetching: (sources.debug.as_ref()).and_then(|source| source.under_way()),
         });
         !leave()
     };
@@ -438,7 +430,7 @@ pub(crate) fn add_names(
     });
     result?;
     let mut reasons = report.reasons();
-    reasons.extend(debug_source.map_or_else(Vec::new, |source| source.complaints()));
+    reasons.extend(sources.complaints());
     Ok((report.skipped as u64 + drainer.nodes.unnamed, reasons))
 }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use stackbeat_core::probe::{self, Category};
@@ -14,7 +13,7 @@ use super::dump_error::DumpError;
 use super::error::{RecordError, Warning};
 use super::protocol::DumpReply;
 use stackbeat_model::UnrecordedProgram;
-use stackbeat_symbolize::{DebugSource, SymbolCache};
+use stackbeat_symbolize::NameSources;
 
 /// Shortest interval that may be asked for, ns.
 pub const MIN_INTERVAL_NS: u64 = 50_000;
@@ -129,10 +128,8 @@ pub struct Options {
     pub start_disabled: bool,
     /// Write names of functions into the trace at its end.
     pub symbolize: bool,
-    /// What of names is kept for other recordings.
-    pub symbol_cache: Option<SymbolCache>,
-    /// Who is asked for debug files that this system does not have, when the recording has ended.
-    pub debug_source: Option<Arc<dyn DebugSource>>,
+    /// Where else than on this system names come from, when the recording has ended.
+    pub names: NameSources,
     /// Where programs' own events are written besides, as they happen.
     pub systrace: Option<Systrace>,
     /// What is measured, for series of recordings; empty: not said.
@@ -236,8 +233,7 @@ impl Options {
             count_calls: false,
             start_disabled: false,
             symbolize: true,
-            symbol_cache: None,
-            debug_source: None,
+            names: NameSources::default(),
             systrace: None,
             label: String::new(),
             commit: String::new(),

@@ -1,5 +1,7 @@
 //! Code that is compiled at run time, named by `/tmp/perf-PID.map`.
 
+mod source_maps;
+
 use serde_json::Value;
 use stackbeat_tests::tool_json::{array, number};
 use stackbeat_tests::{Program, compile, report, scratch, stackbeat};

@@ -32,6 +32,9 @@ pub(crate) struct RecoverArgs {
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
     #[arg(long)]
     pub no_symbol_cache: bool,
+    /// Name JavaScript by its sources, where source maps say them: comments and files beside.
+    #[arg(long)]
+    pub source_maps: bool,
     /// Ask no server for debug files, even where DEBUGINFOD_URLS names some.
     #[arg(long)]
     pub no_debuginfod: bool,

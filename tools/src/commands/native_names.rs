@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use stackbeat_symbolize::{FilesOfBuilds, Options, Symbolizer, Wanted};
+use stackbeat_symbolize::{FilesOfBuilds, NameSources, Options, Symbolizer, Wanted};
 
 use crate::commands::trace_content::Content;
 use crate::user_folders::symbol_cache;
@@ -38,7 +38,10 @@ fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
     let content = Content::read(trace).with_context(failed)?;
     let symbolizer = Symbolizer::new(Options {
         files_of_builds: Arc::clone(files),
-        cache: symbol_cache(false),
+        sources: NameSources {
+            cache: symbol_cache(false),
+            ..NameSources::default()
+        },
         ..Options::default()
     });
     let (mut known, mut all) = (BTreeSet::new(), BTreeSet::new());

@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow, bail};
 use rustix::process::Signal;
 use stackbeat_collector::session::{Dumps, Options, Outcome, Systrace};
 use stackbeat_core::shm::layout::Mode;
+use stackbeat_symbolize::NameSources;
 
 use crate::EXIT_ERROR;
 use crate::agent_library;
@@ -21,6 +22,7 @@ use crate::cli::local::{ClockArg, DumpArgs, DumpSignal, LogArgs, Period, RecordA
 use crate::commands::requests::{interval, parse_probes};
 use crate::commands::{open, recover};
 use crate::debuginfod;
+use crate::source_maps;
 use crate::terminal::{self, refuse_to_replace};
 use crate::user_folders::symbol_cache;
 
@@ -132,8 +134,11 @@ pub(crate) fn resolve(args: &RecordArgs) -> Result<Options> {
         .is_some();
     options.clock = args.watch.clock_choice(keeps_interval)?;
     options.compress = args.trace.compress;
-    options.symbol_cache = symbol_cache(args.trace.no_symbol_cache);
-    options.debug_source = debuginfod::source(args.trace.no_debuginfod);
+    options.names = NameSources {
+        cache: symbol_cache(args.trace.no_symbol_cache),
+        debug: debuginfod::source(args.trace.no_debuginfod),
+        source_maps: source_maps::wanted(args.trace.source_maps),
+    };
     options.label = args.trace.label.clone();
     options.commit = args.trace.commit.clone();
     options.shares_processor = args.shares_processor;

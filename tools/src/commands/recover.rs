@@ -7,10 +7,11 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use stackbeat_collector::recover::leftovers::{self, Removed};
 use stackbeat_collector::recover::{self, Orphan, RecoverError, RecoverOptions, RecoverySummary};
+use stackbeat_symbolize::NameSources;
 
 use crate::cli::RecoverArgs;
 use crate::units::{self, plural};
-use crate::{debuginfod, terminal, user_folders};
+use crate::{debuginfod, source_maps, terminal, user_folders};
 
 /// Where sessions keep their shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -28,8 +29,11 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<u8> {
         overwrite: args.force,
         keep_mapping: args.keep,
         symbolize: true,
-        symbol_cache: user_folders::symbol_cache(args.no_symbol_cache),
-        debug_source: debuginfod::source(args.no_debuginfod),
+        names: NameSources {
+            cache: user_folders::symbol_cache(args.no_symbol_cache),
+            debug: debuginfod::source(args.no_debuginfod),
+            source_maps: source_maps::wanted(args.source_maps),
+        },
     };
     let summary = match recover::recover(file, &output, &options) {
         Err(RecoverError::OutputExists { path }) => bail!(terminal::exists_already(&path)),

@@ -36,7 +36,7 @@ use super::protocol::{
 use super::shared::Shared;
 use refusal::Refusal;
 pub(crate) use serve::Server;
-use stackbeat_symbolize::SymbolCache;
+use stackbeat_symbolize::NameSources;
 
 /// Most pids that a status lists.
 const MAX_PIDS: usize = 1000;
@@ -55,7 +55,8 @@ pub(crate) struct Session {
     pub began: Instant,
     /// When the program was started, or the session, if that starts it.
     pub program_began_at: SystemTime,
-    pub symbol_cache: Option<SymbolCache>,
+    /// Of dumps: nobody waits for a download.
+    pub names: NameSources,
     /// The clocks when it began, for the rate of the cycle counter.
     pub source: ClockSource,
     pub start: Snapshot,
@@ -247,7 +248,7 @@ impl Session {
             last_ns: request.last_ns,
             before_ns,
             symbolize: request.symbolize,
-            symbol_cache: self.symbol_cache.clone(),
+            names: self.names.clone(),
             jit_maps_not_before: self.program_began_at,
         };
         let written = frozen

@@ -191,6 +191,9 @@ pub(crate) struct TraceArgs {
     /// Compress the trace.
     #[arg(short = 'z', long, hide_short_help = true)]
     pub compress: bool,
+    /// Name JavaScript by its sources, where source maps say them: comments and files beside.
+    #[arg(long, hide_short_help = true)]
+    pub source_maps: bool,
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
     #[arg(long, hide_short_help = true)]
     pub no_symbol_cache: bool,

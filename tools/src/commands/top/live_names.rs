@@ -7,7 +7,7 @@ use std::path::Path;
 
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
-use stackbeat_symbolize::{Options, Query, Symbolizer, Wanted};
+use stackbeat_symbolize::{NameSources, Options, Query, Symbolizer, Wanted};
 
 use crate::commands::trace_content::Content;
 use crate::user_folders::symbol_cache;
@@ -36,7 +36,10 @@ impl LiveNames {
         }
         let content = Content::read(dump)?;
         let mut symbolizer = Symbolizer::new(Options {
-            cache: symbol_cache(false),
+            sources: NameSources {
+                cache: symbol_cache(false),
+                ..NameSources::default()
+            },
             ..Options::default()
         });
         for process in &content.processes {
