@@ -130,7 +130,7 @@ impl Visitor for Check {
         sums.started = true;
         sums.at_ns = segment.end_ns;
         let no_frames = trace.stacks.level(segment.stack) == 0;
-        if no_frames && segment.kind == SegmentKind::Running {
+        if no_frames && segment.runs() {
             sums.without_stack.add(segment);
         }
         self.expect(index, "begin of a segment", at, segment.begin_ns, 0);

@@ -140,8 +140,10 @@ impl Slicer {
         if segment.new_iteration || segment.stack != self.stack || self.gap.is_some() {
             self.change(segment, stacks, names, out);
         }
-        if let SegmentKind::Blocked(probe) = segment.kind {
-            let (running_ns, blocked_ns) = (segment.running_ns(), segment.blocked_ns());
+        if let SegmentKind::Blocked(probe) = segment.kind
+            && !segment.runs()
+        {
+            let wall = segment.wall_ns();
             out.close(&Slice {
                 thread: self.thread,
                 depth: self.open.len() as u32,
@@ -150,8 +152,8 @@ impl Slicer {
                 end_ns: segment.end_ns,
                 total: segment.metrics,
                 own: segment.metrics,
-                self_ns: running_ns,
-                blocked_ns,
+                self_ns: 0,
+                blocked_ns: wall,
                 gap_ns: 0,
                 blocking: Some(probe),
                 gap: false,
@@ -161,7 +163,7 @@ impl Slicer {
                 is_inferred: segment.is_inferred,
             });
             add(&mut self.spent.metrics, &segment.metrics);
-            self.spent.blocked_ns += blocked_ns;
+            self.spent.blocked_ns += wall;
             if probe.category() == Some(stackbeat_core::probe::Category::Poll) {
                 self.event_loop.clear();
                 self.event_loop

@@ -1,8 +1,8 @@
 //! Source maps: where the sources are of JavaScript that a compiler or a bundler wrote (ECMA-426, version 3).
 //!
 //! V8 names a function by its place in the file that it runs. That file says at its end where its map is
-//! (`//# sourceMappingURL=`), or the map lies beside it. Maps are read once, when the first name of their file
-//! is looked up.
+//! (`//# sourceMappingURL=`), or the map lies beside it. Maps are read once, when the first name of their
+//! file is looked up.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -306,8 +306,8 @@ fn absolute(folder: &Path, root: &str, source: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Line 1: column 0 is of line 1 of `a.ts`, column 9 of line 3 there by the name `render`, column 10 as well
-    /// without one. Line 3: column 4 is of `b.ts`, line 1; column 8 of no source.
+    /// Line 1: column 0 is of line 1 of `a.ts`, column 9 of line 3 there by the name `render`, column 10 as
+    /// well without one. Line 3: column 4 is of `b.ts`, line 1; column 8 of no source.
     const MAPPINGS: &str = "AAAA,SAEEA,CAAA;;ICFF,I";
 
     fn map(json: &str) -> Result<Map, String> {

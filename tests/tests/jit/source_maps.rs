@@ -1,5 +1,5 @@
-//! JavaScript that a bundler wrote has the names and lines of its sources where its map says them. The witness
-//! is Node.js' own reader of source maps.
+//! JavaScript that a bundler wrote has the names and lines of its sources where its map says them. The
+//! witness is Node.js' own reader of source maps.
 
 use serde_json::Value;
 use stackbeat_tests::tool_json::{array, number};

@@ -5,7 +5,7 @@ use std::io;
 
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{
-    FrameIndex, Segment, SegmentKind, Slice, SliceSink, Slicer, StackIndex, ThreadIndex, Trace,
+    FrameIndex, Segment, Slice, SliceSink, Slicer, StackIndex, ThreadIndex, Trace,
 };
 
 /// What a slice stands for.
@@ -56,7 +56,7 @@ impl Nesting {
             result: Ok(()),
         };
         self.slicer.advance(trace, segment, &mut adapter);
-        if segment.kind == SegmentKind::Running && segment.stack == StackIndex::NONE {
+        if segment.runs() && segment.stack == StackIndex::NONE {
             adapter.leaf(Level::Leaf(Leaf::NoStack), &unknown(segment));
         }
         adapter.result
