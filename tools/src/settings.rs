@@ -29,7 +29,7 @@ pub(crate) const COMMANDS: &[&str] = match cfg!(target_os = "linux") {
 };
 /// Its flags that are settings. Not among them: what names one recording (command, output), and
 /// `--agent`, because a file that lies in a folder must not name code to run.
-pub(crate) const SETTINGS: [&str; 31] = [
+pub(crate) const SETTINGS: [&str; 32] = [
     "interval",
     "main-interval",
     "budget",
@@ -57,6 +57,7 @@ pub(crate) const SETTINGS: [&str; 31] = [
     "start-disabled",
     "systrace",
     "compress",
+    "source-maps",
     "no-symbol-cache",
     "no-debuginfod",
     "label",
