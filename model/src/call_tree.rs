@@ -39,9 +39,8 @@ impl Leaf {
     /// The leaf of a segment.
     pub fn of(segment: &Segment) -> Leaf {
         match segment.kind {
-            _ if segment.runs() => Leaf::Code,
-            SegmentKind::Running => Leaf::Code,
-            SegmentKind::Blocked(probe) => Leaf::Blocking(probe),
+            SegmentKind::Blocked(probe) if !segment.runs() => Leaf::Blocking(probe),
+            SegmentKind::Running | SegmentKind::Blocked(_) => Leaf::Code,
             SegmentKind::Gap => Leaf::Gap,
         }
     }

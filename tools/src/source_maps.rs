@@ -14,9 +14,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use stackbeat_symbolize::{SourceMaps, SourcePlace};
 
-/// Larger files are no maps, or not worth the time.
+use crate::units::bytes;
+
+/// Larger files are not read.
 const MOST_BYTES: u64 = 256 << 20;
-const COMMENT: &str = "sourceMappingURL=";
+/// What a line begins with that names the map; the second one is the old way to write it.
+const COMMENTS: [&str; 2] = ["//# sourceMappingURL=", "//@ sourceMappingURL="];
 
 /// The maps of this file system's files.
 #[derive(Debug, Default)]
@@ -136,8 +139,7 @@ fn read(file: &Path) -> Result<Option<Map>, String> {
     };
     let text = String::from_utf8_lossy(&text);
     let beside = PathBuf::from(format!("{}.map", file.display()));
-    let url = text.rfind(COMMENT).map(|at| &text[at + COMMENT.len()..]);
-    let url = url.and_then(|rest| rest.split_whitespace().next());
+    let url = text.lines().rev().find_map(url_of).map(str::trim);
     let (at, json) = match url {
         Some(inline) if inline.starts_with("data:") => {
             let Some((_, packed)) = inline.split_once(";base64,") else {
@@ -175,6 +177,11 @@ fn read(file: &Path) -> Result<Option<Map>, String> {
         .map_err(|e| format!("source map {}: {e}", at.display()))
 }
 
+/// Where a line says that the map is.
+fn url_of(line: &str) -> Option<&str> {
+    COMMENTS.iter().find_map(|begin| line.strip_prefix(begin))
+}
+
 /// A file's bytes; `None`: it is not there.
 fn content(file: &Path) -> Result<Option<Vec<u8>>, String> {
     let said = |e: std::io::Error| format!("{}: {e}", file.display());
@@ -183,8 +190,12 @@ fn content(file: &Path) -> Result<Option<Vec<u8>>, String> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(said(e)),
     };
-    if !meta.is_file() || meta.len() > MOST_BYTES {
+    if !meta.is_file() {
         return Ok(None);
+    }
+    if meta.len() > MOST_BYTES {
+        let most = bytes(MOST_BYTES);
+        return Err(format!("{}: larger than {most}, not read", file.display()));
     }
     fs::read(file).map(Some).map_err(said)
 }
@@ -385,7 +396,8 @@ mod tests {
         let inline = format!("x\n//# sourceMappingURL=data:application/json;base64,{inline}");
         let inline = write("inline.js", &inline);
         write("beside.js.map", &map);
-        let beside = write("beside.js", "x");
+        // A bundler's own code may write such comments.
+        let beside = write("beside.js", "x = '\\n//# sourceMappingURL=' + url");
         let maps = FromFiles::default();
         for file in [&named, &inline, &beside] {
             let found = maps.original(file, "", 1, 1).expect(file);

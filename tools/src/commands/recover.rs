@@ -238,6 +238,9 @@ fn list_text(orphans: &[Orphan]) -> String {
             o.mapping.display()
         );
     }
-    out += "To throw a recording away, remove its file in /dev/shm.\n";
+    let _ = writeln!(
+        out,
+        "To throw a recording away, remove its file in {SHARED_MEMORY}."
+    );
     out
 }

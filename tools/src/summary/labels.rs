@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stackbeat_model::layers::Layer;
-use stackbeat_model::{ProbeId, ThreadIndex, is_runtime};
+use stackbeat_model::{ProbeId, ThreadIndex};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
@@ -29,8 +29,7 @@ pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
         .unwrap_or(&unknown);
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     // Code that no file holds has a place in a source file where its runtime says so.
-    let is_managed = is_runtime(&f.module) || f.module.is_empty();
-    if is_managed && !f.file.is_empty() {
+    if libraries::is_managed(f) && !f.file.is_empty() {
         return format!("{}  [{}:{}]", f.name, file_name(&f.file), f.line);
     }
     // As Rust's `{closure#0}` where the namespaces are not known (`line-tables-only`).

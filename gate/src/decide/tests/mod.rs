@@ -544,6 +544,8 @@ fn more_work_is_told_from_slower_work() {
         less[0].contains("less work") && less[0].contains("wall time +2"),
         "{less:?}"
     );
+    // The same work with far fewer allocations is no less of it.
+    assert_eq!(warning(&shop_with(0.6, 100, 30_000)), [""; 0]);
     // Larger allocations are no more work.
     assert_eq!(warning(&shop_with(1.0, 10_000, 3_700_000)), [""; 0]);
     assert_eq!(warning(&shop_with(1.0, 11_000, 3_700_000)), [""; 0]);
