@@ -21,8 +21,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
+use lzma_rust2::{FilterType, XzOptions, XzWriter};
 
 /// The library with the session inside a program.
 const SESSION: &str = "libstackbeat_session.so";
@@ -50,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => None,
     };
     let session = library.as_ref().map(|p| p.with_file_name(SESSION));
-    // A binary that is to be small inflates them when it needs one.
+    // A binary that is to be small unpacks them when it needs one.
     let is_small = matches!(&*variable("OPT_LEVEL")?, "s" | "z");
     for (library, embedded) in [(library, embedded), (session, out.join(SESSION))] {
         match library {
@@ -66,7 +65,14 @@ fn embed(library: &Path, embedded: &Path, is_small: bool) -> io::Result<()> {
     if !is_small {
         return fs::copy(library, embedded).map(drop);
     }
-    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+    let mut options = XzOptions::with_preset(9);
+    // Targets of jumps become absolute, so that those of one function are alike (the .xz format, 5.3.2).
+    match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => options.prepend_pre_filter(FilterType::BcjX86, 0),
+        Ok("aarch64") => options.prepend_pre_filter(FilterType::BcjArm64, 0),
+        _ => {}
+    }
+    let mut packed = XzWriter::new(Vec::new(), options)?;
     packed.write_all(&fs::read(library)?)?;
     fs::write(embedded, packed.finish()?)
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use flate2::read::ZlibDecoder;
+use lzma_rust2::XzReader;
 use rustix::fs::StatVfsMountFlags;
 use stackbeat_symbolize::paths;
 
@@ -82,7 +82,7 @@ fn unpacked(embedded: &[u8]) -> io::Result<Cow<'_, [u8]>> {
         return Ok(Cow::Borrowed(embedded));
     }
     let mut content = Vec::new();
-    ZlibDecoder::new(embedded).read_to_end(&mut content)?;
+    XzReader::new(embedded, false).read_to_end(&mut content)?;
     Ok(Cow::Owned(content))
 }
 
@@ -298,7 +298,8 @@ mod tests {
     #[test]
     fn a_packed_library_is_the_same_as_one_that_is_not() {
         let library = [b"\x7fELF", &[7; 5000][..]].concat();
-        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        let options = lzma_rust2::XzOptions::with_preset(9);
+        let mut packed = lzma_rust2::XzWriter::new(Vec::new(), options).expect("begins");
         packed.write_all(&library).expect("packs");
         let packed = packed.finish().expect("packs");
         assert!(packed.len() < library.len());

@@ -85,22 +85,22 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The titles of the columns that have something to say and no room.
+    pub(crate) fn left_out(&self, width: Option<usize>) -> Vec<&'static str> {
+        let (shown, _) = self.fit(width);
+        let left_out = self.filled().filter(|i| !shown.contains(i));
+        left_out.map(|i| self.columns[i].title).collect()
+    }
+
+    /// The columns that are not empty, and those that always stay.
+    fn filled(&self) -> impl Iterator<Item = usize> {
+        let empty = |i: usize| self.rows.iter().all(|r| r[i].is_empty());
+        (0..self.columns.len()).filter(move |i| self.columns[*i].optional == 0 || !empty(*i))
+    }
+
     /// The finished text. `width` is `None` when lines may be as long as they like.
     pub(crate) fn render(&self, width: Option<usize>, style: Style) -> String {
-        let widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(i, column)| {
-                let cells = self.rows.iter().map(|r| length(&r[i]));
-                cells.max().unwrap_or(0).max(length(column.title))
-            })
-            .collect();
-        let empty = |i: usize| self.rows.iter().all(|r| r[i].is_empty());
-        let mut shown: Vec<usize> = (0..self.columns.len())
-            .filter(|i| self.columns[*i].optional == 0 || !empty(*i))
-            .collect();
-        let rooms = self.fit(&mut shown, &widths, width);
+        let (shown, rooms) = self.fit(width);
         let titles: Vec<String> = self.columns.iter().map(|c| c.title.to_string()).collect();
         let cut = |row: &Vec<String>| -> Vec<String> {
             let cells = shown.iter().map(|i| match self.columns[*i].content {
@@ -148,11 +148,21 @@ impl Table {
         }
     }
 
-    /// Leaves out columns until the rest fits; gives the room that each has.
-    fn fit(&self, shown: &mut Vec<usize>, widths: &[usize], width: Option<usize>) -> Vec<usize> {
-        let mut rooms = widths.to_vec();
+    /// Leaves out columns until the rest fits: those that are shown, and the room that each has.
+    fn fit(&self, width: Option<usize>) -> (Vec<usize>, Vec<usize>) {
+        let widths: Vec<usize> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(i, column)| {
+                let cells = self.rows.iter().map(|r| length(&r[i]));
+                cells.max().unwrap_or(0).max(length(column.title))
+            })
+            .collect();
+        let mut shown: Vec<usize> = self.filled().collect();
+        let mut rooms = widths.clone();
         let Some(width) = width else {
-            return rooms;
+            return (shown, rooms);
         };
         let is_text = |i: &usize| self.columns[*i].content != Content::Number;
         loop {
@@ -184,7 +194,7 @@ impl Table {
             rooms[*i] = widths[*i].min(part.max(least));
             left = left.saturating_sub(rooms[*i]);
         }
-        rooms
+        (shown, rooms)
     }
 
     /// One line of the columns that are shown, each as wide as it must be.

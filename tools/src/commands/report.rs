@@ -112,7 +112,7 @@ pub(crate) fn write_text(text: &str, output: &Path) -> Result<()> {
     Ok(())
 }
 
-fn layout(top: usize) -> table_layout::Layout {
+fn layout(top: usize) -> table_layout::Layout<'static> {
     let width = terminal::width().unwrap_or(COLUMNS);
     table_layout::Layout::new(Some(width), terminal::Style::stdout(), top)
 }

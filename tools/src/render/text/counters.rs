@@ -1,6 +1,6 @@
 //! The tables of counters and of scopes.
 
-use crate::render::text::table_layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, add_table, title};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::counters::{CounterRow, ScopeRow};
 use crate::summary::scope_sums::Inside;
@@ -49,8 +49,7 @@ pub(crate) fn scope_table(rows: &[ScopeRow], layout: &Layout) -> String {
             of(&|inside| system_calls::kinds(&inside.system_calls)),
         ]);
     }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
+    add_table(&mut out, layout, &table, rows.len());
     out
 }
 
@@ -82,8 +81,7 @@ pub(crate) fn counter_table(
             row.name.clone(),
         ]);
     }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
+    add_table(&mut out, layout, &table, rows.len());
     out
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::render::text::table_layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, add_table, title};
 use crate::summary::call_tree::{Profile, ROOT};
 use crate::summary::labels::chain;
 use crate::summary::metadata::Metadata;
@@ -42,8 +42,7 @@ pub(crate) fn table(
             table.row(vec![String::new(), String::new(), String::new(), place]);
         }
     }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
+    add_table(&mut out, layout, &table, rows.len());
     if left_out > 0 {
         let _ = writeln!(out, "  {left_out} later ones are not in this report");
     }

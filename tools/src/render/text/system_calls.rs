@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::table_layout::{Layout, more, title};
+use crate::render::text::table_layout::{Layout, add_table, title};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::Profile;
 use crate::summary::metadata::Metadata;
@@ -57,8 +57,7 @@ pub(crate) fn site_table(
     let mut out = String::new();
     if !table.is_empty() {
         title(&mut out, layout, heading);
-        out.push_str(&table.render(layout.width, layout.style));
-        more(&mut out, layout, rows.len());
+        add_table(&mut out, layout, &table, rows.len());
     }
     out
 }
@@ -109,8 +108,7 @@ pub(crate) fn table(
     let mut out = String::new();
     if !table.is_empty() {
         title(&mut out, layout, "System calls");
-        out.push_str(&table.render(layout.width, layout.style));
-        more(&mut out, layout, rows.len());
+        add_table(&mut out, layout, &table, rows.len());
     }
     out
 }

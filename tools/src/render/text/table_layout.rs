@@ -1,12 +1,15 @@
 //! What all tables share: width, style and titles.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use crate::table::Table;
 use crate::terminal::Style;
 
 /// How the text is laid out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct Layout<'a> {
     pub width: Option<usize>,
     pub style: Style,
     /// Lines per table.
@@ -20,11 +23,13 @@ pub(crate) struct Layout {
     pub skipped: usize,
     /// What shows the lines that there is no room for; `None`: nothing is said of them.
     pub all_by: Option<&'static str>,
+    /// Collects the titles of columns that were left out.
+    pub no_room: Option<&'a RefCell<BTreeSet<&'static str>>>,
 }
 
-impl Layout {
+impl<'a> Layout<'a> {
     /// For a text that is not scrolled, where `--top` says how long a table is.
-    pub(crate) fn new(width: Option<usize>, style: Style, top: usize) -> Layout {
+    pub(crate) fn new(width: Option<usize>, style: Style, top: usize) -> Layout<'a> {
         Layout {
             width,
             style,
@@ -33,6 +38,7 @@ impl Layout {
             sums_up_roles: true,
             skipped: 0,
             all_by: Some("--top 0 shows all"),
+            no_room: None,
         }
     }
 
@@ -44,6 +50,15 @@ impl Layout {
 
 pub(crate) fn title(out: &mut String, layout: &Layout, text: &str) {
     let _ = writeln!(out, "\n{}", layout.style.bold(text));
+}
+
+/// Adds a table, and how many of its rows were left out.
+pub(crate) fn add_table(out: &mut String, layout: &Layout, table: &Table, rows: usize) {
+    out.push_str(&table.render(layout.width, layout.style));
+    if let Some(no_room) = layout.no_room {
+        no_room.borrow_mut().extend(table.left_out(layout.width));
+    }
+    more(out, layout, rows);
 }
 
 pub(crate) fn more(out: &mut String, layout: &Layout, total: usize) {

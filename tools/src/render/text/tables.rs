@@ -1,5 +1,6 @@
 //! The report as tables for a terminal.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ use stackbeat_proto::v1::drops;
 use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
 use crate::drop_causes;
 use crate::render::text::section::{Section, Shown};
-use crate::render::text::table_layout::{Layout, indented, more, sentences, title};
+use crate::render::text::table_layout::{Layout, add_table, indented, more, sentences, title};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, Own, blocking_sites, functions, spent_by};
@@ -52,11 +53,13 @@ pub(crate) fn report(
         }
     }
     let mut left_out = Vec::new();
+    let no_room = RefCell::default();
     for section in Section::value_variants() {
         let lines = shown.lines(*section, top);
         let layout = Layout {
             top: lines.unwrap_or(usize::MAX),
             is_exact: *shown != Shown::Screen,
+            no_room: Some(&no_room),
             ..*layout
         };
         let text = section_text(*section, report, wanted, sort, &layout);
@@ -73,6 +76,14 @@ pub(crate) fn report(
         let names = left_out.join(", ");
         let text = format!("More with --section NAME: {names}. Everything with --all.");
         out.push('\n');
+        sentences(&mut out, layout, &text, Style::dim);
+    }
+    let no_room: Vec<_> = no_room.into_inner().into_iter().collect();
+    if !no_room.is_empty() {
+        let text = format!(
+            "No room for these columns: {}. A file or pipe has all.",
+            no_room.join(", ")
+        );
         sentences(&mut out, layout, &text, Style::dim);
     }
     out
@@ -322,8 +333,7 @@ fn threads(
     }
     let mut out = String::new();
     title(&mut out, layout, "Threads");
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
+    add_table(&mut out, layout, &table, rows.len());
     out
 }
 
@@ -455,8 +465,7 @@ fn function_table(
         out.push_str("  none\n");
         return out;
     }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
+    add_table(&mut out, layout, &table, rows.len());
     let waited_ns = spent.running_ns() - spent.computing_ns();
     if sort == SortKey::SelfTime && waited_ns >= whole / 100 && waited_ns > 0 {
         let text = format!(
@@ -520,8 +529,7 @@ fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &La
             },
         ]);
     }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, sites.len());
+    add_table(&mut out, layout, &table, sites.len());
     if let Some(text) = idle.text() {
         indented(&mut out, layout, 4, &format!("  {text}"), Style::dim);
     }
@@ -573,7 +581,7 @@ mod tests {
     use crate::terminal::Style;
     use crate::testing::{self, golden};
 
-    fn layout(width: Option<usize>) -> Layout {
+    fn layout(width: Option<usize>) -> Layout<'static> {
         Layout::new(width, Style::default(), 6)
     }
 

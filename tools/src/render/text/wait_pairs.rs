@@ -2,7 +2,7 @@
 
 use stackbeat_model::ThreadIndex;
 
-use crate::render::text::table_layout::{Layout, more, sentences, title};
+use crate::render::text::table_layout::{Layout, add_table, sentences, title};
 use crate::summary::labels::chain;
 use crate::summary::load::Report;
 use crate::summary::wait_rows::{known, names, rows};
@@ -61,7 +61,6 @@ pub(crate) fn table(
             waking.clone(),
         ]);
     }
-    out.push_str(&table.render(layout.width, layout.style));
-    more(&mut out, layout, rows.len());
+    add_table(&mut out, layout, &table, rows.len());
     out
 }
