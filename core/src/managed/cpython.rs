@@ -6,10 +6,11 @@
 //! DWARF of builds of these versions. Other versions are left alone: their stacks stay native.
 //!
 //! A thread finds its `PyThreadState` by `thread_id`, which is what `pthread_self` gives. Frames hang on it,
-//! each with its code object. What one call of `_PyEval_EvalFrameDefault` runs is a run, anchored at a
-//! structure that this call has on the native stack: its `_PyCFrame` (3.10 and 3.11), or the frame that it
-//! pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`). In 3.9 it has none: there the native
-//! frames of that function are counted, which are as many as frames.
+//! each with its code object. It has one in each interpreter that it has come through to a sub-interpreter;
+//! the frames of all of them are on its stack. What one call of `_PyEval_EvalFrameDefault` runs is a run,
+//! anchored at a structure that this call has on the native stack: its `_PyCFrame` (3.10 and 3.11), or the
+//! frame that it pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`). In 3.9 it has none: there
+//! the native frames of that function are counted, which are as many as frames.
 //!
 //! A method is its qualified name, its file, its first line and the length of its line table: code objects
 //! are freed and their memory is used again, and the same code is another object in each process.
@@ -36,6 +37,8 @@ use crate::unwind::elf;
 
 const MOST_INTERPRETERS: usize = 64;
 const MOST_THREADS: usize = 1 << 14;
+/// Interpreters that one thread is in at a time.
+const MOST_STATES: usize = 8;
 /// Code of one method is shorter.
 const MOST_POSITION: u64 = 1 << 24;
 
@@ -89,7 +92,10 @@ impl Runtime {
     /// The interpreter that a module is, if its version is known.
     pub fn of_module(memory: &mut impl Memory, module: &Module) -> Option<Runtime> {
         let file = module.path.rsplit(|byte| *byte == b'/').next()?;
-        if module.dynamic == Svma(0) || !file.windows(6).any(|part| part == b"python") {
+        let has = |text: &[u8]| file.windows(text.len()).any(|part| part == text);
+        // A program may have it inside of it, and any name.
+        let may_be_it = has(b"python") || !has(b".so");
+        if module.dynamic == Svma(0) || !may_be_it {
             return None;
         }
         let mut symbol = |name: &[u8]| {
@@ -138,9 +144,17 @@ impl Runtime {
         })
     }
 
-    /// The `PyThreadState` of the thread whose word at an offset of it is this.
-    fn state_with(&self, memory: &mut impl Memory, offset: u64, value: u64) -> Option<u64> {
+    /// Whether there are sub-interpreters.
+    fn has_several(&self, memory: &mut impl Memory) -> Option<bool> {
+        let first = memory.word(self.runtime + self.offsets.interpreters)?;
+        let next = first.checked_add(self.offsets.interpreter_next)?;
+        Some(first != 0 && memory.word(next)? != 0)
+    }
+
+    /// The `PyThreadState`s of the thread whose word at an offset of them is this, one of each interpreter.
+    fn states_with(&self, memory: &mut impl Memory, offset: u64, value: u64) -> Option<States> {
         let o = &self.offsets;
+        let mut states = States::default();
         let mut interpreter = memory.word(self.runtime + o.interpreters)?;
         for _ in 0..MOST_INTERPRETERS {
             if interpreter == 0 {
@@ -152,13 +166,14 @@ impl Runtime {
                     break;
                 }
                 if memory.word(at.checked_add(offset)?)? == value {
-                    return Some(at);
+                    states.push(at);
+                    break;
                 }
                 at = memory.word(at + THREAD_NEXT)?;
             }
             interpreter = memory.word(interpreter.checked_add(o.interpreter_next)?)?;
         }
-        None
+        Some(states)
     }
 
     /// The managed frames of a thread of another process that stands still, as the kernel numbers it there.
@@ -175,11 +190,11 @@ impl Runtime {
         to.frames.clear();
         let offset = self.offsets.native_id;
         if offset != 0
-            && let Some(state) = self.state_with(memory, offset, u64::from(tid))
+            && let Some(states) = self.states_with(memory, offset, u64::from(tid))
         {
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
             self.follow(
-                state,
+                states.as_slice(),
                 memory,
                 methods,
                 asyncio,
@@ -191,7 +206,7 @@ impl Runtime {
         }
     }
 
-    /// Follows the frames from a thread's state, and looks whether the thread's name has changed. `native`
+    /// Follows the frames from a thread's states, and looks whether the thread's name has changed. `native`
     /// are the frames of its native stack, where they are counted.
     #[expect(
         clippy::too_many_arguments,
@@ -199,7 +214,7 @@ impl Runtime {
     )]
     fn follow(
         &self,
-        state: u64,
+        states: &[u64],
         memory: &mut impl Memory,
         methods: &Methods,
         asyncio: Option<Asyncio>,
@@ -221,11 +236,13 @@ impl Runtime {
         let is_whole = match self.offsets.chain {
             Chain::Counted => {
                 let before = name.as_deref().map_or(0, ThreadName::frame);
-                reader.follow_counted(state, native, before, out)
+                reader.follow_counted(states, native, before, out)
             }
-            Chain::Objects => reader.follow_objects(state, out),
-            Chain::Shims if self.is_direct => reader.follow_shims(state, out),
-            Chain::Entries | Chain::Shims => reader.follow_calls(state, out),
+            chain => states.iter().try_for_each(|state| match chain {
+                Chain::Objects => reader.follow_objects(*state, out),
+                Chain::Shims if self.is_direct => reader.follow_shims(*state, out),
+                _ => reader.follow_calls(*state, out),
+            }),
         };
         if let (Some(()), Some(name)) = (is_whole, name)
             && reader.outermost != 0
@@ -243,6 +260,27 @@ fn is_outermost(state: u64, cframe: u64) -> bool {
     cframe.wrapping_sub(state) < MOST_STATE_BYTES
 }
 
+/// A thread's states, that of the newest interpreter first. A thread goes from an interpreter into those that
+/// were made in it, so that this one's frames are the innermost.
+#[derive(Clone, Copy, Debug, Default)]
+struct States {
+    states: [u64; MOST_STATES],
+    count: usize,
+}
+
+impl States {
+    fn push(&mut self, state: u64) {
+        if let Some(free) = self.states.get_mut(self.count) {
+            *free = state;
+            self.count += 1;
+        }
+    }
+
+    fn as_slice(&self) -> &[u64] {
+        self.states.get(..self.count).unwrap_or_default()
+    }
+}
+
 /// What a thread remembers of its `PyThreadState`. All-zero: nothing.
 #[derive(Debug)]
 #[repr(C)]
@@ -258,23 +296,27 @@ pub struct Thread {
 pub(super) type TextBuffer = [u8; NAME_BYTES + FILE_BYTES + LINES_BYTES];
 
 impl Thread {
-    /// The calling thread's state, as remembered or searched.
-    fn own_state(&mut self, runtime: &Runtime, memory: &mut impl Memory) -> Option<u64> {
+    /// The calling thread's states: the only one as remembered or searched.
+    fn own_states(&mut self, runtime: &Runtime, memory: &mut impl Memory) -> Option<States> {
         let o = &runtime.offsets;
         // SAFETY: asks for the calling thread's own number.
         let me = unsafe { libc::pthread_self() } as u64;
         let known = self.state;
+        let mut states = States::default();
         if known != 0
+            && runtime.has_several(memory) == Some(false)
             && memory.word(known + o.thread_id) == Some(me)
             && memory.word(known + THREAD_INTERPRETER) == Some(self.interpreter)
         {
-            return Some(known);
+            states.push(known);
+            return Some(states);
         }
         self.state = 0;
-        let found = runtime.state_with(memory, o.thread_id, me)?;
-        self.interpreter = memory.word(found + THREAD_INTERPRETER)?;
-        self.state = found;
-        Some(found)
+        let states = runtime.states_with(memory, o.thread_id, me)?;
+        let outermost = *states.as_slice().last()?;
+        self.interpreter = memory.word(outermost + THREAD_INTERPRETER)?;
+        self.state = outermost;
+        Some(states)
     }
 
     /// Finds the calling thread's frames. With `asyncio`, those that await its task are among them.
@@ -292,12 +334,13 @@ impl Thread {
         if finalizing.is_none_or(|by| by != 0 && by != self.state) {
             return Found::default();
         }
-        let Some(state) = self.own_state(runtime, memory) else {
+        let Some(states) = self.own_states(runtime, memory) else {
             return Found::default();
         };
         let name = Some(&mut self.name);
         let text = &mut self.text;
-        runtime.follow(state, memory, methods, asyncio, native, text, out, name)
+        let states = states.as_slice();
+        runtime.follow(states, memory, methods, asyncio, native, text, out, name)
     }
 }
 
@@ -321,7 +364,7 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// nobody knows which frame belongs where.
     fn follow_counted(
         &mut self,
-        state: u64,
+        states: &[u64],
         native: NativeFrames,
         before: u64,
         out: &mut Frames,
@@ -329,15 +372,22 @@ impl<M: Memory> Reader<'_, '_, M> {
         let o = self.runtime.offsets;
         let (begin, end) = self.runtime.evaluator;
         let is_evaluator = |pc: u64| begin <= pc && pc < end;
-        let innermost = self.memory.word(state + o.cframe_current)?;
-        let frames = self.count(innermost, o.previous, |_| false)?;
+        let mut frames = 0;
+        for state in states {
+            let innermost = self.memory.word(state + o.cframe_current)?;
+            frames += self.count(innermost, o.previous, |_| false)?;
+        }
         let calls = (0..).map_while(native).filter(|[pc, _]| is_evaluator(*pc));
         let more = calls.clone().count().wrapping_sub(frames);
         let is_between = more == 1 && (0..=1).map_while(native).any(|[pc, _]| is_evaluator(pc));
         self.room(more == 0 || is_between)?;
         let empty = out.mark();
-        let mut frame = innermost;
+        let mut states = states.iter();
+        let mut frame = 0;
         for [_, sp] in calls.skip(more) {
+            while frame == 0 {
+                frame = self.memory.word(states.next()? + o.cframe_current)?;
+            }
             self.room(out.begin_run(sp))?;
             self.push(frame, out)?;
             frame = self.memory.word(frame + o.previous)?;
@@ -805,7 +855,7 @@ mod tests {
             let Thread { text, name, .. } = &mut to.cpython;
             let frames = &mut to.frames;
             runtime.follow(
-                BASE,
+                &[BASE],
                 &mut memory,
                 &methods,
                 Some(ASYNCIO),
@@ -895,7 +945,7 @@ mod tests {
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
             let found = runtime.follow(
-                state,
+                &[state],
                 &mut words,
                 &methods,
                 None,
@@ -941,7 +991,7 @@ mod tests {
             to.frames.clear();
             let Thread { text, name, .. } = &mut to.cpython;
             let (out, name) = (&mut to.frames, Some(name));
-            let found = runtime.follow(state, words, &methods, None, &native, text, out, name);
+            let found = runtime.follow(&[state], words, &methods, None, &native, text, out, name);
             let runs = (0..).map_while(|i| out.run(i));
             let runs: Vec<_> = runs
                 .map(|(anchor, run)| (anchor, run[0].position))
@@ -1002,7 +1052,7 @@ mod tests {
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
             let found = runtime.follow(
-                state,
+                &[state],
                 &mut words,
                 &methods,
                 None,

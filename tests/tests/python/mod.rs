@@ -233,6 +233,41 @@ fn samples_at_any_moment_show_calls_that_are_there() {
     }
 }
 
+/// A thread in a sub-interpreter has the functions of all interpreters that it came through on its stack.
+#[test]
+fn functions_of_sub_interpreters_are_seen() {
+    const INNER: [&str; 4] = ["enter", "<module>", "in_sub", "nap"];
+    let nested = [&["enter", "<module>", "outer_sub"][..], &INNER].concat();
+    for (python, version) in interpreters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/python/subinterpreters.py"
+        );
+        let python = python.to_str().expect("UTF-8");
+        let arguments = [
+            "record", "-q", "-o", "t.beat", "--", python, script, "nested",
+        ];
+        let output = stackbeat(folder.path(), &arguments);
+        assert!(
+            output.status.success(),
+            "{version:?}: {}",
+            text(&output.stderr)
+        );
+        let trace = Trace::read(&folder.path().join("t.beat"));
+        let mut counts: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+        for stack in recorded(&trace).into_values().flatten() {
+            let names = stack.into_iter().map(|(name, _)| name);
+            let below = names.skip_while(|name| name != "work").skip(1);
+            *counts.entry(below.collect()).or_default() += 1;
+        }
+        let of = |stack: &[&str]| counts.get(&Vec::from_iter(stack.iter().map(|s| s.to_string())));
+        assert_eq!(of(&INNER), Some(&40), "{version:?}: {counts:?}");
+        assert_eq!(of(&nested), Some(&40), "{version:?}: {counts:?}");
+        assert_eq!(counts.len(), 2, "{version:?}: {counts:?}");
+    }
+}
+
 /// The recorder reads the stack of a thread that waits, from outside. In 3.9 and 3.10 it cannot tell which
 /// one it is.
 #[test]
