@@ -8,10 +8,10 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::layers::{Layer, is_of_executor};
 use stackbeat_model::{FunctionIndex, ThreadIndex};
 
-use super::call_tree::{Label, Leaf, ThreadTime, Tree};
+use super::call_tree::{Label, Leaf, Profile, ThreadTime, Tree};
 use super::functions::{SiteRow, blocking_sites, blocking_sites_of};
 use super::labels::is_managed;
-use super::libraries::{is_library, package};
+use super::libraries::{self, is_library, package};
 use super::load::Report;
 use super::metadata::Metadata;
 use super::own_code::OwnCode;
@@ -49,16 +49,34 @@ pub(crate) type Holders = BTreeSet<(ThreadIndex, FunctionIndex)>;
 
 /// Who held locks while others waited for them.
 pub(crate) fn holders(report: &Report) -> Holders {
-    let own = OwnCode::new(&report.metadata, &report.profile.tree);
-    let held = report.waits.held().into_iter();
+    let tree = &report.profile.tree;
+    let own = OwnCode::new(&report.metadata, tree);
+    let held = report.held().into_iter();
     held.filter_map(|held| Some((held.by, own.innermost(held.until?)?)))
         .collect()
 }
 
-/// The places in a call tree at which threads wait for something in the middle of their work. Of workers the
-/// interpreted function that waits is the program's own: that of a worker without work is the library's,
-/// which has the pool. And sleeps: of threads that are at work, or that wait for work elsewhere, and in
-/// functions that hold a lock meanwhile.
+/// Whether an interpreted function of the program's own waits at a place, and not one of the library that it
+/// was called by, as a pool's worker without work and an event loop are. Node.js' loop has no functions
+/// around it, so there what its library waits in, the program has called.
+fn waits_in_own_function(metadata: &Metadata, tree: &Tree, place: u32) -> bool {
+    let functions = tree.labels(place).filter_map(|label| match label {
+        Label::Function(f) => metadata.functions.get(f.0 as usize),
+        _ => None,
+    });
+    let mut interpreted = functions.filter(|f| libraries::is_managed(f));
+    let waits = interpreted.find(|function| !function.file.starts_with("node:"));
+    waits.is_some_and(|function| !is_library(function))
+}
+
+/// The places in a call tree at which threads wait for something in the middle of their work, where the cause
+/// alone says that they are idle:
+///
+/// - for other threads, and for events, in an interpreted function of the program's own
+///   ([`waits_in_own_function`]); for events only of threads that are at work;
+/// - for other threads in a program that computes little, of threads that are active;
+/// - sleeps of threads that are at work, or that wait for work elsewhere, and of functions that hold a lock
+///   meanwhile.
 pub(crate) fn waits_at_work<'a>(
     metadata: &Metadata,
     tree: &Tree,
@@ -66,17 +84,6 @@ pub(crate) fn waits_at_work<'a>(
     threads: &[ThreadTime],
     holders: &Holders,
 ) -> BTreeSet<u32> {
-    let waits_at_work = |place: u32| {
-        let managed = tree
-            .labels(place)
-            .find(|label| is_managed(metadata, *label));
-        match managed {
-            Some(Label::Function(f)) => !is_library(&metadata.functions[f.0 as usize]),
-            _ => false,
-        }
-    };
-    let of_workers =
-        places_of_waits(tree, &CAUSES_OF_WORKERS).filter(|place| waits_at_work(*place));
     let computed_ns = threads.iter().map(ThreadTime::computing_ns);
     let computed_ns = computed_ns.fold(0, u64::saturating_add);
     let is_slow = is_slow(computed_ns, metadata.recording.duration_ns);
@@ -85,15 +92,29 @@ pub(crate) fn waits_at_work<'a>(
     let workers = cells.iter().filter(|(_, place)| for_work.contains(place));
     let workers: BTreeSet<ThreadIndex> = workers.map(|(thread, _)| *thread).collect();
     let is_held_up = |time: &ThreadTime| is_at_work(time) || is_slow && is_active(time);
-    let sleeps = cells.into_iter().filter(|(thread, place)| {
-        let label = tree.places()[*place as usize].label;
-        let holds = |label| matches!(label, Label::Function(f) if holders.contains(&(*thread, f)));
-        matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == Cause::Sleep)
-            && (workers.contains(thread)
-                || threads.get(thread.0 as usize).is_some_and(is_held_up)
-                || tree.labels(*place).any(holds))
+    let at_work = cells.into_iter().filter(|(thread, place)| {
+        let Label::Leaf(Leaf::Blocking(probe)) = tree.places()[*place as usize].label else {
+            return false;
+        };
+        let time = threads.get(thread.0 as usize);
+        let in_own_function = || waits_in_own_function(metadata, tree, *place);
+        match probe.cause() {
+            Cause::Wait => {
+                let is_of_interest = is_slow && time.is_some_and(is_active);
+                in_own_function() || is_of_interest && !for_work.contains(place)
+            }
+            Cause::Poll => time.is_some_and(is_held_up) && in_own_function(),
+            Cause::Sleep => {
+                let holds =
+                    |label| matches!(label, Label::Function(f) if holders.contains(&(*thread, f)));
+                workers.contains(thread)
+                    || time.is_some_and(is_held_up)
+                    || tree.labels(*place).any(holds)
+            }
+            _ => false,
+        }
     });
-    of_workers.chain(sleeps.map(|(_, place)| *place)).collect()
+    at_work.map(|(_, place)| *place).collect()
 }
 
 /// The places in a call tree at which whatever thread waits for work: executors of futures
@@ -152,6 +173,38 @@ fn places_of_waits(tree: &Tree, causes: &[Cause]) -> impl Iterator<Item = u32> {
         .map(|(place, _)| place)
 }
 
+/// Which waits are idle: of an event loop, of an executor, of a worker without work.
+#[derive(Clone, Debug)]
+pub(crate) struct IdleWaits {
+    at_work: BTreeSet<u32>,
+    for_work: BTreeSet<u32>,
+}
+
+impl IdleWaits {
+    pub(crate) fn of(report: &Report) -> IdleWaits {
+        let Report {
+            metadata, profile, ..
+        } = report;
+        let Profile {
+            tree,
+            cells,
+            threads,
+            ..
+        } = profile;
+        let holders = holders(report);
+        IdleWaits {
+            at_work: waits_at_work(metadata, tree, cells.keys(), threads, &holders),
+            for_work: waits_for_work(metadata, tree),
+        }
+    }
+
+    /// Whether a wait for a cause at a place of the call tree is.
+    pub(crate) fn has(&self, cause: Cause, is_main: bool, place: u32) -> bool {
+        let may_be = CAUSES.contains(&cause) || CAUSES_OF_WORKERS.contains(&cause) && !is_main;
+        self.for_work.contains(&place) || may_be && !self.at_work.contains(&place)
+    }
+}
+
 /// Idle waits, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
@@ -188,24 +241,14 @@ pub(crate) fn apart(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> (V
         metadata, profile, ..
     } = report;
     let row = |thread: ThreadIndex| metadata.threads.get(thread.0 as usize);
-    let at_work = waits_at_work(
-        metadata,
-        &profile.tree,
-        profile.cells.keys(),
-        &profile.threads,
-        &holders(report),
-    );
-    let for_work = waits_for_work(metadata, &profile.tree);
+    let idle = IdleWaits::of(report);
     let cause_at = |place: u32| match profile.tree.places()[place as usize].label {
         Label::Leaf(Leaf::Blocking(probe)) => Some(probe.cause()),
         _ => None,
     };
     let is_idle = |thread: ThreadIndex, place: u32| {
-        cause_at(place).is_some_and(|cause| {
-            let is_worker = row(thread).is_none_or(|row| !row.is_main);
-            let may_be = CAUSES.contains(&cause) || CAUSES_OF_WORKERS.contains(&cause) && is_worker;
-            for_work.contains(&place) || may_be && !at_work.contains(&place)
-        })
+        let is_main = row(thread).is_some_and(|row| row.is_main);
+        cause_at(place).is_some_and(|cause| idle.has(cause, is_main, place))
     };
     let others = |thread, place| wanted(thread) && !is_idle(thread, place);
     let sites = blocking_sites_of(profile, &others);

@@ -22,7 +22,8 @@ use super::long_waits::LongWaits;
 use super::metadata::{DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata};
 use super::system_calls::CallSites;
 use super::thread_rows::Rows;
-use super::wait_pairs::Waits;
+use super::wait_kind::is_for_lock;
+use super::wait_pairs::{Held, Waits};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ROOT};
 use crate::summary::timeline::{Bar, Timeline};
@@ -47,6 +48,14 @@ pub(crate) struct Report {
     pub deadlocks: Deadlocks,
     /// Who makes system calls.
     pub calls: CallSites,
+}
+
+impl Report {
+    /// Who held locks while others waited for them.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let is_for_lock = |place| is_for_lock(&self.metadata, &self.profile.tree, place);
+        self.waits.held(&is_for_lock)
+    }
 }
 
 /// Opens a trace and sums it up. `bar_budget` is how many bars the timeline may have, 0: none is made.

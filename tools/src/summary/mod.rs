@@ -28,5 +28,6 @@ pub(crate) mod thread_rows;
 pub(crate) mod timeline;
 pub(crate) mod told_apart;
 pub(crate) mod verdict;
+pub(crate) mod wait_kind;
 pub(crate) mod wait_pairs;
 pub(crate) mod wait_rows;

@@ -6,6 +6,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::ThreadIndex;
 
 use super::load::Report;
+use super::told_apart;
 use crate::terminal::clean;
 use crate::units::duration;
 
@@ -22,30 +23,37 @@ fn is_for_an_end(cause: Cause) -> bool {
 }
 
 /// Who waits for whom in one line, longest first; `None`: no process mostly waits for another one. Processes
-/// of one name are one: what they wait for among themselves does not count.
+/// that nothing tells apart are one: what they wait for among themselves does not count.
 pub(crate) fn text(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> Option<String> {
     let metadata = &report.metadata;
     let process = |thread: ThreadIndex| {
         let row = metadata.threads.get(thread.0 as usize)?;
         metadata.processes.get(row.process).filter(|_| row.pid != 0)
     };
+    let names = told_apart::names(metadata);
+    let name = |thread: ThreadIndex| {
+        let row = metadata.threads.get(thread.0 as usize);
+        row.and_then(|row| names.get(row.process))
+            .map_or("", String::as_str)
+    };
     let mut waits: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for wait in report.waits.sums().filter(|wait| wanted(wait.thread)) {
         if let Some(waiting) = process(wait.thread)
-            && let Some(other) = wait.waker.and_then(process)
+            && let Some(waker) = wait.waker
+            && let Some(other) = process(waker)
             && waiting.pid != other.pid
-            && waiting.name != other.name
+            && name(wait.thread) != name(waker)
             && !is_for_an_end(wait.probe.cause())
         {
-            let by_other = waits.entry(&waiting.name).or_default();
-            let sum = by_other.entry(&other.name).or_default();
+            let by_other = waits.entry(name(wait.thread)).or_default();
+            let sum = by_other.entry(name(waker)).or_default();
             *sum = sum.saturating_add(wait.total_ns);
         }
     }
     let mut lived: BTreeMap<&str, u64> = BTreeMap::new();
     for (thread, time) in (0..).map(ThreadIndex).zip(&report.profile.threads) {
-        if let Some(process) = process(thread).filter(|_| wanted(thread)) {
-            *lived.entry(&process.name).or_default() += time.wall_ns();
+        if process(thread).is_some() && wanted(thread) {
+            *lived.entry(name(thread)).or_default() += time.wall_ns();
         }
     }
     let mut found: Vec<(u64, String)> = Vec::new();

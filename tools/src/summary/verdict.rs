@@ -14,11 +14,12 @@ use super::evidence::effective_samples;
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
-use crate::summary::idle::{holders, is_active, is_slow, waits_at_work, waits_for_work};
+use crate::summary::idle::{IdleWaits, is_active, is_slow};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
 use crate::summary::told_apart;
+use crate::summary::wait_kind::WaitKind;
 use crate::table::shorten_name;
 use crate::terminal::clean;
 use crate::units::{duration, plural};
@@ -41,11 +42,6 @@ const NAME: usize = 48;
 /// time: to begin and to end one takes 1 ms or more.
 const MANY_PROCESSES: usize = 100;
 const SHORT_LIFE_NS: u64 = 50_000_000;
-/// Of CPython, where a thread waits until it may run Python code.
-const TAKES_GIL: &str = "take_gil";
-/// And where it waits for a lock of the program's (Python/thread_pthread.h; from 3.13 on
-/// Python/parking_lot.c).
-const TAKES_LOCK: [&str; 2] = ["PyThread_acquire_lock_timed", "_PySemaphore_Wait"];
 const GIL: &str = "Python's global interpreter lock";
 
 /// The sentence, for the threads that are `wanted`. `None`: nothing was recorded of them. Processes that help
@@ -54,9 +50,11 @@ pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> 
     let is_helper = helpers(&report.metadata, &report.profile, wanted);
     let wanted = &|thread: ThreadIndex| wanted(thread) && !is_helper[thread.0 as usize];
     let own = &OwnCode::new(&report.metadata, &report.profile.tree);
+    let waits = &waits(report);
     let view = View {
         report,
         own,
+        waits,
         wanted,
     };
     let threads = view.threads();
@@ -69,7 +67,7 @@ pub(crate) fn verdict(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool) -> 
     }
     let mut parts: Vec<String> = view.deadlock().into_iter().collect();
     parts.extend(view.short_processes());
-    match alone(&threads, running_ns) {
+    match view.alone(&threads, running_ns) {
         Some((thread, time)) => parts.push(view.of_one(thread, time, &threads)),
         None => parts.extend(view.of_many(&threads, running_ns)),
     }
@@ -85,36 +83,20 @@ fn is_worth(part: u64, whole: u64) -> bool {
     part > 0 && part as f64 >= WORTH * whole as f64
 }
 
-/// The thread that does all the work: it computes, and the others at most idle.
-fn alone<'a>(
-    threads: &[(ThreadIndex, &'a ThreadTime)],
-    running_ns: u64,
-) -> Option<(ThreadIndex, &'a ThreadTime)> {
-    let (index, time) =
-        *(threads.iter()).max_by_key(|(i, time)| (time.running_ns, time.wall_ns(), Reverse(*i)))?;
-    let others = threads.iter().filter(|(other, _)| *other != index);
-    let waits_ns = sum(others.flat_map(|(_, time)| {
-        let causes = Cause::ALL.into_iter().filter(|cause| !is_idle(*cause));
-        causes.map(|cause| time.blocked_ns[cause as usize])
-    }));
-    let is_alone = time.running_ns as f64 >= ALONE * running_ns as f64
-        && !is_worth(waits_ns, time.wall_ns().saturating_add(waits_ns));
-    is_alone.then_some((index, time))
+/// That others end is no news, nor are waits that no hook saw.
+fn is_news(kind: WaitKind) -> bool {
+    let is_none = |cause| {
+        matches!(
+            cause,
+            Cause::None | Cause::Join | Cause::Process | Cause::Unknown
+        )
+    };
+    !matches!(kind, WaitKind::Of(cause) if is_none(cause))
 }
 
-/// Waits of threads that have nothing to do. Those of a thread that is alone say where its time went all the
-/// same.
-fn is_idle(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::None
-            | Cause::Wait
-            | Cause::Poll
-            | Cause::Sleep
-            | Cause::Join
-            | Cause::Process
-            | Cause::Unknown
-    )
+/// Causes that are of interest only where threads compute.
+fn is_by_choice(kind: WaitKind) -> bool {
+    matches!(kind, WaitKind::Of(Cause::Wait | Cause::Poll | Cause::Sleep))
 }
 
 fn waiting(cause: Cause) -> &'static str {
@@ -152,10 +134,45 @@ struct Program<'a> {
     threads: BTreeSet<ThreadIndex>,
 }
 
+/// What a thread waited for at a place.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    thread: ThreadIndex,
+    place: u32,
+    probe: ProbeId,
+    kind: WaitKind,
+    is_idle: bool,
+    ns: u64,
+}
+
+fn waits(report: &Report) -> Vec<Wait> {
+    let Report {
+        metadata, profile, ..
+    } = report;
+    let idle = IdleWaits::of(report);
+    let cells = profile.cells.iter().filter_map(|((thread, place), cell)| {
+        let Label::Leaf(Leaf::Blocking(probe)) = profile.tree.places()[*place as usize].label
+        else {
+            return None;
+        };
+        let is_main = (metadata.threads.get(thread.0 as usize)).is_some_and(|row| row.is_main);
+        Some(Wait {
+            thread: *thread,
+            place: *place,
+            probe,
+            kind: WaitKind::at(metadata, &profile.tree, *place, probe),
+            is_idle: idle.has(probe.cause(), is_main, *place),
+            ns: cell.spent.blocked_ns,
+        })
+    });
+    cells.collect()
+}
+
 /// A trace, and the threads of it that are asked for.
 struct View<'a> {
     report: &'a Report,
     own: &'a OwnCode<'a>,
+    waits: &'a [Wait],
     wanted: &'a dyn Fn(ThreadIndex) -> bool,
 }
 
@@ -181,6 +198,7 @@ impl<'a> View<'a> {
         ask(&View {
             report: self.report,
             own: self.own,
+            waits: self.waits,
             wanted: &|thread| threads.contains(&thread),
         })
     }
@@ -301,6 +319,7 @@ impl<'a> View<'a> {
         let of_thread = View {
             report: self.report,
             own: self.own,
+            waits: self.waits,
             wanted: &|other| other == thread,
         };
         let mut parts: Vec<(u64, String)> = Vec::new();
@@ -317,11 +336,10 @@ impl<'a> View<'a> {
         if is_worth(ready_ns, whole) {
             parts.push((ready_ns, "waiting for a processor".to_owned()));
         }
-        for cause in Cause::ALL {
-            let ns = time.blocked_ns[cause as usize];
+        for (kind, ns) in of_thread.by_kind(&|_| true) {
             if is_worth(ns, whole) {
-                let what = of_thread.waiting(cause);
-                parts.push((ns, what + &of_thread.site(cause)));
+                let what = of_thread.waiting(kind);
+                parts.push((ns, what + &of_thread.site(kind, &|_| true)));
             }
         }
         parts.sort_by_key(|(ns, _)| Reverse(*ns));
@@ -337,49 +355,21 @@ impl<'a> View<'a> {
         let count = self.who_computes(threads, running_ns);
         let is_busy = is_worth(running_ns, self.metadata().recording.duration_ns);
         let computed_ns = sum(threads.iter().map(|(_, time)| time.computing_ns()));
-        // Threads that compute and wait in between are held up by that; of a program that computes little it
-        // is of interest what any thread waits for that does something now and then.
+        // What a worker without work waits for is of no interest, nor is the main thread's wait for its
+        // workers: those of a program that computes little are, of threads that do something now and then.
         let is_slow = is_slow(computed_ns, self.metadata().recording.duration_ns);
-        // So is a worker that waits in an interpreted function of the program's own, as for Python's locks.
-        let at_work = self.waits_at_work();
-        let is_held_up = self.is_held_up(&at_work);
-        let held_up_ns = self.blocked_ns(Cause::Wait, &is_held_up);
-        let slept_ns = self.blocked_ns(Cause::Sleep, &|_, place| at_work.contains(&place));
-        // A server's thread without a request is not held up.
-        let for_work = waits_for_work(self.metadata(), &self.profile().tree);
-        let at_work_ns = |cause| self.blocked_ns(cause, &|_, place| !for_work.contains(&place));
-        let (net_ns, wait_ns) = (at_work_ns(Cause::Net), at_work_ns(Cause::Wait));
-        // Of a thread that counts with all its waits each place does.
-        let is_place = |cause: Cause, thread: ThreadIndex, place: u32| {
-            let time = &self.profile().threads[thread.0 as usize];
-            match cause {
-                Cause::Wait => {
-                    is_slow && is_active(time) && !for_work.contains(&place)
-                        || is_held_up(thread, place)
-                }
-                Cause::Net => !for_work.contains(&place),
-                Cause::Sleep => at_work.contains(&place),
-                _ => true,
-            }
+        let is_shown = |wait: &Wait| {
+            let row = &self.metadata().threads[wait.thread.0 as usize];
+            let time = &self.profile().threads[wait.thread.0 as usize];
+            let is_for_workers = wait.kind == WaitKind::Of(Cause::Wait) && row.is_main;
+            is_news(wait.kind)
+                && !wait.is_idle
+                && (is_busy || !is_by_choice(wait.kind))
+                && (!is_for_workers || is_slow && is_active(time))
         };
-        let waited_ns = |cause: Cause, thread: ThreadIndex, time: &ThreadTime| {
-            let all_ns = time.blocked_ns[cause as usize];
-            match cause {
-                Cause::Wait if is_busy && is_slow && is_active(time) => {
-                    wait_ns.get(&thread).copied().unwrap_or(0)
-                }
-                Cause::Wait if is_busy => held_up_ns.get(&thread).copied().unwrap_or(0),
-                Cause::Sleep if is_busy => slept_ns.get(&thread).copied().unwrap_or(0),
-                Cause::Net => net_ns.get(&thread).copied().unwrap_or(0),
-                cause if is_idle(cause) => 0,
-                _ => all_ns,
-            }
-        };
-        let mut waits: Vec<(u64, Option<Cause>)> = (Cause::ALL.into_iter())
-            .map(|cause| {
-                let times = threads.iter().map(|(i, time)| waited_ns(cause, *i, time));
-                (sum(times), Some(cause))
-            })
+        let by_kind = self.by_kind(&is_shown);
+        let mut waits: Vec<(u64, Option<WaitKind>)> = (by_kind.into_iter())
+            .map(|(kind, ns)| (ns, Some(kind)))
             .chain([(running_ns - computed_ns, None)])
             .filter(|(ns, _)| is_worth(*ns, running_ns.saturating_add(*ns)))
             .collect();
@@ -387,42 +377,42 @@ impl<'a> View<'a> {
         // A lock is named however long other waits are: it is the program that can make that shorter. And
         // what the machine is short of takes nobody's place.
         let mut rank = 0;
-        let is_named = |(_, cause): &(u64, Option<Cause>)| {
-            rank += usize::from(cause.is_some());
-            rank <= WAITS || cause.is_none() || *cause == Some(Cause::Lock)
+        let is_named = |(_, kind): &(u64, Option<WaitKind>)| {
+            rank += usize::from(kind.is_some());
+            rank <= WAITS || kind.is_none() || *kind == Some(WaitKind::Of(Cause::Lock))
         };
         let waits = waits.into_iter().filter(is_named);
-        let waits = waits.map(|(ns, cause)| {
-            let (what, of) = match cause {
-                Some(cause) => (
-                    self.waiting(cause),
-                    self.of_programs(threads, |thread, time| waited_ns(cause, thread, time)),
-                ),
-                None => ("waiting for a processor".to_owned(), Vec::new()),
+        let waits = waits.map(|(ns, kind)| {
+            let Some(kind) = kind else {
+                return format!("{} waiting for a processor", duration(ns));
             };
-            let ns_text = duration(ns);
-            match (of.as_slice(), cause) {
-                (_, None) => format!("{ns_text} {what}"),
-                ([], Some(cause)) => {
-                    let counted = threads
-                        .iter()
-                        .filter(|(i, time)| waited_ns(cause, *i, time) > 0);
-                    let counted = BTreeSet::from_iter(counted.map(|(thread, _)| *thread));
-                    let site = self.of(&counted, |view| {
-                        view.site_at(cause, &|thread, place| is_place(cause, thread, place))
-                    });
-                    format!("{ns_text} {what}{site}")
+            let is_of_kind = |wait: &Wait| wait.kind == kind && is_shown(wait);
+            let mut by_thread: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
+            for wait in self.waits_of(&is_of_kind) {
+                let sum = by_thread.entry(wait.thread).or_default();
+                *sum = sum.saturating_add(wait.ns);
+            }
+            let of_thread = |thread| by_thread.get(&thread).copied().unwrap_or(0);
+            let what = self.waiting(kind);
+            let programs = self.of_programs(threads, |thread, _| of_thread(thread));
+            match programs.as_slice() {
+                [] => {
+                    let counted = by_thread.keys().copied().collect();
+                    let site = self.of(&counted, |view| view.site(kind, &is_shown));
+                    format!("{} {what}{site}", duration(ns))
                 }
-                ([first, ..], Some(cause)) if first.ns.saturating_mul(2) >= ns => {
-                    let site = self.of(&first.threads, |view| {
-                        view.site_at(cause, &|thread, place| is_place(cause, thread, place))
-                    });
+                [first, ..] if first.ns.saturating_mul(2) >= ns => {
+                    let site = self.of(&first.threads, |view| view.site(kind, &is_shown));
                     format!("{} {what} in {}{site}", duration(first.ns), first.name)
                 }
-                (several, Some(_)) => {
+                several => {
                     let several = several.iter().take(NAMED).filter(|of| is_worth(of.ns, ns));
                     let several = several.map(|of| format!("{} {}", of.name, duration(of.ns)));
-                    format!("{ns_text} {what} ({})", Vec::from_iter(several).join(", "))
+                    format!(
+                        "{} {what} ({})",
+                        duration(ns),
+                        Vec::from_iter(several).join(", ")
+                    )
                 }
             }
         });
@@ -475,44 +465,36 @@ impl<'a> View<'a> {
         parts
     }
 
-    fn waits_at_work(&self) -> BTreeSet<u32> {
-        let Profile {
-            tree,
-            cells,
-            threads,
-            ..
-        } = self.profile();
-        let holders = holders(self.report);
-        waits_at_work(self.metadata(), tree, cells.keys(), threads, &holders)
-    }
-
-    /// Whether at a place, one of those `at_work`, a worker waits for others.
-    fn is_held_up<'b>(
-        &'b self,
-        at_work: &'b BTreeSet<u32>,
-    ) -> impl Fn(ThreadIndex, u32) -> bool + use<'a, 'b> {
-        move |thread, place| {
-            let row = self.metadata().threads.get(thread.0 as usize);
-            at_work.contains(&place) && row.is_some_and(|row| !row.is_main)
-        }
-    }
-
-    /// How long each thread waited for a cause where that counts, ns.
-    fn blocked_ns(
+    /// The thread that does all the work: it computes, and the others at most idle.
+    fn alone<'b>(
         &self,
-        cause: Cause,
-        counts: &dyn Fn(ThreadIndex, u32) -> bool,
-    ) -> BTreeMap<ThreadIndex, u64> {
-        let tree = &self.profile().tree;
-        let mut sums: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
-        for ((thread, place), cell) in &self.profile().cells {
-            let label = tree.places()[*place as usize].label;
-            if matches!(label, Label::Leaf(Leaf::Blocking(probe)) if probe.cause() == cause)
-                && counts(*thread, *place)
-            {
-                let sum = sums.entry(*thread).or_default();
-                *sum = sum.saturating_add(cell.spent.blocked_ns);
-            }
+        threads: &[(ThreadIndex, &'b ThreadTime)],
+        running_ns: u64,
+    ) -> Option<(ThreadIndex, &'b ThreadTime)> {
+        let (index, time) = *(threads.iter())
+            .max_by_key(|(i, time)| (time.running_ns, time.wall_ns(), Reverse(*i)))?;
+        let counts = |wait: &Wait| {
+            let is_sleep = wait.kind == WaitKind::Of(Cause::Sleep);
+            wait.thread != index && is_news(wait.kind) && !wait.is_idle && !is_sleep
+        };
+        let waits_ns = sum(self.waits_of(&counts).map(|wait| wait.ns));
+        let is_alone = time.running_ns as f64 >= ALONE * running_ns as f64
+            && !is_worth(waits_ns, time.wall_ns().saturating_add(waits_ns));
+        is_alone.then_some((index, time))
+    }
+
+    /// The waits that are wanted and count.
+    fn waits_of(&self, counts: &dyn Fn(&Wait) -> bool) -> impl Iterator<Item = &'a Wait> {
+        let all = self.waits.iter();
+        all.filter(move |wait| (self.wanted)(wait.thread) && counts(wait))
+    }
+
+    /// How long was waited for each kind, ns.
+    fn by_kind(&self, counts: &dyn Fn(&Wait) -> bool) -> BTreeMap<WaitKind, u64> {
+        let mut sums: BTreeMap<WaitKind, u64> = BTreeMap::new();
+        for wait in self.waits_of(counts) {
+            let sum = sums.entry(wait.kind).or_default();
+            *sum = sum.saturating_add(wait.ns);
         }
         sums
     }
@@ -586,41 +568,30 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where most of the waits of a cause were, and who held the lock: ` (fsync in unixSync at os.c:12)`.
-    fn site(&self, cause: Cause) -> String {
-        self.site_at(cause, &|_, _| true)
-    }
-
-    /// The same of the places that count.
-    fn site_at(&self, cause: Cause, counts: &dyn Fn(ThreadIndex, u32) -> bool) -> String {
-        let is_gil = cause == Cause::Lock && self.is_of_interpreter();
+    /// Where most of the waits of a kind were, and who held the lock: ` (fsync in unixSync at os.c:12)`.
+    fn site(&self, kind: WaitKind, counts: &dyn Fn(&Wait) -> bool) -> String {
+        // An event loop is the library's, and so is what a worker without work waits in.
+        let is_interpreters = kind == WaitKind::InterpreterLock;
+        let may_be_idle = is_interpreters || kind == WaitKind::Of(Cause::Poll);
         let mut sums: BTreeMap<(ProbeId, Option<FunctionIndex>), u64> = BTreeMap::new();
         let mut whole = 0_u64;
-        for ((thread, place), cell) in &self.profile().cells {
-            let label = self.profile().tree.places()[*place as usize].label;
-            if let Label::Leaf(Leaf::Blocking(probe)) = label
-                && probe.cause() == cause
-                && (self.wanted)(*thread)
-                && counts(*thread, *place)
-            {
-                let blocked_ns = cell.spent.blocked_ns;
-                let function = match is_gil {
-                    true => self.own.innermost_at_work(*place),
-                    false => self.own.innermost(*place),
-                };
-                let sum = sums.entry((probe, function)).or_default();
-                *sum = sum.saturating_add(blocked_ns);
-                whole = whole.saturating_add(blocked_ns);
-            }
+        for wait in self.waits_of(&|wait| wait.kind == kind && counts(wait)) {
+            let function = match may_be_idle {
+                true => self.own.innermost_at_work(wait.place),
+                false => self.own.innermost(wait.place),
+            };
+            let sum = sums.entry((wait.probe, function)).or_default();
+            *sum = sum.saturating_add(wait.ns);
+            whole = whole.saturating_add(wait.ns);
         }
-        let mut text = match cause {
-            Cause::Lock if !is_gil => self.owner().unwrap_or_default(),
+        let mut text = match kind {
+            WaitKind::Of(Cause::Lock) => self.owner().unwrap_or_default(),
             _ => String::new(),
         };
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(site, ns)| (Reverse(*ns), *site));
         let text_of = |(probe, function): (ProbeId, Option<FunctionIndex>)| match function {
-            Some(f) if is_gil => format!("in {}", self.function_text(f)),
+            Some(f) if is_interpreters => format!("in {}", self.function_text(f)),
             Some(f) => format!("{} in {}", probe.name(), self.function_text(f)),
             None => probe.name().into_owned(),
         };
@@ -649,61 +620,25 @@ impl<'a> View<'a> {
     }
 
     /// What a thread waits for: of locks, how many nearly all long waits were for.
-    fn waiting(&self, cause: Cause) -> String {
-        let locks = match cause {
-            Cause::Lock if self.is_of_interpreter() => return format!("waiting for {GIL}"),
-            Cause::Lock => self.locks(),
-            Cause::Wait if self.is_by_python_locks() => {
-                return "waiting for a lock or another thread".to_owned();
-            }
-            _ => 0,
+    fn waiting(&self, kind: WaitKind) -> String {
+        let locks = match kind {
+            WaitKind::InterpreterLock => return format!("waiting for {GIL}"),
+            WaitKind::Of(Cause::Lock) => self.locks(),
+            WaitKind::Of(_) => 0,
         };
-        match locks {
-            0 | 1 => waiting(cause).to_owned(),
-            locks => format!("waiting for {locks} locks"),
+        match (locks, kind) {
+            (0 | 1, WaitKind::Of(cause)) => waiting(cause).to_owned(),
+            (locks, _) => format!("waiting for {locks} locks"),
         }
-    }
-
-    /// Whether most of the waits for locks were for the interpreter's own, which each thread lets go of again
-    /// and again: who has it is no news, and that others want it is.
-    fn is_of_interpreter(&self) -> bool {
-        self.is_mostly_by(Cause::Lock, &[TAKES_GIL])
-    }
-
-    /// Whether most of the waits for others were by Python's locks: `Lock`, and what is made of it
-    /// (`Condition`, `Event`, `Queue`). Which of them it was nobody can tell.
-    fn is_by_python_locks(&self) -> bool {
-        self.is_mostly_by(Cause::Wait, &TAKES_LOCK)
-    }
-
-    /// Whether most of the waits of a cause were in functions of these names.
-    fn is_mostly_by(&self, cause: Cause, names: &[&str]) -> bool {
-        let functions = &self.metadata().functions;
-        let is_it = |label| match label {
-            Label::Function(f) => {
-                let function = functions.get(f.0 as usize);
-                function.is_some_and(|function| names.contains(&&*function.name))
-            }
-            _ => false,
-        };
-        let (mut in_it, mut whole) = (0_u64, 0_u64);
-        let tree = &self.profile().tree;
-        for ((thread, place), cell) in &self.profile().cells {
-            if let Label::Leaf(Leaf::Blocking(probe)) = tree.places()[*place as usize].label
-                && probe.cause() == cause
-                && (self.wanted)(*thread)
-            {
-                whole = whole.saturating_add(cell.spent.blocked_ns);
-                if tree.labels(*place).any(is_it) {
-                    in_it = in_it.saturating_add(cell.spent.blocked_ns);
-                }
-            }
-        }
-        in_it > 0 && in_it >= whole / 2
     }
 
     /// How many locks nearly all long waits for one were for.
     fn locks(&self) -> usize {
+        // An interpreter's own may be several, and its others are no locks for the hooks.
+        let mut of_interpreter = self.waits.iter().map(|wait| wait.kind);
+        if of_interpreter.any(|kind| kind == WaitKind::InterpreterLock) {
+            return 1;
+        }
         // An address is another lock in another process.
         let process = |thread: ThreadIndex| {
             let row = self.metadata().threads.get(thread.0 as usize);
@@ -733,7 +668,7 @@ impl<'a> View<'a> {
     fn owner(&self) -> Option<String> {
         let mut by_thread: BTreeMap<ThreadIndex, u64> = BTreeMap::new();
         let mut by_function: BTreeMap<FunctionIndex, u64> = BTreeMap::new();
-        let held = self.report.waits.held();
+        let held = self.report.held();
         for held in held.iter().filter(|held| (self.wanted)(held.waiting)) {
             let sum = by_thread.entry(held.by).or_default();
             *sum = sum.saturating_add(held.ns);

@@ -58,6 +58,8 @@ pub(crate) struct Waits {
     pub(crate) locks: HashMap<(ThreadIndex, u64), u64>,
     /// Waits for locks that somebody let go of and that do not say who held them.
     handed: Vec<Handed>,
+    /// Waits for another thread, which may be for a lock of an interpreter's.
+    for_threads: Vec<Handed>,
     /// The same of others: those whose holder is known, and what has no room above.
     held: HashMap<(ThreadIndex, ThreadIndex, Option<u32>), u64>,
 }
@@ -67,6 +69,8 @@ pub(crate) struct Waits {
 struct Handed {
     object: u64,
     thread: ThreadIndex,
+    /// Place of the stack that waited.
+    waiting: u32,
     begin_ns: u64,
     end_ns: u64,
     by: ThreadIndex,
@@ -106,7 +110,7 @@ impl Waits {
             let sum = self.locks.entry(lock).or_default();
             *sum = sum.saturating_add(wait.wall_ns());
         }
-        self.add_holder(wait, waking);
+        self.add_holder(wait, waiting, waking);
         let sum = self.sums.entry(pair).or_default();
         sum.count += 1;
         sum.total_ns += wait.wall_ns();
@@ -115,22 +119,28 @@ impl Waits {
         }
     }
 
-    fn add_holder(&mut self, wait: &LongWait, waking: Option<u32>) {
+    fn add_holder(&mut self, wait: &LongWait, waiting: u32, waking: Option<u32>) {
         let Some(by) = wait.owner.or(wait.waker) else {
             return;
         };
-        if wait.probe.cause() != Cause::Lock {
-            return;
-        }
-        if wait.owner.is_none() && wait.object != 0 && self.handed.len() < MOST {
-            self.handed.push(Handed {
+        let waits = match wait.probe.cause() {
+            Cause::Lock => &mut self.handed,
+            Cause::Wait => &mut self.for_threads,
+            _ => return,
+        };
+        if wait.owner.is_none() && wait.object != 0 && waits.len() < MOST {
+            waits.push(Handed {
                 object: wait.object,
                 thread: wait.thread,
+                waiting,
                 begin_ns: wait.begin_ns,
                 end_ns: wait.end_ns,
                 by,
                 at: waking,
             });
+            return;
+        }
+        if wait.probe.cause() != Cause::Lock {
             return;
         }
         let sum = self.held.entry((wait.thread, by, waking)).or_default();
@@ -139,18 +149,22 @@ impl Waits {
 
     /// Who held locks while others waited for them, in order of their threads. Where a lock does not say who
     /// holds it, a thread that let go of it and had waited for it itself had it since then, and before that
-    /// the one that let go of it at that moment.
-    pub(crate) fn held(&self) -> Vec<Held> {
+    /// the one that let go of it at that moment. `is_for_lock`: whether the stack at a place, which waits for
+    /// another thread, waits for a lock.
+    pub(crate) fn held(&self, is_for_lock: &dyn Fn(u32) -> bool) -> Vec<Held> {
         let mut held = self.held.clone();
+        let for_threads = self.for_threads.iter();
+        let for_locks = for_threads.filter(|wait| is_for_lock(wait.waiting));
+        let handed: Vec<&Handed> = self.handed.iter().chain(for_locks).collect();
         let mut waits_of: HashMap<(u64, ThreadIndex), Vec<&Handed>> = HashMap::new();
-        for wait in &self.handed {
+        for wait in &handed {
             let waits = waits_of.entry((wait.object, wait.thread)).or_default();
             waits.push(wait);
         }
         for waits in waits_of.values_mut() {
             waits.sort_by_key(|wait| wait.end_ns);
         }
-        for wait in &self.handed {
+        for wait in &handed {
             let mut add = |by, at, ns: u64| {
                 let sum = held.entry((wait.thread, by, at)).or_default();
                 *sum = sum.saturating_add(ns);
@@ -222,7 +236,7 @@ mod tests {
             };
             waits.add(&wait, crate::summary::call_tree::ROOT, Some(waker));
         }
-        let held = waits.held();
+        let held = waits.held(&|_| false);
         let by = |thread: u32| {
             let of = held.iter().filter(|held| held.by == ThreadIndex(thread));
             of.map(|held| (held.waiting.0, held.until, held.ns))

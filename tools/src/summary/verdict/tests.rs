@@ -225,6 +225,24 @@ fn the_interpreters_lock_is_called_so_and_has_no_holder() {
 }
 
 #[test]
+fn the_interpreters_lock_is_known_without_symbols() {
+    let functions = [("load", "json.py"), ("python3.11+0x1c5f0", "")];
+    let mut report = report(&["main", "worker-1", "worker-2"], &functions);
+    report.metadata.recording.duration_ns = 1000 * MS;
+    report.metadata.functions[0].module = "python".to_owned();
+    report.metadata.functions[1].module = "/usr/bin/python3.11".to_owned();
+    let wait = SegmentKind::Blocked(Probe::CondWait.into());
+    for thread in [1, 2] {
+        add(&mut report, thread, &[0], SegmentKind::Running, 40);
+        add(&mut report, thread, &[0, 1], wait, 40);
+    }
+    let gil = "800 ms waiting for Python's global interpreter lock (in load at json.py:12)";
+    assert!(said(&report).ends_with(gil), "{}", said(&report));
+    report.metadata.functions[1].name = "_some_exported_function".to_owned();
+    assert!(!said(&report).contains(gil), "{}", said(&report));
+}
+
+#[test]
 fn workers_that_wait_in_the_programs_own_code_are_held_up_however_much_is_computed() {
     let functions = [
         ("thumb", "/srv/shop.py"),
@@ -274,7 +292,7 @@ fn workers_of_a_librarys_pool_without_a_job_are_not_held_up() {
 }
 
 #[test]
-fn a_wait_by_a_lock_of_pythons_may_be_one_for_a_lock() {
+fn who_has_a_lock_of_pythons_is_named() {
     let functions = [
         ("observe", "/srv/shop.py"),
         ("PyThread_acquire_lock_timed", ""),
@@ -287,8 +305,74 @@ fn a_wait_by_a_lock_of_pythons_may_be_one_for_a_lock() {
         add(&mut report, thread, &[0], SegmentKind::Running, 60);
         add(&mut report, thread, &[0, 1], wait, 90);
     }
-    let own = "1.80 s waiting for a lock or another thread (sem_wait in observe at shop.py:12)";
+    let own = "1.80 s waiting for a lock (sem_wait in observe at shop.py:12)";
     assert!(said(&report).ends_with(own), "{}", said(&report));
+    let wait = LongWait {
+        thread: ThreadIndex(1),
+        owner: None,
+        probe: Probe::SemWait.into(),
+        begin_ns: 0,
+        end_ns: 900 * MS,
+        stack: StackIndex::NONE,
+        object: 1,
+        result: 0,
+        waker: Some(ThreadIndex(2)),
+        wake: None,
+    };
+    let [waiting, library] =
+        [[0, 1], [2, 1]].map(|stack| report.profile.tree.path(&stack.map(FunctionIndex)));
+    let waking = report.profile.tree.path(&[FunctionIndex(0)]);
+    report.waits.add(&wait, waiting, Some(waking));
+    let own = "1.80 s waiting for a lock held by worker-2 in observe at shop.py:12 (sem_wait in observe at \
+               shop.py:12)";
+    assert!(said(&report).ends_with(own), "{}", said(&report));
+    // Of what is made of such a lock, nobody holds it.
+    report.metadata.functions.push(FunctionName {
+        name: "get".to_owned(),
+        module: "python".to_owned(),
+        file: "/usr/lib/python3.11/queue.py".to_owned(),
+        line: 170,
+    });
+    let by_queue = LongWait {
+        end_ns: 5000 * MS,
+        waker: Some(ThreadIndex(0)),
+        ..wait
+    };
+    report.waits.add(&by_queue, library, Some(waking));
+    assert!(said(&report).ends_with(own), "{}", said(&report));
+}
+
+/// An event loop's thread, in which a function waits for an answer, and a pool whose workers wait for a lock.
+#[test]
+fn what_holds_up_an_event_loop_and_its_pool_is_named() {
+    let functions = [
+        ("<module>", "/srv/serve.py"),
+        ("select", "/usr/lib/python3.11/selectors.py"),
+        ("resolve", "/srv/shop.py"),
+        ("price", "/srv/shop.py"),
+        ("PyThread_acquire_lock_timed", ""),
+    ];
+    let mut report = report(&["main", "pool-1", "pool-2"], &functions);
+    report.metadata.recording.duration_ns = 1000 * MS;
+    for function in &mut report.metadata.functions[..4] {
+        function.module = "python".to_owned();
+    }
+    add(&mut report, 0, &[0, 1], SegmentKind::Running, 10);
+    let events = SegmentKind::Blocked(Probe::EpollWait.into());
+    add(&mut report, 0, &[0, 1], events, 40);
+    let loops = "80 % waiting for events (epoll_wait in select at selectors.py:12)";
+    assert!(said(&report).contains(loops), "{}", said(&report));
+    let answers = SegmentKind::Blocked(Probe::Poll.into());
+    add(&mut report, 0, &[0, 1, 2], answers, 50);
+    let both = "90 % waiting for events (mostly poll in resolve at shop.py:12)";
+    assert!(said(&report).starts_with(both), "{}", said(&report));
+    let lock = SegmentKind::Blocked(Probe::SemWait.into());
+    for thread in [1, 2] {
+        add(&mut report, thread, &[3, 4], lock, 60);
+    }
+    let expected = "1.20 s waiting for a lock (sem_wait in price at shop.py:12); 500 ms waiting for events \
+                    (poll in resolve at shop.py:12)";
+    assert!(said(&report).ends_with(expected), "{}", said(&report));
 }
 
 /// A report whose threads are main threads of processes with their names.
