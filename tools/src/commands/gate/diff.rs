@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 use stackbeat_gate::rules::Pairing;
-use stackbeat_gate::run::{Label, NameId, Role, Side};
+use stackbeat_gate::run::{Label, NameId, Role, RoleId, Side};
 use stackbeat_gate::run_table::{PerRun, RunTable};
 use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
@@ -88,6 +88,12 @@ const NAME: usize = 48;
 /// Functions named in it, each with at least this part of the difference.
 const NAMED: usize = 3;
 const WORTH: f64 = 0.1;
+/// Waits whose change is this part of the wall time's have to do with it.
+const PART_OF_WALL: f64 = 0.25;
+/// A thread that computes this part of its time does something now and then.
+const ACTIVE: f64 = 0.02;
+/// Those that are looked at. Waits for events and for other threads last as long as the program.
+const CAUSES_OF_CHANGES: [Metric; 4] = [Metric::Lock, Metric::Io, Metric::Net, Metric::Sleep];
 
 /// How the tables are shown.
 pub(super) struct Shown {
@@ -245,32 +251,31 @@ fn own_code(table: &RunTable, sources: &Sources, metric: Metric) -> BTreeMap<Nam
     sums
 }
 
-/// What changed, in a sentence: `wall time +447 ms (+18.2 %), CPU time +385 ms (+15.8 %), of it +310 ms in
-/// renderPage at shop.js:6`.
-fn sentence(table: &RunTable, sources: &Sources) -> String {
-    let part = |metric: Metric| {
-        let line = Line::new(
-            table,
-            String::new(),
-            String::new(),
-            metric,
-            &table.whole(metric),
-        );
-        let change = change(relative(line.after - line.before, line.before));
-        let text = format!(
-            "{} {} ({})",
-            metric.title(),
-            line.difference(),
-            change.trim()
-        );
-        (line.after - line.before, text)
+/// A metric's change over all runs' threads, ns. Threads that do little but sleep do so for as long as the
+/// program runs.
+fn change_of(table: &RunTable, metric: Metric) -> f64 {
+    let change = |column: &PerRun| {
+        let (before, after) = table.split(column);
+        mean(after) - mean(before)
     };
-    let (_, wall) = part(Metric::Wall);
-    let (cpu_ns, cpu) = part(Metric::Cpu);
-    let mut functions: Vec<(f64, NameId)> = own_code(table, sources, Metric::Cpu)
+    if metric != Metric::Sleep {
+        return change(&table.whole(metric));
+    }
+    let is_active = |role: &RoleId| {
+        let sum = |metric| table.role(*role, metric).iter().sum::<f64>();
+        sum(Metric::Cpu) >= ACTIVE * sum(Metric::Wall)
+    };
+    let roles = table.roles().into_iter().filter(is_active);
+    roles.map(|role| change(&table.role(role, metric))).sum()
+}
+
+/// `, of it +310 ms in renderPage at shop.js:6`, for the functions of the program's own that have a part of a
+/// metric's change.
+fn by_function(table: &RunTable, sources: &Sources, metric: Metric, changed_ns: f64) -> String {
+    let mut functions: Vec<(f64, NameId)> = own_code(table, sources, metric)
         .into_iter()
         .map(|(function, (a, b))| (b - a, function))
-        .filter(|(ns, _)| ns * cpu_ns > 0.0 && ns.abs() >= WORTH * cpu_ns.abs())
+        .filter(|(ns, _)| ns * changed_ns > 0.0 && ns.abs() >= WORTH * changed_ns.abs())
         .collect();
     functions.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()).then(a.1.cmp(&b.1)));
     let functions = functions.into_iter().take(NAMED).map(|(ns, function)| {
@@ -283,13 +288,58 @@ fn sentence(table: &RunTable, sources: &Sources) -> String {
             }
             _ => String::new(),
         };
-        format!("{sign}{} in {name}{place}", amount(Metric::Cpu, ns.abs()))
+        format!("{sign}{} in {name}{place}", amount(metric, ns.abs()))
     });
     let functions: Vec<String> = functions.collect();
     match functions.is_empty() {
-        true => format!("{wall}, {cpu}"),
-        false => format!("{wall}, {cpu}, of it {}", functions.join(", ")),
+        true => String::new(),
+        false => format!(", of it {}", functions.join(", ")),
     }
+}
+
+/// What changed, in a sentence: `wall time +447 ms (+18.2 %), CPU time +385 ms (+15.8 %), of it +310 ms in
+/// renderPage at shop.js:6`, and waits that have a part in it: `blocked: lock +2.31 s (+310 %), of it …`.
+fn sentence(table: &RunTable, sources: &Sources) -> String {
+    let part = |metric: Metric| {
+        let line = Line::new(
+            table,
+            String::new(),
+            String::new(),
+            metric,
+            &table.whole(metric),
+        );
+        let change = change(relative(line.after - line.before, line.before));
+        format!(
+            "{} {} ({})",
+            metric.title(),
+            line.difference(),
+            change.trim()
+        )
+    };
+    let wall_ns = change_of(table, Metric::Wall);
+    let cpu_ns = change_of(table, Metric::Cpu);
+    let mut waits: Vec<(f64, Metric)> = CAUSES_OF_CHANGES
+        .map(|metric| (change_of(table, metric), metric))
+        .into_iter()
+        .filter(|(ns, _)| ns * wall_ns > 0.0 && ns.abs() >= PART_OF_WALL * wall_ns.abs())
+        .collect();
+    waits.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+    waits.truncate(2);
+    let mut parts = vec![part(Metric::Wall)];
+    // Where waits are what has changed, it is of no interest where the CPU's part is.
+    let is_by_cpu = waits.is_empty() || cpu_ns.abs() >= PART_OF_WALL * wall_ns.abs();
+    let functions = match is_by_cpu {
+        true => by_function(table, sources, Metric::Cpu, cpu_ns),
+        false => String::new(),
+    };
+    parts.push(part(Metric::Cpu) + &functions);
+    let of_waits = waits.into_iter();
+    parts.extend(
+        of_waits.map(|(ns, metric)| part(metric) + &by_function(table, sources, metric, ns)),
+    );
+    let between = if parts.len() > 2 { "; " } else { ", " };
+    let wall = parts.remove(0);
+    format!("{wall}, {}", parts.join(between))
 }
 
 /// The sentence and the tables.
