@@ -698,13 +698,18 @@ fn a_link_leads_to_what_was_shown() {
 fn views_are_searched_tips_wrap_and_pictures_are_kept() {
     let mut report = testing::report();
     report.metadata.functions[2].name = "long_".repeat(120);
+    // A frame around it.
+    report.metadata.functions[1].name = "serve_".repeat(40);
+    // Wide letters.
+    report.metadata.functions[3].name = "shop::price_of_MWMWMWMWMWMWMW".into();
+    report.metadata.threads[1].name = "worker-1_WMWMWM".into();
     report.metadata.recording.command = vec!["shop".into(), "<&\">".into()];
     let Some(mut shown) = show(&report, 400, 800) else {
         return;
     };
     let b = &mut shown.browser;
     for (tab, pattern, one, other) in [
-        ("functions", "/^shop::p/", "shop::price", "memcpy"),
+        ("functions", "/^shop::p/", "price_of_M", "memcpy"),
         ("blocking", "/^fsync$/", "fsync", "send"),
         ("calls", "/store::.*insert/", "Store::insert", "parse"),
         ("threads", "/^worker-1/", "worker-1", "worker-2"),
