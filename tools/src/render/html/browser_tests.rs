@@ -690,6 +690,13 @@ fn a_link_leads_to_what_was_shown() {
     );
     second.open(&PathBuf::from(format!("{}{link}", file.display())));
     assert_eq!(second.evaluate(state), before);
+    // The flame graph, which it has not shown, is a picture all the same.
+    second.evaluate("page.open('functions'); URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }; document.getElementById('svg').click()");
+    let svg = second.evaluate("saved.text()").to_string();
+    assert!(
+        svg.contains("<svg ") && !svg.contains(r#"width=\"0\""#) && svg.matches("<g").count() > 2,
+        "{svg}"
+    );
     assert_eq!(second.complaints, Vec::<String>::new());
 }
 

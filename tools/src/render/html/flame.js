@@ -38,13 +38,12 @@ class Flame {
   // --- Layout
 
   // Forgets nodes; call when the sums changed.
-  rebuild() {
+  rebuild(width) {
     this.tree = this.source.root();
-    this.layout();
+    this.layout(width);
   }
 
-  layout() {
-    const width = this.box.clientWidth;
+  layout(width = this.box.clientWidth) {
     this.width = width;
     this.rows = [];
     const put = (row, node, x0, x1, dim, skipped) => {

@@ -43,7 +43,8 @@ class Page {
 
   saveSvg() {
     const flame = this.tab === "around" ? this.aroundPanel.flames[1] : this.flame, { view } = this;
-    if (flame === this.flame && !flame.tree) flame.rebuild();
+    // Below a table it is not laid out, or as it was before; and what is hidden has no width.
+    if (flame === this.flame && this.tab !== "flame") flame.rebuild(byId("detail").clientWidth);
     const range = view.range ? `, ${formatTime(view.range[0])} to ${formatTime(view.range[1])}` : "";
     saveFile("flame-graph.svg", "image/svg+xml", flameToSvg(flame, `${this.data.meta.recording.command.join(" ")} · ${WEIGHTS[view.weight].title}${range}`));
   }
