@@ -175,7 +175,7 @@ fn table<'a>(
     }
     let _ = write!(
         out,
-        "<table><thead><tr><th>{title}</th><th>baseline</th><th>candidate</th><th>change</th>\
+        "<div class=\"table\"><table><thead><tr><th>{title}</th><th>baseline</th><th>candidate</th><th>change</th>\
          <th>interval</th><th>p</th><th>answer</th></tr></thead><tbody>"
     );
     for (name, row) in rows {
@@ -193,7 +193,7 @@ fn table<'a>(
             escape(&view::p_of(row)),
         );
     }
-    out.push_str("</tbody></table>");
+    out.push_str("</tbody></table></div>");
 }
 
 /// Chance that an amount of equal programs gets a colour; where no number of runs could show it, the sides

@@ -98,6 +98,12 @@ fn the_differential_flame_graph_zooms_and_searches() {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         b.call("Emulation.setEmulatedMedia", json!({"features": features}));
         b.open(&file);
+        // Columns have room each; a table that finds none scrolls, and not the page.
+        let wide = b.evaluate(
+            "[[...document.querySelectorAll('.table td')].filter((td) => td.scrollWidth > td.clientWidth).map((td) => td.textContent), \
+             document.documentElement.scrollWidth <= innerWidth]",
+        );
+        assert_eq!(wide, json!([[], true]), "{width}");
         b.evaluate("document.getElementById('flame').scrollIntoView()");
         b.frame();
         let overflow = b.evaluate(
