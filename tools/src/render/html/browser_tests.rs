@@ -657,12 +657,18 @@ fn a_link_leads_to_what_was_shown() {
     let file = shown.file.clone();
     let b = &mut shown.browser;
     let state = "JSON.stringify([page.tab, page.view.weight, page.view.inverted, page.view.idle, page.view.scope, page.view.range, \
-                 page.view.baseline, page.view.search, page.timeline.shown.map(Math.round), page.around])";
+                 page.view.baseline, page.view.search, page.timeline.shown.map(Math.round), page.around, \
+                 page.flame.zoomPath, page.aroundPanel.flames.map((f) => f.zoomPath), page.tables.sort])";
     let start = b.evaluate(state);
     b.evaluate(
         "page.view.set({ weight: 'cpu', inverted: true, idle: true, scope: 't1', range: [5e6, 90e6], baseline: [1e8, 2e8], search: '/^shop::(price|w)&/' }); \
-         page.timeline.show(1e6, 3e8); page.showAround(3)",
+         page.timeline.show(1e6, 3e8); const deepest = (flame) => flame.zoomTo(flame.pathOf(flame.rows.at(-1)[0].node)); \
+         deepest(page.flame); page.open('threads'); \
+         [...document.querySelectorAll('[data-panel=threads] th button')].find((b) => b.textContent === 'Blocked').click(); \
+         page.showAround(page.view.functions().at(-1).index); deepest(page.aroundPanel.flames[0])",
     );
+    let zooms = "[page.flame, page.aroundPanel.flames[0]].map((f) => f.zoomPath.length > 0).join()";
+    assert_eq!(b.evaluate(zooms), "true,true");
     let before = b.evaluate(state);
     b.evaluate("new Promise((done) => setTimeout(done, 400))");
     let link = b.evaluate("location.hash");
@@ -675,7 +681,7 @@ fn a_link_leads_to_what_was_shown() {
     // Nothing else is asked for than the start.
     assert_eq!(follow(b, "#tab=flame"), start);
     assert_eq!(follow(b, &link), before);
-    let wrong = "#tab=x\"]&weight=constructor&scope=t99&range=9-3&compare=a&function=1e9&shown=-1";
+    let wrong = "#tab=x\"]&weight=constructor&scope=t99&range=9-3&compare=a&function=1e9&shown=-1&zoom=x.99999999&sort=a.b.1";
     assert_eq!(follow(b, wrong), start);
     assert_eq!(
         b.evaluate("document.getElementById('weight').value"),

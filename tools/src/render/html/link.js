@@ -1,6 +1,6 @@
 // What is shown, as the fragment of the page's address: a link that somebody else opens shows the same.
 
-const LINK_DEFAULTS = { tab: "flame", weight: "wall", inverted: "", idle: "", outer: "", library: "", scope: "all", range: "", compare: "", shown: "", search: "", function: "" };
+const LINK_DEFAULTS = { tab: "flame", weight: "wall", inverted: "", idle: "", outer: "", library: "", scope: "all", range: "", compare: "", shown: "", search: "", function: "", sort: "" };
 
 const pairToText = (pair) => (pair ? pair.map((ns) => Math.round(ns)).join("-") : "");
 
@@ -10,21 +10,26 @@ function pairOfText(text) {
   return found && Number(found[1]) < Number(found[2]) ? [Number(found[1]), Number(found[2])] : null;
 }
 
+// Flame graphs whose zoom is part of a link, by name.
+const zoomsOf = (page) => ({ zoom: page.flame, callers: page.aroundPanel.flames[0], callees: page.aroundPanel.flames[1] });
+
 function linkOf(page) {
-  const { view, timeline } = page, [from, to] = timeline.shown, flag = (is) => (is ? "1" : "");
+  const { view, timeline, tables } = page, [from, to] = timeline.shown, flag = (is) => (is ? "1" : "");
   const state = {
     tab: page.tab, weight: view.weight, inverted: flag(view.inverted), idle: flag(view.idle), outer: flag(view.outer), library: flag(view.library), scope: view.scope,
     range: pairToText(view.range), compare: pairToText(view.baseline), search: view.search,
     shown: from <= 0 && to >= timeline.duration ? "" : pairToText(timeline.shown), function: page.tab === "around" && page.around !== null ? String(page.around) : "",
+    sort: Object.entries(tables.sort).filter(([table, order]) => order !== SORTED[table]).map(([table, order]) => [table, ...order].join(".")).join("_"),
   };
   const parts = new URLSearchParams();
   for (const [key, value] of Object.entries(state)) if (value !== LINK_DEFAULTS[key]) parts.set(key, value);
+  for (const [key, flame] of Object.entries(zoomsOf(page))) if (flame.zoomPath.length) parts.set(key, flame.zoomPath.join("."));
   return parts.toString();
 }
 
 // Brings the page to the state of a link. What a link has wrong stays as it was at the start.
 function followLink(page, link) {
-  const state = { ...LINK_DEFAULTS, ...Object.fromEntries(new URLSearchParams(link)) }, { view, timeline, data } = page;
+  const state = { ...LINK_DEFAULTS, ...Object.fromEntries(new URLSearchParams(link)) }, { view, timeline, tables, data } = page;
   const { threads, processes } = data.meta, scope = /^([pt])(\d{1,9})$/.exec(state.scope);
   const isScope = scope && Number(scope[2]) < (scope[1] === "t" ? threads : processes).length;
   byId("search").value = state.search;
@@ -33,9 +38,17 @@ function followLink(page, link) {
   timeline.show(...(shown || [0, timeline.duration]));
   page.around = /^\d{1,9}$/.test(state.function) && Number(state.function) < data.meta.functions.length ? Number(state.function) : null;
   page.tab = document.querySelector(`[role="tab"][data-tab="${CSS.escape(state.tab)}"]`) ? state.tab : "flame";
+  tables.sort = { ...SORTED };
+  for (const [, table, key, direction] of state.sort.matchAll(/(\w+?)\.(\w+?)\.(-?1)(?:_|$)/g)) {
+    if (Object.hasOwn(SORTED, table)) tables.sort[table] = [key, Number(direction)];
+  }
   view.set({
     weight: Object.hasOwn(WEIGHTS, state.weight) ? state.weight : "wall", inverted: state.inverted === "1", idle: state.idle === "1", outer: state.outer === "1", library: state.library === "1",
     scope: isScope ? state.scope : "all", range: pairOfText(state.range), baseline: pairOfText(state.compare), search: state.search,
   });
   page.open(page.tab);
+  for (const [key, flame] of Object.entries(zoomsOf(page))) {
+    flame.zoomPath = (state[key] || "").split(".").filter((label) => /^\d{1,9}$/.test(label)).map(Number);
+    if (flame.box.clientWidth > 0) flame.zoomTo(flame.zoomPath);
+  }
 }

@@ -14,9 +14,11 @@ class Page {
     this.around = null; // number of the function whose callers and callees are shown
     this.tables.onFunction = (index) => this.showAround(index);
     for (const flame of [this.flame, ...this.aroundPanel.flames]) {
+      flame.onZoom = () => this.keepLink();
       flame.onChoose = (node) => { if (data.isFunction(node.label)) this.showAround((node.label - LABEL_FUNCTION) / 2); };
     }
     this.timeline.onShow = () => this.keepLink();
+    this.tables.onSort = () => this.refresh();
     this.tab = "flame";
     this.fillHeader();
     this.fillLegend();
@@ -148,7 +150,7 @@ class Page {
   }
 
   reset() {
-    this.flame.zoomPath = [];
+    for (const flame of Object.values(zoomsOf(this))) flame.zoomPath = [];
     byId("search").value = "";
     this.timeline.reset();
     this.view.set({ weight: "wall", inverted: false, idle: false, outer: false, library: false, scope: "all", range: null, baseline: null, search: "" });

@@ -3,10 +3,13 @@
 const ROWS = 300; // a table with more lines is searched, not read
 const CHAIN = 48; // letters of a name in a chain of callers, as in the report
 
+// At first each table has these columns in order, descending; threads of a runtime are below the others.
+const SORTED = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], woken: ["count", -1], threads: ["running", -1] };
+
 class Tables {
   constructor(data, view, colors, timeline) {
     Object.assign(this, { data, view, colors, timeline });
-    this.sort = { functions: ["running", -1], blocking: ["total", -1], calls: ["count", -1], moved: ["count", -1], woken: ["count", -1], threads: ["running", -1] };
+    this.sort = { ...SORTED };
   }
 
   render(name) {
@@ -31,8 +34,10 @@ class Tables {
 
   // A table with sortable columns: { key, title, format, name, optional }.
   table(which, columns, rows, onRow) {
-    const [key, direction] = this.sort[which], compare = (a, b) =>
-      typeof a[key] === "string" ? direction * a[key].localeCompare(b[key]) : direction * (a[key] - b[key]);
+    const order = columns.some((c) => c.key === this.sort[which][0]) ? this.sort[which] : SORTED[which];
+    const [key, direction] = order, compare = (a, b) =>
+      (order === SORTED[which] && a.isHelper - b.isHelper) ||
+      (typeof a[key] === "string" ? direction * a[key].localeCompare(b[key]) : direction * (a[key] - b[key]));
     rows.sort(compare);
     const shown = rows.slice(0, ROWS);
     const classes = (c) => [c.class, c.optional ? "optional" : ""].filter(Boolean).join(" ") || undefined;
@@ -40,7 +45,7 @@ class Tables {
       const sorted = c.key === key ? (direction < 0 ? "descending" : "ascending") : undefined;
       const flip = () => {
         this.sort[which] = [c.key, c.key === key ? -direction : c.class ? 1 : -1];
-        this.render(which);
+        this.onSort();
       };
       return element("th", { class: classes(c), "aria-sort": sorted, scope: "col" },
         element("button", { type: "button", onclick: flip, title: c.hint }, c.title + (sorted ? (direction < 0 ? " ↓" : " ↑") : "")));
