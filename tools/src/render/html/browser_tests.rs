@@ -738,6 +738,21 @@ fn views_are_searched_tips_wrap_and_pictures_are_kept() {
         assert!(text.contains(one) && !text.contains(other), "{tab}: {text}");
     }
     b.evaluate("page.search(''); page.open('flame')");
+    // No text runs over its neighbour.
+    b.evaluate("page.open('flame')");
+    b.frame();
+    let over = b.evaluate(
+        "(() => { const of = CanvasRenderingContext2D.prototype, fill = of.fillText, lines = new Map(); \
+         of.fillText = function (text, x, y, most = Infinity) { \
+           const line = lines.get(y) || []; lines.set(y, line); line.push([x, x + Math.min(most, this.measureText(text).width), text]); }; \
+         const all = []; \
+         for (const draw of [() => page.flame.draw(), () => page.timeline.drawTracks()]) { \
+           lines.clear(); draw(); all.push(...[...lines.values()].map((line) => line.sort((a, b) => a[0] - b[0]))); } \
+         of.fillText = fill; \
+         return [all.filter((line) => line.some((text, i) => i > 0 && line[i - 1][1] > text[0])), all.length]; })()",
+    );
+    assert_eq!(over[0], json!([]));
+    assert!(number(&over[1]) > 10.0, "{over}");
     let tip = b.evaluate(
         "(() => { const all = page.flame.rows.flat(), f = all.find((f) => page.flame.source.nameOf(f.node).startsWith('long_')); \
          page.tip.show({ clientX: 390, clientY: 300 }, page.flame.describe({ node: f.node, skipped: 1 })); \

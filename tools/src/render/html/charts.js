@@ -102,13 +102,7 @@ class Charts {
     flush();
     c.globalAlpha = 1;
     c.font = "11px " + colors.font;
-    const most = this.text(row, row.most), room = c.measureText(most).width;
-    c.fillStyle = colors.text;
-    c.fillText(fitText(this.title(row), LABEL_WIDTH - 34 - room, 6), 22, y + CHART / 2);
-    c.fillStyle = colors.dim;
-    c.textAlign = "right";
-    c.fillText(most, LABEL_WIDTH - 10, y + CHART / 2);
-    c.textAlign = "left";
+    timeline.drawLabel(c, this.title(row), this.text(row, row.most), y + CHART / 2);
   }
 
   isHeading(y) { return this.rows.length > CHARTS_CLOSED && y >= this.top && y < this.top + CHART_HEADING; }

@@ -113,7 +113,6 @@ class Flame {
     const c = sizeCanvas(this.canvas, this.box.clientWidth, height);
     c.font = "11.5px " + colors.font;
     c.textBaseline = "middle";
-    const charWidth = c.measureText("abcdefghij_:ABCDEmnoil").width / 22;
     if (this.tree.value === 0) {
       c.fillStyle = colors.dim;
       c.fillText(source.nothing(), 14, 22);
@@ -134,7 +133,7 @@ class Flame {
         if (w > 26) {
           const name = (frame.skipped ? `… ${frame.skipped} ▸ ` : "") + source.nameOf(node);
           c.fillStyle = colors.text;
-          c.fillText(fitName(name, w - 8, charWidth), x0 + 4, y + FLAME_ROW / 2);
+          fillFitted(c, fitName, name, x0 + 4, y + FLAME_ROW / 2, w - 8);
         }
         if (frame.node === this.hovered) {
           c.strokeStyle = colors.text;

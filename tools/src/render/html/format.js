@@ -74,6 +74,14 @@ function fitText(text, width, charWidth) {
   return text.slice(0, head) + "…" + text.slice(text.length - (room - 1 - head));
 }
 
+// Writes what `fit` finds room for. Letters differ in width: it finds less where those that are left are wide.
+function fillFitted(c, fit, text, x, y, width) {
+  const widthOf = (some) => c.measureText(some).width;
+  let fitting = fit(text, width, widthOf(text) / (text.length || 1));
+  if (widthOf(fitting) > width) fitting = fit(text, width, widthOf(fitting) / fitting.length);
+  c.fillText(fitting, x, y, width);
+}
+
 // Sizes a canvas for the screen's pixels and gives its context in CSS pixels.
 function sizeCanvas(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;

@@ -1,7 +1,7 @@
 // Threads over time: a strip with the whole recording, and one track a thread that opens into the
 // stack of its calls.
 
-const LABEL_WIDTH = innerWidth < 600 ? 120 : 190, RULER = 20, STRIP = 18, SLICE = 15, TRACK_GAP = 5;
+const LABEL_WIDTH = innerWidth < 600 ? 140 : 190, RULER = 20, STRIP = 18, SLICE = 15, TRACK_GAP = 5;
 
 // Threads that a runtime has for itself: collectors, compilers, and the like. Linux keeps 15 letters of a name.
 const HELPERS = /^(GC Thread|G1 |ZDriver|ZWorker|ZDirector|Shenandoah|C[12] Compiler|VM (Thread|Periodic)|Reference Handl|Finalizer|Signal Dispatch|Service Thread|Monitor Deflat|Common-Cleaner|Notification Th|Attach Listener|V8Worker|node-V8Worker|DelayedTaskSche|SignalInspector|\.NET (Finalizer|Tiered|SigHandler|EventPipe|Server GC|BGC)|dotnet-)/;
@@ -181,7 +181,7 @@ class Timeline {
     c.fillStyle = colors.text;
     c.fillText("Whole recording", 10, 14);
     c.fillStyle = colors.dim;
-    c.fillText(fitText(`up to ${(this.overviewWhole / perThread).toFixed(1)} threads${idle ? "" : " not idle"}`, LABEL_WIDTH - 14, 6), 10, 31);
+    fillFitted(c, fitText, `up to ${(this.overviewWhole / perThread).toFixed(1)} threads${idle ? "" : " not idle"}`, 10, 31, LABEL_WIDTH - 14);
     const x = (time) => LABEL_WIDTH + (time / this.duration) * area;
     c.fillStyle = colors.back;
     c.globalAlpha = 0.72;
@@ -285,7 +285,7 @@ class Timeline {
       texts = x + width + 4;
       c.fillRect(x - 0.5, height - 15, width, 15);
       c.fillStyle = colors.back;
-      c.fillText(fitText(event.text, 240, 6.2), x + 2.5, height - 7.5);
+      fillFitted(c, fitText, event.text, x + 2.5, height - 7.5, width - 5);
     }
   }
 
@@ -310,14 +310,17 @@ class Timeline {
     c.font = "11.5px " + colors.font;
     c.fillStyle = colors.dim;
     c.fillText(track.open ? "▾" : "▸", 8, y + STRIP / 2);
-    c.fillStyle = colors.text;
-    const text = thread.name || "thread", tid = String(thread.tid);
-    c.fillText(fitText(text, LABEL_WIDTH - 40 - tid.length * 6.5, 6.4), 22, y + STRIP / 2);
-    c.fillStyle = colors.dim;
-    c.textAlign = "right";
-    c.fillText(tid, LABEL_WIDTH - 10, y + STRIP / 2);
-    c.textAlign = "left";
+    this.drawLabel(c, thread.name || "thread", String(thread.tid), y + STRIP / 2);
     c.globalAlpha = 1;
+  }
+
+  // A name left of the tracks and a value behind it, which keeps its room.
+  drawLabel(c, name, value, y) {
+    const { colors } = this, end = LABEL_WIDTH - 10 - c.measureText(value).width;
+    c.fillStyle = colors.text;
+    fillFitted(c, fitText, name, 22, y, end - 8 - 22);
+    c.fillStyle = colors.dim;
+    c.fillText(value, end, y);
   }
 
   drawSlices(c, track, y) {
@@ -327,13 +330,12 @@ class Timeline {
     c.rect(LABEL_WIDTH, Math.max(RULER, y + this.baseOf(track) * SLICE), this.width - LABEL_WIDTH, this.box.clientHeight);
     c.clip();
     c.font = "11px " + this.colors.font;
-    const charWidth = c.measureText("abcdefghij_:ABCDEmnoil").width / 22;
     // Open slices by depth: where they began and what they are; the pixel that is painted last.
     const begin = [], label = [], painted = new Float64Array(bars.maxDepth + 1).fill(-1);
     const base = this.baseOf(track);
     let open = 0, end = 0;
     const close = (depth) => {
-      for (let d = open - 1; d >= Math.max(depth, base); d--) this.drawSlice(c, label[d], begin[d], end, y + d * SLICE, painted, d, charWidth);
+      for (let d = open - 1; d >= Math.max(depth, base); d--) this.drawSlice(c, label[d], begin[d], end, y + d * SLICE, painted, d);
       open = Math.min(open, depth);
     };
     for (let i = firstBarAfter(bars, shown[0]); i < bars.n && bars.begin[i] < shown[1]; i++) {
@@ -352,7 +354,7 @@ class Timeline {
     c.restore();
   }
 
-  drawSlice(c, label, begin, end, y, painted, depth, charWidth) {
+  drawSlice(c, label, begin, end, y, painted, depth) {
     const { colors, view } = this;
     const x0 = Math.max(this.x(begin), LABEL_WIDTH), x1 = Math.min(this.x(end), this.width);
     // Many slices within one pixel: the first one paints it.
@@ -367,7 +369,7 @@ class Timeline {
       c.fillStyle = colors.text;
       let name = this.data.nameOf(label);
       if (this.data.isBlocking(label) && w > 120) name += ` · ${formatTime(end - begin)}`;
-      c.fillText(fitName(name, w - 6, charWidth), x0 + 3, y + SLICE / 2);
+      fillFitted(c, fitName, name, x0 + 3, y + SLICE / 2, w - 6);
     }
     c.globalAlpha = alpha;
   }
