@@ -738,6 +738,15 @@ fn views_are_searched_tips_wrap_and_pictures_are_kept() {
         assert!(text.contains(one) && !text.contains(other), "{tab}: {text}");
     }
     b.evaluate("page.search(''); page.open('flame')");
+    // Numbers scroll, names stay.
+    b.evaluate("page.search(''); page.open('functions')");
+    let cell = b.evaluate("(() => { const r = document.querySelector('[data-panel=functions] td.name').getBoundingClientRect(); return [r.left, r.right, innerWidth]; })()");
+    let [left, right, window] = [0, 1, 2].map(|i| number(&cell[i]));
+    assert!(
+        left >= 0.0 && right <= window && right - left > 150.0,
+        "{cell}"
+    );
+    picture(b, "functions-400.png");
     // No text runs over its neighbour.
     b.evaluate("page.open('flame')");
     b.frame();
