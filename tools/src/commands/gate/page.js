@@ -86,14 +86,14 @@ class Comparison {
 const comparison = new Comparison();
 const flame = new Flame(byId("flame"), comparison, comparison.colors, new Tip());
 
-function showMatched() {
-  const { tree } = flame;
-  byId("matched").textContent = comparison.test ? formatShare(comparison.matched(tree), tree.value) : "";
+function showFound() {
+  const { tree } = flame, { test } = comparison;
+  showMatched(test, test && formatShare(comparison.matched(tree), tree.value));
 }
 
 function rebuild() {
   flame.rebuild();
-  showMatched();
+  showFound();
 }
 
 flame.onZoom = () => { byId("back").hidden = flame.zoomPath.length === 0; };
@@ -103,7 +103,7 @@ byId("side").addEventListener("change", (e) => { comparison.side = Number(e.targ
 byId("search").addEventListener("input", (e) => {
   comparison.test = e.target.value.trim() === "" ? null : nameTest(e.target.value);
   flame.draw();
-  showMatched();
+  showFound();
 });
 byId("svg").addEventListener("click", () => saveFile("flame-graph.svg", "image/svg+xml", flameToSvg(flame, document.title)));
 byId("back").addEventListener("click", () => flame.zoomTo([]));

@@ -152,6 +152,12 @@ fn the_differential_flame_graph_zooms_and_searches() {
         let share = matched.as_str().and_then(|text| text.strip_suffix(" %"));
         let share = share.and_then(|share| share.parse::<f64>().ok());
         assert!(share.is_some_and(|s| s > 0.0 && s < 100.0), "{matched}");
+        b.evaluate("(() => { const s = document.getElementById('search'); s.value = '/[/'; s.dispatchEvent(new Event('input')); })()");
+        let matched = b.evaluate("document.getElementById('matched').textContent");
+        assert!(
+            matched.to_string().contains("not a regular expression: "),
+            "{matched}"
+        );
         assert_eq!(b.complaints, Vec::<String>::new());
     }
 }

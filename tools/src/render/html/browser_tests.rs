@@ -737,7 +737,17 @@ fn views_are_searched_tips_wrap_and_pictures_are_kept() {
         let text = text.as_str().expect("text");
         assert!(text.contains(one) && !text.contains(other), "{tab}: {text}");
     }
-    b.evaluate("page.search(''); page.open('flame')");
+    b.evaluate("page.search('/[/')");
+    let matched = b.evaluate(
+        "(() => { const o = document.getElementById('matched'), r = o.getBoundingClientRect(); \
+         return [o.textContent, r.left >= 0 && r.right <= innerWidth]; })()",
+    );
+    let reason = matched[0].as_str().and_then(|text| text.split_once(": "));
+    assert!(
+        reason.is_some_and(|(what, why)| what == "not a regular expression" && !why.is_empty()),
+        "{matched}"
+    );
+    assert_eq!(matched[1], true, "it stays in the window");
     // Numbers scroll, names stay.
     b.evaluate("page.search(''); page.open('functions')");
     let cell = b.evaluate("(() => { const r = document.querySelector('[data-panel=functions] td.name').getBoundingClientRect(); return [r.left, r.right, innerWidth]; })()");
@@ -762,6 +772,7 @@ fn views_are_searched_tips_wrap_and_pictures_are_kept() {
     );
     assert_eq!(over[0], json!([]));
     assert!(number(&over[1]) > 10.0, "{over}");
+    b.evaluate("page.search(''); page.open('flame')");
     let tip = b.evaluate(
         "(() => { const all = page.flame.rows.flat(), f = all.find((f) => page.flame.source.nameOf(f.node).startsWith('long_')); \
          page.tip.show({ clientX: 390, clientY: 300 }, page.flame.describe({ node: f.node, skipped: 1 })); \

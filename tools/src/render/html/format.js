@@ -98,16 +98,24 @@ function sizeCanvas(canvas, width, height) {
   return context;
 }
 
-// Whether a name is what is searched for: a part of it, or a regular expression between slashes. A wrong expression finds nothing.
+// Whether a name is what is searched for: a part of it, or a regular expression between slashes. A wrong expression
+// finds nothing, and `wrong` says why.
 function nameTest(text) {
   const pattern = /^\/(.+)\/?$/.exec(text), lower = text.toLowerCase();
   if (!pattern) return (name) => name.toLowerCase().includes(lower);
   try {
     const expression = new RegExp(pattern[1].replace(/\/$/, ""), "i");
     return (name) => expression.test(name);
-  } catch {
-    return () => false;
+  } catch (error) {
+    const reason = error.message.replace(/^Invalid regular expression: .*: /, "");
+    return Object.assign(() => false, { wrong: `not a regular expression: ${reason}` });
   }
+}
+
+// What a search has found, or why it cannot find anything.
+function showMatched(test, share) {
+  byId("matched").textContent = test ? test.wrong || share : "";
+  byId("matched").className = test?.wrong ? "wrong" : "";
 }
 
 // From the colour of no change towards that of more or less; full colour from a change of `strongest` on.

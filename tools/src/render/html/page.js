@@ -135,7 +135,7 @@ class Page {
     byId("compare").textContent = view.baseline ? `compared with ${formatTime(view.baseline[1] - view.baseline[0])} at ${formatTime(view.baseline[0])} ✕` : "Compare";
     if ("outer" in changes) this.timeline.place();
     if ("inverted" in changes) this.flame.zoomPath = [];
-    byId("matched").textContent = view.matches ? formatShare(view.matched(), view.sums().all) : "";
+    showMatched(view.matches, view.matches && formatShare(view.matched(), view.sums().all));
     const isSearch = Object.keys(changes).length === 1 && "search" in changes;
     if (isSearch && this.tab === "flame") this.flame.draw();
     else if (isSearch && this.tab === "around") this.aroundPanel.draw();

@@ -42,6 +42,7 @@ class View {
     if (text.trim() === "") return null;
     const test = nameTest(text);
     return {
+      wrong: test.wrong,
       functions: Uint8Array.from(meta.functions, (f) => (test(f.name) ? 1 : 0)),
       probes: Uint8Array.from(meta.probes, (p) => (p && test(p.name) ? 1 : 0)),
     };
