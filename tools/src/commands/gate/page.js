@@ -18,10 +18,9 @@ class Comparison {
 
   weigh(weight) {
     this.weight = weight;
-    const pairs = DATA.nodes.map((node) => node[2][weight]), [root, ...rest] = pairs;
-    const largest = rest.reduce((most, pair) => Math.max(most, Math.abs(pair[CANDIDATE] - pair[BASELINE])), 1);
-    // Full colour: a tenth of the whole graph's amount, or the largest change when all are smaller.
-    this.strongest = Math.min(largest, Math.max(root[BASELINE], root[CANDIDATE], 1) / 10) || 1;
+    const [before, after] = DATA.nodes[0][2][weight];
+    // Full colour: a tenth of the whole graph's amount.
+    this.strongest = Math.max(before, after) / 10;
   }
 
   // Reads the scheme's colours.

@@ -162,6 +162,33 @@ fn the_differential_flame_graph_zooms_and_searches() {
     }
 }
 
+/// The colour of a change follows its size, also where there is no larger one.
+#[test]
+fn a_small_change_is_pale() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let mut b = Browser::start(&program, 1280, 900);
+    // How far the colour of `shop::price` is on its way from no change to the strongest.
+    let mut strength = |factor: f64| {
+        std::fs::write(&file, html::render(&gate(factor))).expect("writes");
+        b.open(&file);
+        let strength = b.evaluate(
+            "(() => { const { flat, more } = page.comparison.colors, blue = (color) => Number(color.match(/\\d+/g)[2]); \
+             const price = page.flame.rows.flat().find((f) => page.comparison.nameOf(f.node) === 'shop::price'); \
+             return (blue(page.comparison.colorOf(price.node)) - blue(flat)) / (blue(more) - blue(flat)); })()",
+        );
+        strength.as_f64().expect("a number")
+    };
+    let (small, large) = (strength(1.04), strength(3.0));
+    assert!(
+        small > 0.0 && small < 0.6 && large > 0.95,
+        "{small} {large}"
+    );
+}
+
 #[test]
 fn no_regression_says_what_would_have_been_seen() {
     let gate = gate(1.0);
