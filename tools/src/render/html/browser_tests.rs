@@ -502,7 +502,7 @@ fn a_blocking_call_says_who_ended_it() {
 fn the_page_starts_with_what_runs() {
     let mut report = testing::report();
     // The one that runs longest.
-    report.metadata.threads[0].name = "GC Thread#0".into();
+    report.metadata.threads[0].name = "Sweeper thread".into();
     report.metadata.threads[0].is_main = false;
     report.metadata.threads[1].is_main = true;
     let times = &report.profile.threads;
@@ -529,6 +529,25 @@ fn the_page_starts_with_what_runs() {
         b.evaluate("page.timeline.tracks.slice(0, 3).map((t) => t.t)"),
         json!([2, 1, 0])
     );
+    let open = "page.timeline.tracks.filter((t) => t.open).map((t) => t.t)";
+    assert_eq!(b.evaluate(open), json!([2, 1]));
+    b.evaluate("page.open('threads')");
+    let rows = "[...document.querySelectorAll('[data-panel=threads] tbody td.name')].map((td) => td.textContent)";
+    let rows_at_start = json!(["worker-2", "worker-1", "sh", "Sweeper thread"]);
+    assert_eq!(b.evaluate(rows), rows_at_start);
+    // The timeline hides what the other views hide: in the strips, in stacks, and below the pointer.
+    b.evaluate("for (const t of page.timeline.tracks) t.open = true; page.timeline.place()");
+    let drawn = "(() => { const t = page.timeline, bins = new Float64Array(12), draw = t.drawSlice, names = new Set(), track = t.tracks.find((track) => track.t === 0); \
+         t.box.scrollTop = track.y - 60; \
+         t.fillBins(0, 0, t.duration, 1, bins); \
+         t.drawSlice = (c, label) => names.add(t.data.nameOf(label)); t.drawTracks(); t.drawSlice = draw; \
+         const at = Array.from(t.data.bars[0].place).findIndex((p) => t.data.nameOf(t.data.label[p]) === 'epoll_wait'); \
+         const time = t.data.bars[0].begin[at] + 1; \
+         return [bins[5] > 0, names.has('epoll_wait'), t.sliceAt(t.x(time), track.y + 1 - t.box.scrollTop) !== null, names.has('memcpy')]; })()";
+    assert_eq!(b.evaluate(drawn), json!([false, false, false, true]));
+    b.evaluate("page.view.set({ idle: true })");
+    assert_eq!(b.evaluate(drawn), json!([true, true, true, true]));
+    b.evaluate("page.view.set({ idle: false })");
     let all = "page.view.sums().all";
     assert_eq!(number(&b.evaluate(all)), (wall - hidden) as f64);
     let whole = "page.view.set({ range: [0, page.timeline.duration] })";

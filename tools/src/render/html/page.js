@@ -133,7 +133,7 @@ class Page {
     if (view.range) byId("range").textContent = `${formatTime(view.range[1] - view.range[0])} selected ✕`;
     byId("compare").hidden = !view.range && !view.baseline;
     byId("compare").textContent = view.baseline ? `compared with ${formatTime(view.baseline[1] - view.baseline[0])} at ${formatTime(view.baseline[0])} ✕` : "Compare";
-    if ("outer" in changes) this.timeline.place();
+    if ("outer" in changes || "idle" in changes) this.timeline.place();
     if ("inverted" in changes) this.flame.zoomPath = [];
     showMatched(view.matches, view.matches && formatShare(view.matched(), view.sums().all));
     const isSearch = Object.keys(changes).length === 1 && "search" in changes;

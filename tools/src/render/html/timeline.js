@@ -4,7 +4,8 @@
 const LABEL_WIDTH = innerWidth < 600 ? 140 : 190, RULER = 20, STRIP = 18, SLICE = 15, TRACK_GAP = 5;
 
 // Threads that a runtime has for itself: collectors, compilers, and the like. Linux keeps 15 letters of a name.
-const HELPERS = /^(GC Thread|G1 |ZDriver|ZWorker|ZDirector|Shenandoah|C[12] Compiler|VM (Thread|Periodic)|Reference Handl|Finalizer|Signal Dispatch|Service Thread|Monitor Deflat|Common-Cleaner|Notification Th|Attach Listener|V8Worker|node-V8Worker|DelayedTaskSche|SignalInspector|\.NET (Finalizer|Tiered|SigHandler|EventPipe|Server GC|BGC)|dotnet-)/;
+const HELPERS = /^(GC Thread|G1 |CMS |[XZ](D(irector|river)|Stat|Un(committer|mapper)|Worker)|Shenandoah|RuntimeWorker|Safepoint Clean|Str(ing)?Dedup|Sweeper thread|C[12] Compiler|JVMCI|VM (Thread|Periodic)|Reference Handl|Finalizer|Signal Dispatch|Service Thread|Monitor Deflat|Common-Cleaner|Notification Th|Attach Listener|AsyncLog|JFR |VirtualThread-u|V8Worker|node-V8Worker|DelayedTaskSche|SignalInspector|\.NET (Finalizer|Tiered|SigHandler|EventPipe|Server GC|BGC)|dotnet-)/;
+const isHelper = (thread) => HELPERS.test(thread.name);
 
 class Timeline {
   constructor(data, view, colors, tip) {
@@ -26,14 +27,14 @@ class Timeline {
   // Tracks by process, busiest first, then by running time, helpers of a runtime last; the busiest open.
   order() {
     const { threads } = this.data.meta;
-    const busy = (t) => t.running_ns, isHelper = (t) => HELPERS.test(t.name);
+    const busy = (t) => t.running_ns;
     const byProcess = new Map();
     for (const t of threads) byProcess.set(t.process, (byProcess.get(t.process) || 0) + busy(t));
     // Rows of many threads have sums, and no order of time.
     const order = threads.map((_, i) => i).filter((i) => !threads[i].merged).sort((a, b) =>
       byProcess.get(threads[b].process) - byProcess.get(threads[a].process) || threads[a].process - threads[b].process ||
       isHelper(threads[a]) - isHelper(threads[b]) || busy(threads[b]) - busy(threads[a]) || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
-    const open = new Set([...order].sort((a, b) => busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
+    const open = new Set([...order].sort((a, b) => isHelper(threads[a]) - isHelper(threads[b]) || busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
     this.tracks = order.map((t) => ({ t, open: open.has(t), outer: this.outerFrames(t) }));
     this.place();
   }
@@ -58,6 +59,17 @@ class Timeline {
     return Math.max(0, outer - 1);
   }
 
+  // Idle waits are hidden here as in all views.
+  isHidden(t, place) { return !this.view.idle && this.data.isBlocking(this.data.label[place]) && this.view.isIdle(t, place); }
+
+  // The deepest row that a thread has something in.
+  depthOf(t) {
+    const { data } = this, { n, place } = data.bars[t];
+    let most = 0;
+    for (let i = 0; i < n; i++) if (data.depth[place[i]] > most && !this.isHidden(t, place[i])) most = data.depth[place[i]];
+    return most;
+  }
+
   // Depth of a track's first row.
   baseOf(track) { return this.view.outer ? 0 : track.outer; }
 
@@ -69,7 +81,7 @@ class Timeline {
       track.heading = many && p !== process ? 17 : 0;
       process = p;
       track.y = y + track.heading;
-      track.height = STRIP + (track.open ? (this.data.bars[track.t].maxDepth - this.baseOf(track)) * SLICE + 2 : 0);
+      track.height = STRIP + (track.open ? Math.max(0, this.depthOf(track.t) - this.baseOf(track)) * SLICE + 2 : 0);
       y = track.y + track.height + TRACK_GAP;
     }
     this.height = y + 6;
@@ -113,13 +125,13 @@ class Timeline {
 
   // --- Picture
 
-  // Fills `bins` (Float64Array of count × 12: running, each cause, gap) for one thread, with idle waits or without.
-  fillBins(t, from, to, count, bins, withIdle = true) {
+  // Fills `bins` (Float64Array of count × 12: running, each cause, gap) for one thread.
+  fillBins(t, from, to, count, bins) {
     const { data } = this, bars = data.bars[t], per = (to - from) / count;
     for (let i = firstBarAfter(bars, from); i < bars.n && bars.begin[i] < to; i++) {
       const label = data.label[bars.place[i]];
       const kind = label === GAP ? 11 : data.causeOf(label);
-      if (!withIdle && kind !== 11 && this.view.isIdle(t, bars.place[i])) continue;
+      if (this.isHidden(t, bars.place[i])) continue;
       let begin = Math.max(bars.begin[i], from), end = Math.min(bars.end[i], to);
       let bin = Math.min(count - 1, Math.floor((begin - from) / per));
       while (begin < end) {
@@ -163,7 +175,7 @@ class Timeline {
     if (this.overviewKey !== key) {
       this.overviewKey = key;
       this.overviewBins = new Float64Array(count * 12);
-      for (const { t } of this.tracks) if (this.view.hasThread(t)) this.fillBins(t, 0, this.duration, count, this.overviewBins, idle);
+      for (const { t } of this.tracks) if (this.view.hasThread(t)) this.fillBins(t, 0, this.duration, count, this.overviewBins);
       // The highest column fills the strip.
       this.overviewWhole = 1;
       for (let i = 0; i < count; i++) {
@@ -339,7 +351,9 @@ class Timeline {
       open = Math.min(open, depth);
     };
     for (let i = firstBarAfter(bars, shown[0]); i < bars.n && bars.begin[i] < shown[1]; i++) {
-      close(open === 0 ? 0 : Math.min(bars.common[i], open));
+      const isHidden = this.isHidden(track.t, bars.place[i]);
+      close(open === 0 || isHidden ? 0 : Math.min(bars.common[i], open));
+      if (isHidden) continue;
       end = bars.end[i];
       const depth = data.depth[bars.place[i]];
       for (let d = depth - 1, p = bars.place[i]; d >= open; d--, p = data.parent[p]) {
@@ -394,7 +408,7 @@ class Timeline {
     if (!track || x < LABEL_WIDTH || y < RULER) return null;
     const { data } = this, bars = data.bars[track.t], time = this.time(x);
     const at = firstBarAfter(bars, time);
-    if (at >= bars.n || bars.begin[at] > time) return null;
+    if (at >= bars.n || bars.begin[at] > time || this.isHidden(track.t, bars.place[at])) return null;
     const inTrack = y + this.box.scrollTop - track.y;
     let place = bars.place[at], depth = data.depth[place] - 1;
     if (inTrack >= STRIP) {
