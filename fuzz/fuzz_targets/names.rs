@@ -7,13 +7,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use stackbeat_symbolize::demangle;
-use stackbeat_symbolize::short_names::{fit, simplify};
+use stackbeat_symbolize::short_names::{fit, simplify, text_width};
 
 fuzz_target!(|text: &str| {
     for name in [text, &demangle(text)] {
         let name = simplify(name);
         for room in [0, 1, 2, 8, 24, 80] {
-            assert!(fit(&name, room).chars().count() <= room);
+            assert!(text_width(&fit(&name, room)) <= room);
         }
     }
 });

@@ -7,9 +7,11 @@
 mod brackets;
 mod fit;
 mod simplify;
+mod width;
 
 pub use fit::fit;
 pub use simplify::simplify;
+pub use width::{beginning, ending, text_width, without_middle};
 
 /// Longer names, and those that nest deeper, stay as they are.
 const LONGEST: usize = 8 << 10;

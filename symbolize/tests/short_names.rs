@@ -1,7 +1,7 @@
 //! Names of real programs, as people write them.
 
 use super::*;
-use stackbeat_symbolize::short_names::{fit, simplify};
+use stackbeat_symbolize::short_names::{fit, simplify, text_width};
 
 /// Mangled names of functions, and what `c++filt` makes of them.
 fn demangled(path: &Path) -> Vec<(String, String)> {
@@ -82,7 +82,7 @@ fn functions_of_a_program_with_templates_read_as_in_its_source() {
         same += usize::from(simple.ends_with(&*simplify(&demangle(mangled))));
         for room in [16, 24, 40, 80] {
             let form = fit(&simple, room);
-            assert!(form.chars().count() <= room, "{form}");
+            assert!(text_width(&form) <= room, "{form}");
             long += usize::from(simple.len() > room);
         }
     }
@@ -108,7 +108,7 @@ fn names_of_rust_keep_what_they_say() {
         assert_eq!(without_spaces(&simplify(&name)), without_spaces(&name));
         let form = fit(&name, 32);
         assert!(
-            form.chars().count() <= 32 && !form.is_empty(),
+            text_width(&form) <= 32 && !form.is_empty(),
             "{name}: {form}"
         );
         // `<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend`

@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stackbeat_symbolize::short_names::fit;
+use stackbeat_symbolize::short_names::{beginning, fit};
+pub(crate) use stackbeat_symbolize::short_names::{text_width, without_middle as shorten};
 
 use crate::terminal::{Style, clean};
 
@@ -119,7 +120,7 @@ impl Table {
                 self.tell_apart(&mut lines[1..], n, *i, rooms[*i]);
             }
         }
-        let width_of = |n: usize| lines.iter().map(|cells| length(&cells[n])).max();
+        let width_of = |n: usize| lines.iter().map(|cells| text_width(&cells[n])).max();
         let taken: Vec<usize> = (0..shown.len()).filter_map(width_of).collect();
         let mut out = String::new();
         for (number, cells) in lines.iter().enumerate() {
@@ -155,8 +156,8 @@ impl Table {
             .iter()
             .enumerate()
             .map(|(i, column)| {
-                let cells = self.rows.iter().map(|r| length(&r[i]));
-                cells.max().unwrap_or(0).max(length(column.title))
+                let cells = self.rows.iter().map(|r| text_width(&r[i]));
+                cells.max().unwrap_or(0).max(text_width(column.title))
             })
             .collect();
         let mut shown: Vec<usize> = self.filled().collect();
@@ -190,7 +191,7 @@ impl Table {
             width.saturating_sub(gaps + numbers.iter().map(|i| widths[*i]).sum::<usize>());
         for (done, i) in texts.iter().enumerate() {
             let part = left / (texts.len() - done);
-            let least = length(self.columns[*i].title).max(LEAST_NAME);
+            let least = text_width(self.columns[*i].title).max(LEAST_NAME);
             rooms[*i] = widths[*i].min(part.max(least));
             left = left.saturating_sub(rooms[*i]);
         }
@@ -201,7 +202,7 @@ impl Table {
     fn line(&self, cells: &[String], shown: &[usize], widths: &[usize]) -> String {
         let mut line = String::new();
         for ((i, text), width) in shown.iter().zip(cells).zip(widths) {
-            let padding = " ".repeat(width.saturating_sub(length(text)));
+            let padding = " ".repeat(width.saturating_sub(text_width(text)));
             let (before, after) = match self.columns[*i].content {
                 Content::Number => (&*padding, ""),
                 Content::Name | Content::List => ("", &*padding),
@@ -212,17 +213,11 @@ impl Table {
     }
 }
 
-fn length(text: &str) -> usize {
-    text.chars().count()
-}
-
 fn cut_end(text: &str, room: usize) -> String {
-    if length(text) <= room {
+    if text_width(text) <= room {
         return text.to_string();
     }
-    let mut short: String = text.chars().take(room.saturating_sub(1)).collect();
-    short.push('…');
-    short
+    format!("{}…", beginning(text, room.saturating_sub(1)))
 }
 
 /// What stands between the items of lists, and between the words of a text.
@@ -230,7 +225,7 @@ const SEPARATORS: [&str; 3] = [" ← ", ", ", " "];
 
 /// Leaves out the last items of a list that is too long.
 fn shorten_list(text: &str, room: usize) -> String {
-    if length(text) <= room {
+    if text_width(text) <= room {
         return text.to_string();
     }
     let Some(separator) = SEPARATORS.iter().find(|s| text.contains(**s)) else {
@@ -243,7 +238,7 @@ fn shorten_list(text: &str, room: usize) -> String {
             true => item.to_owned(),
             false => format!("{short}{separator}{item}"),
         };
-        if length(&more) + length(&end) > room {
+        if text_width(&more) + text_width(&end) > room {
             break;
         }
         short = more;
@@ -253,8 +248,8 @@ fn shorten_list(text: &str, room: usize) -> String {
         // Of a list of words the first one alone says less than the beginning.
         return match *separator {
             " " => cut_end(text, room),
-            _ if room >= 2 * LEAST_NAME + length(&end) => {
-                shorten_name(first, room - length(&end)) + &end
+            _ if room >= 2 * LEAST_NAME + text_width(&end) => {
+                shorten_name(first, room - text_width(&end)) + &end
             }
             _ => shorten_name(first, room),
         };
@@ -264,29 +259,29 @@ fn shorten_list(text: &str, room: usize) -> String {
 
 /// A line that ends with a function's name.
 pub(crate) fn line_with_name(before: &str, name: &str, room: usize) -> String {
-    let name = shorten_name(name, room.saturating_sub(length(before)));
+    let name = shorten_name(name, room.saturating_sub(text_width(before)));
     format!("{before}{name}")
 }
 
 /// Cuts a name that is too long so that its last component stays: as [`fit`] does where components stand
 /// between `::`; of `json.decoder.raw_decode` the middle goes first, and `raw_decode` last.
 pub(crate) fn shorten_name(text: &str, room: usize) -> String {
-    if length(text) <= room {
+    if text_width(text) <= room {
         return text.to_string();
     }
     if ["::", "(", "<"].iter().any(|part| text.contains(part)) {
         return fit(text, room).into_owned();
     }
     let name = without_module(text);
-    if length(name) <= room {
+    if text_width(name) <= room {
         return name.to_string();
     }
     let last = last_component(name);
     let before = &name[..name.len() - last.len()];
-    if before.is_empty() || length(last) >= room {
+    if before.is_empty() || text_width(last) >= room {
         return shorten(last, room);
     }
-    let head: String = before.chars().take(room - length(last) - 1).collect();
+    let head = beginning(before, room - text_width(last) - 1);
     format!("{head}…{last}")
 }
 
@@ -310,21 +305,6 @@ fn last_component(name: &str) -> &str {
             && !SUFFIXES.iter().any(|suffix| word.starts_with(suffix))
     });
     begin.map_or(name, |(at, _)| &name[at + 1..])
-}
-
-/// Cuts the middle out of a text that is too long: both ends of a name tell something.
-pub(crate) fn shorten(text: &str, room: usize) -> String {
-    let n = length(text);
-    if n <= room {
-        return text.to_string();
-    }
-    let keep = room.saturating_sub(1);
-    let head = keep * 2 / 3;
-    let tail = keep - head;
-    let mut short: String = text.chars().take(head).collect();
-    short.push('…');
-    short.extend(text.chars().skip(n - tail));
-    short
 }
 
 #[cfg(test)]
@@ -384,11 +364,11 @@ mod tests {
     #[test]
     fn a_narrow_table_leaves_out_columns_and_cuts_names() {
         let text = table().render(Some(50), Style::default());
-        assert!(text.lines().all(|l| l.chars().count() <= 50), "{text}");
+        assert!(text.lines().all(|l| text_width(l) <= 50), "{text}");
         assert!(!text.contains("ALLOC") && text.contains("CPU"), "{text}");
         assert!(text.contains("a_function_with_a_rat…r_long_name"), "{text}");
         let text = table().render(Some(20), Style::default());
-        assert!(text.lines().all(|l| l.chars().count() <= 20), "{text}");
+        assert!(text.lines().all(|l| text_width(l) <= 20), "{text}");
         assert!(text.contains("SELF") && text.contains("FUNCTION"), "{text}");
     }
 
@@ -402,7 +382,7 @@ mod tests {
         let chain = "serve ← accept_connections ← run_until_stopped ← main";
         t.row([chain, "worker-1", chain].map(String::from).into());
         let text = t.render(Some(80), Style::default());
-        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        assert!(text.lines().all(|l| text_width(l) <= 80), "{text}");
         let row = "  serve ← accept_connections ← …  worker-1  serve ← accept_connections ← …";
         assert_eq!(text.lines().last(), Some(row));
     }
@@ -448,7 +428,7 @@ mod tests {
             ),
         ] {
             let shown = shorten_name(name, room);
-            assert!(length(&shown) <= room, "{shown}");
+            assert!(text_width(&shown) <= room, "{shown}");
             assert_eq!(shown, short);
         }
     }
@@ -469,7 +449,7 @@ mod tests {
             ("loadtestbegins now", 12, "loadtestbeg…"),
         ] {
             let shown = shorten_list(list, room);
-            assert!(length(&shown) <= room, "{shown}");
+            assert!(text_width(&shown) <= room, "{shown}");
             assert_eq!(shown, short);
         }
     }

@@ -222,6 +222,22 @@ pub(crate) fn report() -> Report {
     }
 }
 
+/// The same, with names whose letters take two cells each.
+pub(crate) fn report_with_wide_names() -> Report {
+    let mut report = report();
+    let metadata = &mut report.metadata;
+    metadata.recording.command = vec!["./店".to_owned(), "注文を処理する".repeat(9)];
+    let threads = metadata.threads.iter_mut().map(|t| &mut t.name);
+    let processes = metadata.processes.iter_mut().map(|p| &mut p.name);
+    for name in threads.chain(processes) {
+        *name = format!("店🍣{name}");
+    }
+    for function in &mut metadata.functions {
+        function.name = format!("注文::処理::{}::関数の名前はとても長い", function.name);
+    }
+    report
+}
+
 /// A long recording of many threads with many stacks: more than a page carries.
 pub(crate) fn large_report(threads: u32, segments: u64, bar_budget: usize) -> Report {
     let mut author = Author {

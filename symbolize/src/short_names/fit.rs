@@ -5,43 +5,27 @@
 use std::borrow::Cow;
 
 use super::brackets::{Brackets, is_word};
+use super::width::{text_width, without_middle};
 use super::{LONGEST, MOST_NESTING};
 
-/// The longest form of a name that has no more than `room` characters. A module behind it (`name [module]`)
+/// The longest form of a name that takes no more than `room` cells. A module behind it (`name [module]`)
 /// goes before the first namespace does. Only where the last component alone is too long its middle is cut
 /// out.
 pub fn fit(name: &str, room: usize) -> Cow<'_, str> {
-    if length(name) <= room {
+    if text_width(name) <= room {
         return Cow::Borrowed(name);
     }
     let (name, module) = without_module(name);
     let forms = Forms::of(name);
     let mut qualified = forms.all.iter().take(forms.qualified);
-    if let Some(form) = qualified.find(|form| length(form) + length(module) <= room) {
+    if let Some(form) = qualified.find(|form| text_width(form) + text_width(module) <= room) {
         return Cow::Owned(format!("{form}{module}"));
     }
-    let fitting = forms.all.iter().find(|form| length(form) <= room);
+    let fitting = forms.all.iter().find(|form| text_width(form) <= room);
     match (fitting, forms.all.last()) {
         (Some(form), _) => Cow::Owned(form.clone()),
-        (None, shortest) => Cow::Owned(cut_middle(shortest.map_or(name, String::as_str), room)),
+        (None, shortest) => Cow::Owned(without_middle(shortest.map_or(name, String::as_str), room)),
     }
-}
-
-/// A text without its middle: both ends tell something.
-fn cut_middle(text: &str, room: usize) -> String {
-    let keep = room.saturating_sub(1);
-    let head = keep * 2 / 3;
-    let tail = keep - head;
-    let mut short: String = text.chars().take(head).collect();
-    if room > 0 {
-        short.push('…');
-    }
-    short.extend(text.chars().skip(length(text) - tail));
-    short
-}
-
-fn length(text: &str) -> usize {
-    text.chars().count()
 }
 
 fn without_module(text: &str) -> (&str, &str) {
@@ -102,7 +86,7 @@ impl Forms {
     }
 
     fn add(&mut self, form: String) {
-        if length(&form) < self.all.last().map_or(0, |last| length(last)) {
+        if text_width(&form) < self.all.last().map_or(0, |last| text_width(last)) {
             self.all.push(form);
         }
     }

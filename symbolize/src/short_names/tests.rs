@@ -357,9 +357,9 @@ fn whatever_the_name_is_forms_fit_and_stay_balanced() {
             assert!(is_balanced(&simple), "{name:?}: {simple:?}");
         }
         let mut longest = usize::MAX;
-        for room in (0..=name.chars().count()).rev() {
+        for room in (0..=text_width(&name)).rev() {
             let form = fit(&name, room);
-            let length = form.chars().count();
+            let length = text_width(&form);
             assert!(
                 length <= room && length <= longest,
                 "{name:?} in {room}: {form:?}"
@@ -370,17 +370,37 @@ fn whatever_the_name_is_forms_fit_and_stay_balanced() {
 }
 
 #[test]
+fn letters_that_take_two_cells_count_as_two() {
+    let name = "shop::店::集計する関数";
+    assert_eq!(text_width(name), 22);
+    for (room, short) in [
+        (22, name),
+        (21, "店::集計する関数"),
+        (15, "集計する関数"),
+        (11, "集計す…関数"),
+        (10, "集計す…数"),
+        (2, "…"),
+    ] {
+        assert_eq!(fit(name, room), short);
+    }
+    // An accent stays with its letter.
+    assert_eq!(beginning("e\u{301}te\u{301}", 1), "e\u{301}");
+    assert_eq!(ending("日本", 3), "本");
+    assert_eq!(without_middle("😀😀😀", 5), "😀…😀");
+}
+
+#[test]
 fn hostile_names_take_no_time() {
     for piece in [
         "<", "(", "(<", "a<(", "operator", "::", "<a as ", "{{", "> ", "a<b,",
     ] {
         let name = piece.repeat(4096 / piece.len());
         assert!(simplify(&name).len() <= name.len(), "{piece}");
-        assert!(fit(&name, 40).chars().count() <= 40, "{piece}");
+        assert!(text_width(&fit(&name, 40)) <= 40, "{piece}");
     }
     let longer = "a::b<c>::".repeat(1 << 20);
     assert_eq!(simplify(&longer), longer);
-    assert_eq!(fit(&longer, 10).chars().count(), 10);
+    assert_eq!(text_width(&fit(&longer, 10)), 10);
 }
 
 #[test]

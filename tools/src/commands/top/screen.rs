@@ -2,6 +2,7 @@
 //! room for.
 
 use stackbeat_model::ThreadIndex;
+use stackbeat_symbolize::short_names::beginning;
 
 use super::source::Moment;
 use crate::render::text::section::Section;
@@ -327,7 +328,7 @@ fn foot_line(view: &View) -> String {
 }
 
 fn shorten_end(text: &str, columns: usize) -> String {
-    text.chars().take(columns).collect()
+    beginning(text, columns).to_owned()
 }
 
 #[cfg(test)]
@@ -337,6 +338,7 @@ mod tests {
     use stackbeat_collector::session::protocol::SessionStatus;
 
     use super::*;
+    use crate::table::text_width;
     use crate::testing::{self, golden};
 
     fn moment() -> Moment {
@@ -379,7 +381,7 @@ mod tests {
             Style::default(),
         );
         assert_eq!(lines.len(), rows, "{lines:#?}");
-        let widest = lines.iter().map(|line| line.chars().count()).max();
+        let widest = lines.iter().map(|line| text_width(line)).max();
         assert!(widest <= Some(columns.max(50)), "{lines:#?}");
         lines
     }
@@ -403,6 +405,14 @@ mod tests {
                 view.section = section;
                 on(&many, &view, columns, rows);
             }
+        }
+        view.section = None;
+        let wide = Moment {
+            report: testing::report_with_wide_names(),
+            ..moment()
+        };
+        for (columns, rows) in [(60, 24), (80, 24), (140, 40)] {
+            on(&wide, &view, columns, rows);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::summary::focus::{Calls, focus};
 use crate::summary::labels::{function_text, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
-use crate::table::{line_with_name, shorten, shorten_name};
+use crate::table::{line_with_name, shorten, shorten_name, text_width};
 use crate::terminal::clean;
 use crate::units::{bytes, duration, percent};
 
@@ -38,13 +38,12 @@ pub(crate) fn report(
         };
         let text = clean(&function_text(metadata, function.0)).into_owned();
         let line = clean(&line);
-        let width = |text: &str| text.chars().count();
         let room = layout.width.unwrap_or(usize::MAX);
         let text = shorten_name(&text, room);
         // A place that has no room beside the name stands below it.
-        let (between, left) = match width(&text) + width(&line) > room {
+        let (between, left) = match text_width(&text) + text_width(&line) > room {
             true => ("\n", room),
-            false => ("", room - width(&text)),
+            false => ("", room - text_width(&text)),
         };
         let _ = writeln!(
             out,

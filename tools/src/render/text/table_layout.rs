@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::table::Table;
+use crate::table::{Table, text_width};
 use crate::terminal::Style;
 
 /// How the text is laid out.
@@ -101,7 +101,7 @@ pub(crate) fn indented(
             Err(_) => None,
         };
         let word = &unit.map_or_else(|| word.to_owned(), |unit| format!("{word} {unit}"));
-        let is_full = line.chars().count() + 1 + word.chars().count() > width;
+        let is_full = text_width(&line) + 1 + text_width(word) > width;
         if is_full && !line.trim().is_empty() {
             let _ = writeln!(out, "{}", style(layout.style, &line));
             line = format!("{:columns$}{word}", "");

@@ -578,6 +578,7 @@ mod tests {
     use crate::render::text::focus;
     use crate::summary::call_tree::tests::segment;
     use crate::summary::events::EventRow;
+    use crate::table::text_width;
     use crate::terminal::Style;
     use crate::testing::{self, golden};
 
@@ -597,7 +598,7 @@ mod tests {
         for (name, extent) in [("report", Shown::Screen), ("report-all", Shown::All)] {
             for columns in [50, 80, 140] {
                 let text = shown(&made_up, &extent, Some(columns));
-                let widest = text.lines().map(|l| l.chars().count()).max();
+                let widest = text.lines().map(text_width).max();
                 assert!(widest <= Some(columns), "{text}");
                 if columns >= 80 {
                     golden(&format!("{name}-{columns}.txt"), &text);
@@ -605,6 +606,13 @@ mod tests {
                     assert!(extent == Shown::All || lines <= SCREEN, "{text}");
                 }
             }
+        }
+        let wide = testing::report_with_wide_names();
+        for columns in [60, 80, 140] {
+            let text = shown(&wide, &Shown::All, Some(columns));
+            assert!(text.contains('店'), "{text}");
+            let widest = text.lines().map(text_width).max();
+            assert!(widest <= Some(columns), "{text}");
         }
     }
 
@@ -677,7 +685,7 @@ mod tests {
             for name in ["price", "operator", "main"] {
                 let layout = layout(Some(columns));
                 let text = focus::report(&made_up, &|_| true, name, &layout).expect("exists");
-                let widest = text.lines().map(|line| line.chars().count()).max();
+                let widest = text.lines().map(text_width).max();
                 assert!(widest <= Some(columns), "{text}");
             }
         }
