@@ -8,6 +8,7 @@ use serde::Serialize;
 use stackbeat_model::{Trace, conservation};
 
 use crate::cli::InfoArgs;
+use crate::render::text::table_layout::{Layout, indented};
 use crate::render::text::tables::processes;
 use crate::summary::cost::{Cost, cost};
 use crate::summary::load::recording;
@@ -23,7 +24,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     if args.json {
         terminal::print_json(&info)?;
     } else {
-        terminal::print(&text(&info, args, Style::stdout()))?;
+        terminal::print(&text(&info, args, terminal::width(), Style::stdout()))?;
     }
     Ok(if info.is_sound() { 0 } else { EXIT_NEGATIVE })
 }
@@ -284,8 +285,8 @@ fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
             .collect();
         if let [_, .., last] = list.as_slice() {
             lines.push(format!(
-                "of {of} changed {} times, {} to {}, at last {}",
-                list.len() - 1,
+                "of {of} changed {}, {} to {}, at last {}",
+                plural(list.len() as u64 - 1, "time", "times"),
                 units::duration(list.iter().copied().min().unwrap_or(0)),
                 units::duration(list.iter().copied().max().unwrap_or(0)),
                 units::duration(*last)
@@ -296,8 +297,8 @@ fn moved(intervals: &[IntervalInfo]) -> Vec<String> {
     let own: BTreeSet<u32> = own.map(|i| i.utid).collect();
     if !own.is_empty() {
         lines.push(format!(
-            "longer for {} threads with expensive stacks",
-            own.len()
+            "longer for {} with expensive stacks",
+            plural(own.len() as u64, "thread", "threads")
         ));
     }
     let timed = || intervals.iter().filter(|i| i.of == "process");
@@ -316,10 +317,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn text(info: &Info, args: &InfoArgs, style: Style) -> String {
+fn text(info: &Info, args: &InfoArgs, width: Option<usize>, style: Style) -> String {
     let mut lines = Lines {
         out: String::new(),
-        style,
+        layout: Layout::new(width, style, usize::MAX),
     };
     lines.recording(info);
     if args.verbose {
@@ -331,8 +332,8 @@ fn text(info: &Info, args: &InfoArgs, style: Style) -> String {
     }
     lines.findings(info);
     if !args.verbose {
-        let more = style.dim("(settings, processor, hooks and the recorder's figures: --verbose)");
-        lines.styled_line("", more);
+        let more = "(settings, processor, hooks and the recorder's figures: --verbose)";
+        lines.styled_line("", more, Style::dim);
     }
     lines.out
 }
@@ -340,32 +341,49 @@ fn text(info: &Info, args: &InfoArgs, style: Style) -> String {
 /// Names and values, one pair a line.
 struct Lines {
     out: String,
-    style: Style,
+    layout: Layout<'static>,
 }
+
+/// Columns of names, and those before values.
+const NAME: usize = 14;
+const VALUE_AT: usize = NAME + 2;
 
 impl Lines {
     /// The value may come from a recorded program.
     fn line(&mut self, name: &str, value: String) {
-        self.styled_line(name, clean(&value).into_owned());
+        self.styled_line(name, &value, |_, line| line.to_owned());
     }
 
-    /// With a value that is clean and has a style.
-    fn styled_line(&mut self, name: &str, value: String) {
+    /// Long values go on below.
+    fn styled_line(&mut self, name: &str, value: &str, style: impl Fn(Style, &str) -> String) {
+        let width = self.layout.width;
+        let layout = Layout {
+            width: width.map(|columns| columns.saturating_sub(VALUE_AT)),
+            ..self.layout
+        };
+        let mut text = String::new();
         if !value.is_empty() {
-            let name = self.style.dim(&format!("{name:>14}"));
-            let _ = writeln!(self.out, "{name}  {value}");
+            indented(&mut text, &layout, 0, &clean(value), style);
+        }
+        for (i, line) in text.lines().enumerate() {
+            let name = if i == 0 { name } else { "" };
+            let name = layout.style.dim(&format!("{name:>NAME$}"));
+            let _ = writeln!(self.out, "{name}  {line}");
         }
     }
 
     /// What was recorded, what it cost, and whether all of it is there.
     fn recording(&mut self, info: &Info) {
-        let (r, style) = (&info.recording, self.style);
+        let r = &info.recording;
         self.line("command", r.command.join(" "));
         self.line("started", utc(r.started_unix_ns));
         self.line("duration", units::duration(r.duration_ns));
-        self.styled_line("state", r.state(style));
+        match r.is_complete() {
+            true => self.line("state", r.state.clone()),
+            false => self.styled_line("state", &r.state, Style::warning),
+        }
         if let Some(unrecorded) = r.unrecorded_text() {
-            self.styled_line("not recorded", style.warning(&clean(&unrecorded)));
+            self.styled_line("not recorded", &unrecorded, Style::warning);
         }
         self.line(
             "file",
@@ -539,7 +557,6 @@ impl Lines {
 
     /// What is not as it should be.
     fn findings(&mut self, info: &Info) {
-        let style = self.style;
         // Processes of one program say the same.
         let mut said: Vec<String> = (info.processes.iter())
             .flat_map(|p| p.capabilities.iter().map(move |text| (p, text)))
@@ -556,15 +573,15 @@ impl Lines {
             self.line("no names", reason.clone());
         }
         for damage in &info.damage {
-            self.styled_line("damage", style.bad(&clean(damage)));
+            self.styled_line("damage", damage, Style::bad);
         }
         match &info.violations {
             Some(violations) if violations.is_empty() => {
-                self.styled_line("check", style.good("every thread's sums come out"));
+                self.styled_line("check", "every thread's sums come out", Style::good);
             }
             Some(violations) => {
                 for violation in violations {
-                    self.styled_line("check", style.bad(&clean(violation)));
+                    self.styled_line("check", violation, Style::bad);
                 }
             }
             None => {}
@@ -611,13 +628,31 @@ mod tests {
     fn a_trace_forges_no_lines_and_no_colours() {
         let mut lines = Lines {
             out: String::new(),
-            style: Style::default(),
+            layout: Layout::new(None, Style::default(), 1),
         };
         lines.line("label", "a\n         state  \x1b[32mcomplete".to_owned());
         assert_eq!(
             lines.out,
             "         label  a          state  \u{fffd}[32mcomplete\n"
         );
+    }
+
+    #[test]
+    fn long_values_go_on_below() {
+        let mut lines = Lines {
+            out: String::new(),
+            layout: Layout::new(Some(36), Style::default(), 1),
+        };
+        lines.line(
+            "command",
+            "./shop --local --name 店の名前 --quiet".to_owned(),
+        );
+        lines.styled_line("state", "cut", Style::warning);
+        let text = "       command  ./shop --local\n\
+             \x20               --name 店の名前\n\
+             \x20               --quiet\n\
+             \x20        state  cut\n";
+        assert_eq!(lines.out, text);
     }
 
     #[test]

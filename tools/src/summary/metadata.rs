@@ -12,7 +12,6 @@ use super::counters::{CounterRow, ScopeRow, ThreadCounters};
 use super::events::EventRow;
 use super::long_waits::LongWaitRow;
 use crate::summary::call_bytes::CallBytes;
-use crate::terminal::Style;
 use crate::unrecorded::{self, UnrecordedRow};
 
 /// How and what was recorded. Times of the other rows are relative to `start_ns`.
@@ -62,14 +61,6 @@ impl Recording {
     /// Whether nothing is missing.
     pub(crate) fn is_complete(&self) -> bool {
         self.state == "complete"
-    }
-
-    /// The state, marked where something is missing.
-    pub(crate) fn state(&self, style: Style) -> String {
-        match self.is_complete() {
-            true => self.state.clone(),
-            false => style.warning(&self.state),
-        }
     }
 
     /// What ran unrecorded, in one line.

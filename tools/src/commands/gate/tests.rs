@@ -198,6 +198,15 @@ fn no_regression_says_what_would_have_been_seen() {
     assert!(text.contains("would have been seen"), "{text}");
 }
 
+#[test]
+fn a_verdict_fits_its_terminal() {
+    for slower in [1.0, 1.5] {
+        let text = text::render(&gate(slower), Some(80), terminal::Style::default());
+        let widest = text.lines().map(crate::table::text_width).max();
+        assert!(widest <= Some(80), "{text}");
+    }
+}
+
 fn shown() -> diff::Shown {
     diff::Shown {
         top: 5,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use stackbeat_gate::decide::Verdict;
 
 use super::view::{self, Gate, amount, change};
+use crate::render::text::table_layout::{Layout, sentences};
 use crate::table::{Column, Table, shorten};
 use crate::terminal::{Style, clean};
 
@@ -12,19 +13,14 @@ use crate::terminal::{Style, clean};
 pub(super) fn render(gate: &Gate, width: Option<usize>, style: Style) -> String {
     let mut out = String::new();
     let outcome = &gate.outcome;
-    let verdict = view::verdict_text(outcome.verdict);
-    let verdict = match outcome.verdict {
-        Verdict::Regression => style.bad(verdict),
-        Verdict::NoRegression => style.good(verdict),
-        Verdict::CannotTell => style.warning(verdict),
-    };
-    let _ = writeln!(out, "{verdict}: {}", clean(&gate.headline()));
+    let layout = Layout::new(width, style, usize::MAX);
+    headline(&mut out, &layout, outcome.verdict, &gate.headline());
     for (number, (word, finding)) in gate.reported().enumerate() {
         out.push('\n');
         // The headline has the first finding.
         if number > 0 || !word.is_empty() {
-            let (word, text) = (style.warning(word), gate.finding_line(finding));
-            let _ = writeln!(out, "{word}{}", clean(&text));
+            let text = format!("{word}{}", gate.finding_line(finding));
+            begun_by(&mut out, &layout, word, &text, Style::warning);
         }
         let mut line = |title: &str, text: &str| {
             let text = shorten(
@@ -52,11 +48,10 @@ pub(super) fn render(gate: &Gate, width: Option<usize>, style: Style) -> String 
     out.push_str(&scopes(gate, width, style));
     out.push_str(&functions(gate, width, style));
     for moved in &outcome.moved {
-        let _ = writeln!(
-            out,
+        let text = format!(
             "moved, not more: {} of {} in {} (+{}), what is around it {}",
             moved.metric.title(),
-            clean(gate.table.names.text(moved.function)),
+            gate.table.names.text(moved.function),
             gate.role(moved.role),
             amount(moved.metric, moved.shift),
             match moved.is_lighter_around {
@@ -64,17 +59,46 @@ pub(super) fn render(gate: &Gate, width: Option<usize>, style: Style) -> String 
                 false => "did not grow with it",
             }
         );
+        sentences(&mut out, &layout, &clean(&text), |_, line| line.to_owned());
     }
     for line in gate.renamed() {
-        let _ = writeln!(out, "{}", clean(&line));
+        sentences(&mut out, &layout, &clean(&line), |_, line| line.to_owned());
     }
     for line in gate.budget_lines() {
-        let _ = writeln!(out, "{}", style.bad(&clean(&line)));
+        sentences(&mut out, &layout, &clean(&line), Style::bad);
     }
     for warning in gate.warnings() {
-        let _ = writeln!(out, "{}: {}", style.warning("warning"), clean(&warning));
+        let text = format!("warning: {warning}");
+        begun_by(&mut out, &layout, "warning", &text, Style::warning);
     }
     out
+}
+
+/// The verdict, and what it is about.
+pub(super) fn headline(out: &mut String, layout: &Layout, verdict: Verdict, text: &str) {
+    let word = view::verdict_text(verdict);
+    let style = match verdict {
+        Verdict::Regression => Style::bad,
+        Verdict::NoRegression => Style::good,
+        Verdict::CannotTell => Style::warning,
+    };
+    begun_by(out, layout, word, &format!("{word}: {text}"), style);
+}
+
+/// Sentences that begin with a word that has a style.
+pub(super) fn begun_by(
+    out: &mut String,
+    layout: &Layout,
+    word: &str,
+    text: &str,
+    style: impl Fn(Style, &str) -> String,
+) {
+    sentences(out, layout, &clean(text), |s, line| {
+        match line.strip_prefix(word) {
+            Some(rest) => style(s, word) + rest,
+            None => line.to_owned(),
+        }
+    });
 }
 
 fn columns(last: &'static str) -> Vec<Column> {

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use stackbeat_gate::decide::Verdict;
 use stackbeat_gate::trend::Finding;
 
 use super::view::{Series, Trend, kind, sparkline, would_see};
-use crate::commands::gate::view::{amount, verdict_text};
+use crate::commands::gate::text::{begun_by, headline};
+use crate::commands::gate::view::amount;
+use crate::render::text::table_layout::{Layout, sentences};
 use crate::table::{Column, Table, shorten};
 use crate::terminal::{Style, clean};
 
@@ -18,14 +19,8 @@ const SHOWN: usize = 6;
 /// The whole text.
 pub(super) fn render(trend: &Trend, width: Option<usize>, style: Style) -> String {
     let mut out = String::new();
-    let verdict = trend.verdict();
-    let text = verdict_text(verdict);
-    let text = match verdict {
-        Verdict::Regression => style.bad(text),
-        Verdict::NoRegression => style.good(text),
-        Verdict::CannotTell => style.warning(text),
-    };
-    let _ = writeln!(out, "{text}: {}", clean(&trend.headline()));
+    let layout = Layout::new(width, style, usize::MAX);
+    headline(&mut out, &layout, trend.verdict(), &trend.headline());
     for series in &trend.series {
         out.push('\n');
         let title = format!(
@@ -34,10 +29,11 @@ pub(super) fn render(trend: &Trend, width: Option<usize>, style: Style) -> Strin
             series.sizes(),
             trend.order_text()
         );
-        let _ = writeln!(out, "{}", style.bold(&clean(&title)));
-        let _ = writeln!(out, "{}", style.dim(&clean(&series.machine)));
+        sentences(&mut out, &layout, &clean(&title), Style::bold);
+        sentences(&mut out, &layout, &clean(&series.machine), Style::dim);
         for note in trend.notes(series) {
-            let _ = writeln!(out, "{}: {}", style.warning("note"), clean(&note));
+            let text = format!("note: {note}");
+            begun_by(&mut out, &layout, "note", &text, Style::warning);
         }
         for finding in series.outcome.findings.iter().rev() {
             out.push('\n');
