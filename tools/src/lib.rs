@@ -145,6 +145,17 @@ mod tests {
     }
 
     #[test]
+    fn a_letter_forces_everywhere_or_nowhere() {
+        let command = settings::definition();
+        for sub in command.get_subcommands() {
+            let options = sub.get_arguments().filter(|a| a.get_short() == Some('f'));
+            for option in options {
+                assert_eq!(option.get_long(), Some("force"), "{}", sub.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn short_help_fits_a_screen() {
         let mut command = settings::definition().term_width(80);
         command.build();

@@ -106,7 +106,7 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
         "./shop 60",
         "-c",
         "./shop 60 sleep",
-        "-f",
+        "--format",
         "json",
     ];
     let output = stackbeat(at, &arguments);
@@ -157,7 +157,7 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     reports::are_valid(&at.join("v.sarif"), &at.join("v.xml"), 1);
 
     // Nobody reads what it prints; files and exit code still count.
-    let quiet = [&traces[..], &["-f", "json", "-o", "unread.md"]].concat();
+    let quiet = [&traces[..], &["--format", "json", "-o", "unread.md"]].concat();
     let mut unread = command_in(at, &quiet);
     let unread = unread.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut unread = unread.expect("starts");
@@ -222,7 +222,7 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
         "--no-confirm",
         "--runs",
         "10",
-        "-f",
+        "--format",
         "json",
     ];
     let output = stackbeat(at, &[&ab[..], &["-b", &old, "-c", &new]].concat());
@@ -276,7 +276,7 @@ fn pairs_that_share_a_processor_show_what_noise_would_hide() {
         "stackbeat-ab/baseline",
         "-c",
         "stackbeat-ab/candidate",
-        "-f",
+        "--format",
         "json",
     ];
     let output = stackbeat(at, &gate);

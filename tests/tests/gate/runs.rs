@@ -117,7 +117,7 @@ fn traces_that_cannot_be_compared_are_refused_or_named() {
     let (begin, end) = (bytes.len() / 4, bytes.len() * 3 / 4);
     bytes[begin..end].fill(0xA5);
     std::fs::write(&damaged, bytes).expect("is written");
-    let output = stackbeat(at, &["gate", "-b", "old", "-c", "new", "-f", "json"]);
+    let output = stackbeat(at, &["gate", "-b", "old", "-c", "new", "--format", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let warnings = json["warnings"].to_string();
     assert!(
@@ -139,7 +139,7 @@ fn what_only_a_shell_understands_a_shell_runs() {
         "2",
         "--warmup",
         "0",
-        "-f",
+        "--format",
         "json",
     ];
     let output = stackbeat(at, &[&ab[..], &["-b", side, "-c", side]].concat());
@@ -163,7 +163,7 @@ fn a_run_that_crashes_is_repeated_once_and_told() {
         "2",
         "--warmup",
         "0",
-        "-f",
+        "--format",
         "json",
     ];
     let sides = ["-b", "./counts", "-c", "./counts runs"];

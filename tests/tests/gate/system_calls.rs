@@ -69,7 +69,7 @@ fn gate(at: &Path, candidate: &str, format: &str) -> (Option<i32>, String) {
         "base[01].beat",
         "-c",
         &candidate,
-        "-f",
+        "--format",
         format,
     ];
     let output = stackbeat(at, &arguments);

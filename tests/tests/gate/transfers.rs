@@ -58,7 +58,7 @@ fn reads_and_writes_are_counted_exactly_and_smaller_ones_are_found() {
             "large",
             "-c",
             candidate,
-            "-f",
+            "--format",
             "json",
         ];
         let output = stackbeat(at, &by_counts);

@@ -90,7 +90,7 @@ pub(crate) struct TrendArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WritingArgs {
     /// What to print.
-    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    #[arg(long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
     /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -81,7 +81,7 @@ pub(crate) struct AbArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
     /// What to print.
-    #[arg(short, long, value_enum, default_value_t = GateFormat::Text)]
+    #[arg(long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
     /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
