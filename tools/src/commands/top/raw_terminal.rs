@@ -90,9 +90,7 @@ impl RawTerminal {
 
     /// Shows the lines, and nothing else.
     pub(super) fn draw(&self, lines: &[String]) -> io::Result<()> {
-        // Each line ends by erasing what stood behind it, so that nothing flickers.
-        let lines = lines.join("\x1b[K\r\n");
-        write(&format!("\x1b[H{lines}\x1b[K\x1b[J"))
+        write(&drawn(lines))
     }
 
     /// The keys that were pressed, after the time at the latest. `None`: the terminal is gone.
@@ -136,4 +134,27 @@ fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// What draws these lines over others. Each begins by erasing the one that was there: behind a line that fills
+/// its row the cursor still stands on the last letter, and that would be erased.
+fn drawn(lines: &[String]) -> String {
+    match lines.split_last() {
+        Some((last, others)) => {
+            let others = others.iter().map(|line| format!("\x1b[K{line}\r\n"));
+            format!("\x1b[H{}\x1b[J{last}", others.collect::<String>())
+        }
+        None => "\x1b[H\x1b[J".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_erased_behind_a_line() {
+        let text = drawn(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!(text, "\x1b[H\x1b[Ka\r\n\x1b[Jb");
+    }
 }
