@@ -113,6 +113,16 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", part as f64 * 100.0 / whole as f64)
 }
 
+/// The same in a sentence: all and nothing are no measurements.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    match part {
+        _ if whole == 0 => String::new(),
+        0 => "0 %".to_owned(),
+        _ if part == whole => "100 %".to_owned(),
+        _ => percent(part, whole),
+    }
+}
+
 fn three_digits(value: f64, unit: &str) -> String {
     if value < 9.995 {
         format!("{value:.2} {unit}")
@@ -186,5 +196,9 @@ mod tests {
         assert_eq!(count(12_345), "12.3 k");
         assert_eq!(percent(1, 8), "12.5 %");
         assert_eq!(percent(1, 0), "");
+        assert_eq!(
+            [share(0, 8), share(1, 8), share(8, 8)],
+            ["0 %", "12.5 %", "100 %"]
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::table::{line_with_name, shorten, shorten_name, text_width};
 use crate::terminal::clean;
-use crate::units::{bytes, duration, percent};
+use crate::units::{bytes, duration, percent, share};
 
 /// The text for `--function NAME`.
 pub(crate) fn report(
@@ -60,7 +60,7 @@ pub(crate) fn report(
         "  itself, without what serves it, {}; total {} ({} of all threads' time), CPU {}, blocked {}, allocated {}",
         duration(focus.own.computing_ns()),
         duration(total.wall_ns),
-        percent(total.wall_ns, focus.whole_ns),
+        share(total.wall_ns, focus.whole_ns),
         duration(total.metrics.cpu_ns),
         duration(total.blocked_ns),
         bytes(total.metrics.allocated_bytes)

@@ -5,9 +5,9 @@ use stackbeat_model::ThreadIndex;
 use crate::render::text::table_layout::{Layout, add_table, sentences, title};
 use crate::summary::labels::chain;
 use crate::summary::load::Report;
-use crate::summary::wait_rows::{known, names, rows};
+use crate::summary::wait_rows::{Known, known, names, rows};
 use crate::table::{Column, Table};
-use crate::units::{count, duration, percent};
+use crate::units::{count, duration, plural, share};
 
 /// The table; empty when nothing waited for long.
 pub(crate) fn table(
@@ -24,12 +24,7 @@ pub(crate) fn table(
         return out;
     }
     title(&mut out, layout, "Who makes whom wait");
-    let sums = format!(
-        "  {} long waits that another thread could end, {} with that thread; {} more timed out or failed",
-        count(known.count - known.failed),
-        percent(known.with_waker, known.count - known.failed),
-        count(known.failed)
-    );
+    let sums = sums(&known);
     sentences(&mut out, layout, &sums, |_, line| line.to_owned());
     let place = |place: Option<u32>| {
         place.map_or(String::new(), |p| chain(metadata, profile.tree.outwards(p)))
@@ -63,4 +58,49 @@ pub(crate) fn table(
     }
     add_table(&mut out, layout, &table, rows.len());
     out
+}
+
+/// How many waits there were, and of how many it is known who ended them.
+fn sums(known: &Known) -> String {
+    let waits = |n| plural(n, "long wait", "long waits");
+    let failed = known.failed;
+    match known.count - failed {
+        0 => format!("  {} timed out or failed", waits(failed)),
+        ended => {
+            let with_waker = share(known.with_waker, ended);
+            let more = match failed {
+                0 => String::new(),
+                _ => format!("; {} more timed out or failed", count(failed)),
+            };
+            let waits = waits(ended);
+            format!("  {waits} that another thread could end, {with_waker} with that thread{more}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wait_is_one() {
+        let text = |count, with_waker, failed| {
+            let known = Known {
+                count,
+                with_waker,
+                failed,
+                ..Known::default()
+            };
+            sums(&known)
+        };
+        let could = "that another thread could end";
+        assert_eq!(
+            text(1, 1, 0),
+            format!("  1 long wait {could}, 100 % with that thread")
+        );
+        let some =
+            format!("  8 long waits {could}, 12.5 % with that thread; 1 more timed out or failed");
+        assert_eq!(text(9, 1, 1), some);
+        assert_eq!(text(1, 0, 1), "  1 long wait timed out or failed");
+    }
 }
