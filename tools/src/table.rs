@@ -86,6 +86,22 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Where a column has no room, what it says of rows with one name is added to that.
+    pub(crate) fn add_to_names(&mut self, name: usize, column: usize, width: Option<usize>) {
+        if self.fit(width).0.contains(&column) {
+            return;
+        }
+        let mut rows_of: BTreeMap<String, usize> = BTreeMap::new();
+        for row in &self.rows {
+            *rows_of.entry(row[name].clone()).or_default() += 1;
+        }
+        for row in &mut self.rows {
+            if rows_of[&row[name]] > 1 && !row[column].is_empty() {
+                row[name] = format!("{} {}", row[name], row[column]);
+            }
+        }
+    }
+
     /// The titles of the columns that have something to say and no room.
     pub(crate) fn left_out(&self, width: Option<usize>) -> Vec<&'static str> {
         let (shown, _) = self.fit(width);
@@ -224,7 +240,7 @@ fn cut_end(text: &str, room: usize) -> String {
 const SEPARATORS: [&str; 3] = [" ← ", ", ", " "];
 
 /// Leaves out the last items of a list that is too long.
-fn shorten_list(text: &str, room: usize) -> String {
+pub(crate) fn shorten_list(text: &str, room: usize) -> String {
     if text_width(text) <= room {
         return text.to_string();
     }
@@ -359,6 +375,27 @@ mod tests {
                 "parse_one  [shop]"
             ]
         );
+    }
+
+    #[test]
+    fn rows_of_one_name_are_told_apart_where_their_number_has_no_room() {
+        let text = |columns| {
+            let mut t = Table::new(vec![
+                Column::number("RUNNING", 0),
+                Column::number("TID", 1),
+                Column::text("THREAD", 0),
+            ]);
+            for (tid, name) in [("4711", "node"), ("4712", "node"), ("4713", "main")] {
+                t.row(["1 s", tid, name].map(String::from).into());
+            }
+            t.add_to_names(2, 1, Some(columns));
+            t.render(Some(columns), Style::default())
+        };
+        assert!(text(80).contains("1 s  4711  node\n"), "{}", text(80));
+        let narrow = text(20);
+        for row in ["1 s  node 4711\n", "1 s  node 4712\n", "1 s  main\n"] {
+            assert!(narrow.contains(row), "{narrow}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ use stackbeat_model::{ThreadIndex, Trace};
 
 use crate::cli::ReportArgs;
 use crate::render::text::section::Shown;
-use crate::render::text::table_layout::sentences;
 use crate::render::text::{focus, table_layout, tables};
 use crate::render::{html, json};
 use crate::summary::load::{Report, summarize_rows, warn_of_damage};
@@ -66,19 +65,15 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
             sections => Shown::Only(sections.to_vec()),
         };
         let layout = layout(top.unwrap_or(TREE_LINES));
+        let notes = match (&shown, &args.function) {
+            (Shown::Only(_), _) | (_, Some(_)) => Vec::new(),
+            _ => missing_names::lines(&report, &wanted, &missing_names::System::that_shows()),
+        };
         let text = match &args.function {
             Some(name) => focus::report(&report, &wanted, name, &layout)?,
-            None => tables::report(&report, &wanted, args.sort, &shown, top, &layout),
+            None => tables::report(&report, &wanted, args.sort, &shown, top, &layout, &notes),
         };
         terminal::print(&text)?;
-        if args.function.is_none() && !matches!(shown, Shown::Only(_)) {
-            let mut notes = String::new();
-            let system = missing_names::System::that_shows();
-            for line in missing_names::lines(&report, &wanted, &system) {
-                sentences(&mut notes, &layout, &line, terminal::Style::warning);
-            }
-            terminal::print(&notes)?;
-        }
     }
     Ok(0)
 }
@@ -124,7 +119,7 @@ pub(crate) fn screen(report: &Report) -> String {
         crate::summary::sort_key::SortKey::SelfTime,
         layout(TREE_LINES),
     );
-    tables::report(report, &|_| true, sort, &Shown::Screen, None, &layout)
+    tables::report(report, &|_| true, sort, &Shown::Screen, None, &layout, &[])
 }
 
 /// Which threads are asked for, by index. All when nothing is said.

@@ -17,7 +17,7 @@ fn use_it(name: &str, bytes: Vec<u8>) -> Option<u64> {
     let page = html::render(&report).expect("renders");
     assert!(page.len() < 64 << 20);
     let (sort, layout) = (SortKey::SelfTime, layout(5));
-    let text = tables::report(&report, &|_| true, sort, &Shown::All, Some(5), &layout);
+    let text = tables::report(&report, &|_| true, sort, &Shown::All, Some(5), &layout, &[]);
     assert!(text.contains("Losses"));
     Some(report.profile.threads.iter().map(|t| t.wall_ns()).sum())
 }

@@ -6,7 +6,7 @@ use stackbeat_symbolize::short_names::beginning;
 
 use super::source::Moment;
 use crate::render::text::section::Section;
-use crate::render::text::table_layout::{Layout, sentences};
+use crate::render::text::table_layout::{Layout, Others, indented, sentences};
 use crate::render::text::tables::section_text;
 use crate::summary::functions::{Own, functions};
 use crate::summary::helpers;
@@ -14,7 +14,7 @@ use crate::summary::idle;
 use crate::summary::labels::alike;
 use crate::summary::sort_key::SortKey;
 use crate::summary::verdict::verdict;
-use crate::table::shorten;
+use crate::table::{shorten, text_width};
 use crate::terminal::{Style, clean};
 use crate::units::{count, duration, plural};
 
@@ -26,8 +26,8 @@ const TABLES: [(Section, usize); 3] = [
 ];
 /// Rows from which on blank lines stand between tables.
 const AIRY: usize = 30;
-/// The verdict has a line for so many of the screen.
-const ROWS_PER_LINE: usize = 8;
+/// Lines of the verdict: tables say more than the end of a long sentence.
+const VERDICT_LINES: usize = 3;
 const NOTHING: &str = "nothing has run or waited so far";
 /// Rows that are printed where no terminal bounds them.
 const PRINTED_ROWS: usize = 48;
@@ -135,11 +135,10 @@ pub(super) fn lines(
     style: Style,
 ) -> Vec<String> {
     if view.shows_help {
-        let lines = HELP.iter().map(|line| (*line).to_owned());
-        return lines.take(rows.unwrap_or(usize::MAX)).collect();
+        return help(columns, rows.unwrap_or(usize::MAX));
     }
     let layout = Layout {
-        all_by: None,
+        others: Others::Unsaid,
         // Which of them runs at this moment is what one looks for.
         sums_up_roles: false,
         ..Layout::new(Some(columns), style, usize::MAX)
@@ -148,15 +147,11 @@ pub(super) fn lines(
     let room = rows.unwrap_or(PRINTED_ROWS);
     if let Some(moment) = moment {
         heading(&mut text, moment, view, &layout);
-        let mut verdict_text = String::new();
         let wanted = |thread| view.wants(moment, thread);
         match verdict(&moment.report, &wanted) {
-            Some(verdict) => sentences(&mut verdict_text, &layout, &verdict, Style::bold),
-            None => sentences(&mut verdict_text, &layout, NOTHING, Style::dim),
+            Some(verdict) => text.push_str(&beginning_of_verdict(&verdict, &layout)),
+            None => sentences(&mut text, &layout, NOTHING, Style::dim),
         }
-        // On a small screen tables say more than the end of a long sentence.
-        let lines = verdict_text.split_inclusive('\n');
-        text.extend(lines.take((room / ROWS_PER_LINE).max(1)));
     }
     if let Some(trouble) = trouble {
         sentences(&mut text, &layout, &clean(trouble), Style::warning);
@@ -177,6 +172,42 @@ pub(super) fn lines(
         lines.push(style.dim(&shorten_end(&foot_line(view), columns)));
     }
     lines
+}
+
+/// The page about keys and terms.
+fn help(columns: usize, rows: usize) -> Vec<String> {
+    /// Where it is said what keys do.
+    const TEXT_AT: usize = 19;
+    let layout = Layout::new(Some(columns), Style::default(), usize::MAX);
+    let mut text = String::new();
+    for line in HELP {
+        let indent = if line.starts_with(' ') { TEXT_AT } else { 0 };
+        indented(&mut text, &layout, indent, line, |_, line| line.to_owned());
+    }
+    text.lines().take(rows).map(str::to_owned).collect()
+}
+
+/// The verdict, up to the lines that it may have.
+fn beginning_of_verdict(verdict: &str, layout: &Layout) -> String {
+    let mut whole = String::new();
+    sentences(&mut whole, layout, verdict, |_, line| line.to_owned());
+    let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+    if lines.len() > VERDICT_LINES {
+        lines.truncate(VERDICT_LINES);
+        let columns = layout.width.unwrap_or(usize::MAX);
+        if let Some(last) = lines.last_mut() {
+            while text_width(last) + 2 > columns
+                && let Some(word) = last.trim_end().rfind(' ')
+            {
+                last.truncate(word);
+            }
+            last.push_str(" …");
+        }
+    }
+    lines
+        .iter()
+        .map(|line| layout.style.bold(line) + "\n")
+        .collect()
 }
 
 /// What is recorded, how, and what it amounts to.
@@ -282,7 +313,7 @@ fn one_table(
         // A line says how many more there are.
         top: room.saturating_sub(HEAD + 1),
         skipped: view.scrolled,
-        all_by: Some("Down"),
+        others: Others::Below("Down"),
         ..*layout
     };
     table(moment, view, section, true, &layout).lines
@@ -338,7 +369,6 @@ mod tests {
     use stackbeat_collector::session::protocol::SessionStatus;
 
     use super::*;
-    use crate::table::text_width;
     use crate::testing::{self, golden};
 
     fn moment() -> Moment {
@@ -412,7 +442,38 @@ mod tests {
             ..moment()
         };
         for (columns, rows) in [(60, 24), (80, 24), (140, 40)] {
-            on(&wide, &view, columns, rows);
+            let lines = on(&wide, &view, columns, rows);
+            assert!(lines.iter().any(|l| l.contains('店')), "{lines:#?}");
+        }
+    }
+
+    #[test]
+    fn a_long_verdict_says_that_it_goes_on() {
+        let layout = Layout::new(Some(30), Style::default(), 1);
+        let text = "97 % computing in parse_any; 2 % waiting for a lock of Store::insert";
+        let shown = beginning_of_verdict(text, &layout);
+        assert_eq!(shown.replace("\n  ", " ").trim_end(), text);
+        let longer = format!("{text}; 1 % sleeping for no reason");
+        let shown = beginning_of_verdict(&longer, &layout);
+        assert!(shown.ends_with(" …\n"), "{shown}");
+        assert_eq!(shown.lines().count(), 3, "{shown}");
+        assert!(shown.lines().all(|line| text_width(line) <= 30), "{shown}");
+    }
+
+    #[test]
+    fn the_help_page_fits_its_terminal() {
+        for columns in [50, 60, 80] {
+            let lines = help(columns, usize::MAX);
+            assert!(
+                lines.iter().all(|line| text_width(line) <= columns),
+                "{lines:#?}"
+            );
+            let words = lines.join(" ");
+            let words = Vec::from_iter(words.split_whitespace()).join(" ");
+            assert!(
+                words.contains("blocked time or allocated bytes p, Space"),
+                "{words}"
+            );
         }
     }
 

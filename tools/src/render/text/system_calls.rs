@@ -77,12 +77,15 @@ pub(crate) fn table(
     rows.sort_by_key(|(sum, _)| Reverse(*sum));
     let mut table = Table::new(vec![
         Column::number("CALLS", 0),
+        Column::number("TID", 3),
         Column::text("PROCESS", 2),
         Column::text("THREAD", 0),
         Column::number("READ", 2),
         Column::number("WRITTEN", 2),
         Column::list("KINDS", 1),
     ]);
+    const TID: usize = 1;
+    const NAME: usize = 3;
     let many = metadata.processes.len() > 1;
     let are_known = rows.iter().any(|(_, thread)| thread.call_bytes.is_some());
     for (sum, thread) in rows.iter().take(layout.top) {
@@ -94,6 +97,10 @@ pub(crate) fn table(
         };
         table.row(vec![
             count(*sum),
+            match thread.merged {
+                0 => thread.tid.to_string(),
+                _ => String::new(),
+            },
             match many {
                 true if thread.upid == 0 => "several".to_owned(),
                 true => format!("{} {}", process.name, process.pid),
@@ -105,6 +112,7 @@ pub(crate) fn table(
             kinds(&thread.system_calls.unwrap_or_default()),
         ]);
     }
+    table.add_to_names(NAME, TID, layout.width);
     let mut out = String::new();
     if !table.is_empty() {
         title(&mut out, layout, "System calls");

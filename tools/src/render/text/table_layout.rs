@@ -7,6 +7,18 @@ use std::fmt::Write;
 use crate::table::{Table, text_width};
 use crate::terminal::Style;
 
+/// How it is said that a table has more lines than there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    Unsaid,
+    /// In a line of its own, with what shows them.
+    Below(&'static str),
+    /// By the title, on a screen that is short of lines.
+    InTitle,
+}
+
+const SHOWS_ALL: &str = "--top 0 shows all";
+
 /// How the text is laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout<'a> {
@@ -21,8 +33,7 @@ pub(crate) struct Layout<'a> {
     pub sums_up_roles: bool,
     /// Lines of a table that are scrolled past.
     pub skipped: usize,
-    /// What shows the lines that there is no room for; `None`: nothing is said of them.
-    pub all_by: Option<&'static str>,
+    pub others: Others,
     /// Collects the titles of columns that were left out.
     pub no_room: Option<&'a RefCell<BTreeSet<&'static str>>>,
 }
@@ -37,7 +48,7 @@ impl<'a> Layout<'a> {
             is_exact: false,
             sums_up_roles: true,
             skipped: 0,
-            all_by: Some("--top 0 shows all"),
+            others: Others::Below(SHOWS_ALL),
             no_room: None,
         }
     }
@@ -52,20 +63,35 @@ pub(crate) fn title(out: &mut String, layout: &Layout, text: &str) {
     let _ = writeln!(out, "\n{}", layout.style.bold(text));
 }
 
+/// The title of a table with so many rows.
+pub(crate) fn title_of_table(out: &mut String, layout: &Layout, text: &str, rows: usize) {
+    match layout.others {
+        Others::InTitle if rows > layout.top => {
+            title(out, layout, &format!("{text} ({} of {rows})", layout.top));
+        }
+        _ => title(out, layout, text),
+    }
+}
+
 /// Adds a table, and how many of its rows were left out.
 pub(crate) fn add_table(out: &mut String, layout: &Layout, table: &Table, rows: usize) {
     out.push_str(&table.render(layout.width, layout.style));
     if let Some(no_room) = layout.no_room {
         no_room.borrow_mut().extend(table.left_out(layout.width));
     }
-    more(out, layout, rows);
+    if layout.others != Others::InTitle {
+        more(out, layout, rows);
+    }
 }
 
 pub(crate) fn more(out: &mut String, layout: &Layout, total: usize) {
     let shown = layout.top.saturating_add(layout.skipped);
-    if let Some(all_by) = layout.all_by
-        && total > shown
-    {
+    let all_by = match layout.others {
+        Others::Unsaid => return,
+        Others::Below(all_by) => all_by,
+        Others::InTitle => SHOWS_ALL,
+    };
+    if total > shown {
         let text = format!("  … and {} more ({all_by})", total - shown);
         let _ = writeln!(out, "{}", layout.style.dim(&text));
     }
@@ -96,7 +122,7 @@ pub(crate) fn indented(
     let mut words = text[begin..].split(' ');
     while let Some(word) = words.next() {
         // A number stays with its unit.
-        let unit = match word.parse::<f64>() {
+        let unit = match word.trim_start_matches('(').parse::<f64>() {
             Ok(_) => words.next(),
             Err(_) => None,
         };
@@ -134,5 +160,10 @@ mod tests {
         });
         let first = "97 % computing,\n  anextraordinarilylongword\n  sends 3 % out\n";
         assert_eq!(out, format!("{first}  3 records\n  dropped\n"));
+        out.clear();
+        sentences(&mut out, &layout, "computing (997 % in a)", |_, l| {
+            l.to_owned()
+        });
+        assert_eq!(out, "computing\n  (997 % in a)\n");
     }
 }

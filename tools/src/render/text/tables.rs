@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use clap::ValueEnum;
@@ -13,7 +14,9 @@ use stackbeat_proto::v1::drops;
 use super::{counters, deadlocks, events, evidence, system_calls, wait_pairs};
 use crate::drop_causes;
 use crate::render::text::section::{Section, Shown};
-use crate::render::text::table_layout::{Layout, add_table, indented, more, sentences, title};
+use crate::render::text::table_layout::{
+    Layout, Others, add_table, indented, more, sentences, title, title_of_table,
+};
 use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::evidence::{effective_samples, interval};
 use crate::summary::functions::{FunctionRow, Own, blocking_sites, functions, spent_by};
@@ -23,15 +26,38 @@ use crate::summary::labels::{alike, function_text, gap_cpu_ns, label_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::process_waits;
+use crate::summary::roles;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::Counted;
 use crate::summary::told_apart;
 use crate::summary::verdict::verdict;
-use crate::table::{Column, Table};
+use crate::table::{Column, Table, shorten_list, text_width};
 use crate::terminal::{Style, clean};
-use crate::units::{bytes, count, duration, percent, plural};
+use crate::units::{bytes, count, duration, percent, plural, share};
 
-/// The report, or what of it is shown. `top`: lines of each table, where that was asked for.
+/// Lines of the first screen.
+const SCREEN: usize = 40;
+
+/// Which tables of the first screen become shorter where it would be longer than that, in this order, and how
+/// many rows they keep.
+const GIVE_WAY: [(Section, usize); 5] = [
+    (Section::Blocking, 3),
+    (Section::Threads, 3),
+    (Section::Losses, 1),
+    (Section::Functions, 5),
+    (Section::Losses, 0),
+];
+
+/// A section that is shown.
+struct Part {
+    section: Section,
+    rows: usize,
+    text: String,
+    /// Titles of the columns that were left out.
+    no_room: BTreeSet<&'static str>,
+}
+
+/// The report, or what of it is shown. `top`: lines of each table, where that was asked for. `notes` follow it.
 pub(crate) fn report(
     report: &Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
@@ -39,52 +65,114 @@ pub(crate) fn report(
     shown: &Shown,
     top: Option<usize>,
     layout: &Layout,
+    notes: &[String],
 ) -> String {
     let Report {
         metadata, profile, ..
     } = report;
-    let mut out = heading(metadata, profile, layout);
+    let mut head = heading(metadata, profile, layout);
     if !matches!(shown, Shown::Only(_))
         && let Some(verdict) = verdict(report, wanted)
     {
-        sentences(&mut out, layout, &verdict, Style::bold);
+        sentences(&mut head, layout, &verdict, Style::bold);
         if let Some(text) = process_waits::text(report, wanted) {
-            sentences(&mut out, layout, &text, |_, line| line.to_owned());
+            sentences(&mut head, layout, &text, |_, line| line.to_owned());
         }
     }
-    let mut left_out = Vec::new();
-    let no_room = RefCell::default();
-    for section in Section::value_variants() {
-        let lines = shown.lines(*section, top);
+    let part = |section: Section, rows: usize| {
+        let no_room = RefCell::default();
         let layout = Layout {
-            top: lines.unwrap_or(usize::MAX),
+            top: rows,
             is_exact: *shown != Shown::Screen,
+            others: match (shown, top) {
+                (Shown::Screen, None) => Others::InTitle,
+                _ => layout.others,
+            },
             no_room: Some(&no_room),
             ..*layout
         };
-        let text = section_text(*section, report, wanted, sort, &layout);
-        match (lines, shown) {
-            (Some(_), Shown::Only(_)) if text.is_empty() => {
-                let _ = writeln!(out, "\n{}: none", section.name());
+        let mut text = section_text(section, report, wanted, sort, &layout);
+        if text.is_empty() && matches!(shown, Shown::Only(_)) {
+            text = format!("\n{}: none\n", section.name());
+        }
+        Part {
+            section,
+            rows,
+            text,
+            no_room: no_room.into_inner(),
+        }
+    };
+    let (mut parts, mut left_out) = (Vec::new(), Vec::new());
+    for section in Section::value_variants() {
+        match shown.lines(*section, top) {
+            Some(rows) => parts.push(part(*section, rows)),
+            None if *shown == Shown::Screen && !part(*section, 1).text.is_empty() => {
+                left_out.push(section.name());
             }
-            (Some(_), _) => out.push_str(&text),
-            (None, _) if !text.is_empty() => left_out.push(section.name()),
-            (None, _) => {}
+            None => {}
         }
     }
-    if *shown == Shown::Screen && !left_out.is_empty() {
-        let names = left_out.join(", ");
-        let text = format!("More with --section NAME: {names}. Everything with --all.");
+    let whole = |parts: &[Part]| {
+        let texts = parts.iter().map(|part| &*part.text);
+        let text: String = [&*head].into_iter().chain(texts).collect();
+        text + &foot(parts, &left_out, shown, layout, notes)
+    };
+    let mut text = whole(&parts);
+    if *shown != Shown::Screen || top.is_some() {
+        return text;
+    }
+    for (section, least) in GIVE_WAY {
+        let Some(i) = parts.iter().position(|part| part.section == section) else {
+            continue;
+        };
+        for rows in (least..parts[i].rows).rev() {
+            if text.lines().count() <= SCREEN {
+                return text;
+            }
+            let shorter = part(section, rows);
+            // In place of the first row that goes a line says how many there are.
+            if shorter.text.lines().count() < parts[i].text.lines().count() {
+                parts[i] = shorter;
+                text = whole(&parts);
+            }
+        }
+    }
+    text
+}
+
+/// What stands below the tables: what else there is to see.
+fn foot(
+    parts: &[Part],
+    left_out: &[&str],
+    shown: &Shown,
+    layout: &Layout,
+    notes: &[String],
+) -> String {
+    let mut out = String::new();
+    let no_room: BTreeSet<_> = parts
+        .iter()
+        .flat_map(|part| &part.no_room)
+        .copied()
+        .collect();
+    if !left_out.is_empty() || !no_room.is_empty() {
         out.push('\n');
+    }
+    if !left_out.is_empty() {
+        let names = left_out.join(", ");
+        let text = format!("More with --section NAME: {names}. All: --all --top 0.");
         sentences(&mut out, layout, &text, Style::dim);
     }
-    let no_room: Vec<_> = no_room.into_inner().into_iter().collect();
     if !no_room.is_empty() {
-        let text = format!(
-            "No room for these columns: {}. A file or pipe has all.",
-            no_room.join(", ")
-        );
+        let mut titles = Vec::from_iter(no_room).join(", ");
+        let (before, after) = ("No room for these columns: ", ". A file or pipe has all.");
+        if let (Shown::Screen, Some(columns)) = (shown, layout.width) {
+            titles = shorten_list(&titles, columns.saturating_sub(before.len() + after.len()));
+        }
+        let text = format!("{before}{titles}{after}");
         sentences(&mut out, layout, &text, Style::dim);
+    }
+    for note in notes {
+        sentences(&mut out, layout, note, Style::warning);
     }
     out
 }
@@ -272,6 +360,8 @@ fn threads(
         Column::text("THREAD", 0),
         Column::list("BLOCKED ON", 2),
     ]);
+    const TID: usize = 7;
+    const NAME: usize = 9;
     // On the first screen those that only help a program are one line for each of theirs.
     let mut rows: Vec<helpers::Row> = match layout.is_exact {
         true => rows.into_iter().map(helpers::Row::of_thread).collect(),
@@ -281,8 +371,11 @@ fn threads(
             helpers::summed_up(metadata, profile, wanted, rows, layout.top, most_of_role)
         }
     };
+    // What one looks for are the threads of the program; those of its runtime stand below them.
     rows.sort_by_key(|row| {
+        let thread = &metadata.threads[row.thread];
         (
+            !thread.is_main && roles::serves_runtime(&thread.name),
             Reverse((row.time.running_ns, row.time.wall_ns())),
             row.thread,
         )
@@ -331,8 +424,9 @@ fn threads(
             causes(time),
         ]);
     }
+    table.add_to_names(NAME, TID, layout.width);
     let mut out = String::new();
-    title(&mut out, layout, "Threads");
+    title_of_table(&mut out, layout, "Threads", rows.len());
     add_table(&mut out, layout, &table, rows.len());
     out
 }
@@ -460,7 +554,8 @@ fn function_table(
         (SortKey::Alloc, _) => "bytes allocated in themselves",
     };
     let mut out = String::new();
-    title(&mut out, layout, &format!("Functions by {by}"));
+    let heading = format!("Functions by {by}");
+    title_of_table(&mut out, layout, &heading, rows.len());
     if table.is_empty() {
         out.push_str("  none\n");
         return out;
@@ -469,7 +564,7 @@ fn function_table(
     let waited_ns = spent.running_ns() - spent.computing_ns();
     if sort == SortKey::SelfTime && waited_ns >= whole / 100 && waited_ns > 0 {
         let text = format!(
-            "  and {} ready to run, which counts for no function: others had the processors",
+            "  and {} ready to run while others had the processors",
             duration(waited_ns)
         );
         indented(&mut out, layout, 4, &text, Style::dim);
@@ -496,7 +591,8 @@ fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &La
     };
     let sites = alike(metadata, profile, sites);
     let mut out = String::new();
-    title(&mut out, layout, "Blocking calls by total time");
+    let heading = "Blocking calls by total time";
+    title_of_table(&mut out, layout, heading, sites.len());
     if sites.is_empty() {
         out.push_str("  none\n");
         return out;
@@ -531,7 +627,16 @@ fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &La
     }
     add_table(&mut out, layout, &table, sites.len());
     if let Some(text) = idle.text() {
-        indented(&mut out, layout, 4, &format!("  {text}"), Style::dim);
+        let mut text = format!("  {text}");
+        // How it is made up is no line of its own.
+        if layout
+            .width
+            .is_some_and(|columns| text_width(&text) > columns)
+            && let Some((sum, _)) = text.split_once(" (")
+        {
+            text = format!("{sum} (apart with --all)");
+        }
+        indented(&mut out, layout, 4, &text, Style::dim);
     }
     out
 }
@@ -548,7 +653,7 @@ pub(crate) fn drops(metadata: &Metadata, layout: &Layout) -> String {
             "  {} of {} records ({})",
             count(r.records_lost),
             count(r.records_written),
-            percent(r.records_lost, r.records_written)
+            share(r.records_lost, r.records_written)
         );
         sentences(&mut out, layout, &text, Style::warning);
     }
@@ -578,7 +683,6 @@ mod tests {
     use crate::render::text::focus;
     use crate::summary::call_tree::tests::segment;
     use crate::summary::events::EventRow;
-    use crate::table::text_width;
     use crate::terminal::Style;
     use crate::testing::{self, golden};
 
@@ -589,7 +693,7 @@ mod tests {
     /// The report as one that reads it gets it.
     fn shown(of: &Report, shown: &Shown, width: Option<usize>) -> String {
         let sort = SortKey::SelfTime;
-        report(of, &|_| true, sort, shown, None, &layout(width))
+        report(of, &|_| true, sort, shown, None, &layout(width), &[])
     }
 
     #[test]
@@ -616,9 +720,6 @@ mod tests {
         }
     }
 
-    /// Lines of the first screen.
-    const SCREEN: usize = 40;
-
     #[test]
     fn the_first_screen_stays_one_however_much_there_is() {
         let large = testing::large_report(40, 300, 1000);
@@ -629,7 +730,56 @@ mod tests {
         }
         let few = testing::large_report(16, 300, 1000);
         let text = shown(&few, &Shown::Screen, Some(80));
-        assert!(text.contains("… and 11 more"), "{text}");
+        assert!(text.contains("Threads (5 of 16)"), "{text}");
+    }
+
+    #[test]
+    fn tables_give_way_to_what_stands_above_and_below_them() {
+        let mut large = testing::large_report(16, 300, 1000);
+        large.metadata.recording.state = "cut off in the middle of a packet, ".repeat(4);
+        large.metadata.recording.outcome = "damaged";
+        let note = "1 % of the running time has no names".to_owned();
+        let sort = SortKey::SelfTime;
+        let text = |notes: &[String], top| {
+            let all = |_| true;
+            report(
+                &large,
+                &all,
+                sort,
+                &Shown::Screen,
+                top,
+                &layout(Some(80)),
+                notes,
+            )
+        };
+        let rows = |text: &str| text.lines().filter(|line| line.starts_with("  ")).count();
+        let usual = text(&[], None);
+        let few = text(&vec![note.clone(); 3], None);
+        for text in [&usual, &few] {
+            assert!(text.lines().count() <= SCREEN, "{text}");
+        }
+        assert!(rows(&few) < rows(&usual), "{few}");
+        // Not below what tells something, nor where somebody said how many.
+        let least = text(&vec![note.clone(); 40], None);
+        assert!(least.lines().count() > SCREEN, "{least}");
+        let (_, functions) = least.split_once("FUNCTION\n").expect("a table");
+        let functions = functions.lines().take_while(|line| line.contains(" %"));
+        assert!(functions.count() >= 5, "{least}");
+        let asked = text(&[note], Some(12));
+        assert!(asked.lines().count() > SCREEN, "{asked}");
+    }
+
+    #[test]
+    fn threads_of_a_runtime_stand_below_those_of_the_program() {
+        let mut report = testing::report();
+        let threads = &mut report.metadata.threads;
+        threads[1].name = "GC Thread#0".into();
+        threads[2].name = "C2 CompilerThre".into();
+        let text = shown(&report, &Shown::Screen, Some(140));
+        let (_, table) = text.split_once("BLOCKED ON\n").expect("a table");
+        let own = |line: &str| !line.contains("GC Thread") && !line.contains("C2 Compiler");
+        let is_own: Vec<bool> = table.lines().take(4).map(own).collect();
+        assert_eq!(is_own, [true, true, false, false], "{text}");
     }
 
     #[test]
@@ -675,7 +825,15 @@ mod tests {
         let sort = SortKey::Blocked;
         golden(
             "report-workers-blocked.txt",
-            &report(&made_up, &workers, sort, &Shown::Screen, None, &layout_100),
+            &report(
+                &made_up,
+                &workers,
+                sort,
+                &Shown::Screen,
+                None,
+                &layout_100,
+                &[],
+            ),
         );
         golden(
             "report-function.txt",
