@@ -32,7 +32,7 @@ const CHARACTER_NAMES: [(&str, &str); 18] = [
     ("std::basic_osyncstream", "std::osyncstream"),
 ];
 
-/// Templates of `std` whose default is made from the first argument.
+/// Templates of `std` that are defaults of other templates, made from the first argument.
 const OF_FIRST_ARGUMENT: [&str; 6] = [
     "std::less",
     "std::hash",
@@ -153,7 +153,9 @@ impl Rewriter<'_> {
             return;
         }
         let name = out[path..].to_owned();
-        while arguments.len() > 1 && is_default(&name, &arguments) {
+        let rest = &self.name[close + 1..];
+        let is_function = rest.is_empty() || rest.starts_with('(') || rest.starts_with(" [clone ");
+        while arguments.len() > 1 && is_default(&name, is_function, &arguments) {
             arguments.pop();
         }
         if let [only] = arguments.as_slice() {
@@ -211,8 +213,9 @@ fn is_inline_namespace(path: &str, word: &str) -> bool {
     path.starts_with("std::") && INLINE_NAMESPACES.contains(&word)
 }
 
-/// Whether the last argument is what the template has without it.
-fn is_default(template: &str, arguments: &[String]) -> bool {
+/// Whether the last argument is what the template has without it. A function that is given `std::less<T>` was
+/// told so: its arguments have no defaults like these.
+fn is_default(template: &str, is_function: bool, arguments: &[String]) -> bool {
     let Some((last, before)) = arguments.split_last() else {
         return false;
     };
@@ -236,7 +239,7 @@ fn is_default(template: &str, arguments: &[String]) -> bool {
         return before.iter().any(|argument| argument == of) || is_pair() || is_sub_match();
     }
     if !template.starts_with("std::") {
-        return false;
+        return !is_function && OF_FIRST_ARGUMENT.contains(&name) && of == first;
     }
     match name {
         "std::deque" => ["std::stack", "std::queue"].contains(&template) && of == first,

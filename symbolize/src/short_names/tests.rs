@@ -99,7 +99,28 @@ const SIMPLIFIED: &[(&str, &str)] = &[
     ),
     (
         "my::set<int, std::less<int> >::clear()",
-        "my::set<int, std::less<int>>::clear()",
+        "my::set<int>::clear()",
+    ),
+    (
+        "my::map<A, B, std::hash<A>, std::equal_to<A>, std::allocator<std::pair<A const, B> > >::find(A)",
+        "my::map<A, B>::find(A)",
+    ),
+    (
+        "my::map<A, B, std::hash<B>, std::equal_to<A> >::find(my::set<A, std::less<A> >&)",
+        "my::map<A, B, std::hash<B>>::find(my::set<A>&)",
+    ),
+    (
+        "my::holder<A, std::default_delete<A> >::text<char, std::char_traits<char> >(char)",
+        "my::holder<A>::text<char, std::char_traits<char>>(char)",
+    ),
+    // The functions differ by what they are given.
+    (
+        "my::time<int, std::less<int> >(int)",
+        "my::time<int, std::less<int>>(int)",
+    ),
+    (
+        "my::time<int, std::hash<int> >",
+        "my::time<int, std::hash<int>>",
     ),
     ("name[abi:cxx11](int)", "name(int)"),
     (
