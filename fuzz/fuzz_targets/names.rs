@@ -7,13 +7,16 @@
 
 use libfuzzer_sys::fuzz_target;
 use stackbeat_symbolize::demangle;
-use stackbeat_symbolize::short_names::{fit, simplify, text_width};
+use stackbeat_symbolize::short_names::{fit, fit_apart, simplify, text_width};
 
 fuzz_target!(|text: &str| {
     for name in [text, &demangle(text)] {
         let name = simplify(name);
         for room in [0, 1, 2, 8, 24, 80] {
             assert!(text_width(&fit(&name, room)) <= room);
+            for form in fit_apart(&[&name, "a::f<int>(int)"], room) {
+                assert!(text_width(&form) <= room);
+            }
         }
     }
 });

@@ -2,9 +2,9 @@
 //! least important first, and the texts that stay share the room: names keep their last component, lists
 //! their first items.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use stackbeat_symbolize::short_names::{beginning, fit};
+use stackbeat_symbolize::short_names::{beginning, fit, fit_apart};
 pub(crate) use stackbeat_symbolize::short_names::{text_width, without_middle as shorten};
 
 use crate::terminal::{Style, clean};
@@ -134,6 +134,8 @@ impl Table {
         for (n, i) in shown.iter().enumerate() {
             if self.columns[*i].content == Content::Name {
                 self.tell_apart(&mut lines[1..], n, *i, rooms[*i]);
+                // Again, as a new form may be one that another name has.
+                self.tell_apart(&mut lines[1..], n, *i, rooms[*i]);
             }
         }
         let width_of = |n: usize| lines.iter().map(|cells| text_width(&cells[n])).max();
@@ -150,17 +152,31 @@ impl Table {
         out
     }
 
-    /// Names that became one by being cut, as those of two instances of a template do, are cut anew so that
-    /// their ends stay. `n`: the place in `lines` of column `i`.
+    /// Names that became one by being cut, as those of two instances of a template do, show what they differ
+    /// in. `n`: the place in `lines` of column `i`.
     fn tell_apart(&self, lines: &mut [Vec<String>], n: usize, i: usize, room: usize) {
         let mut whole: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for (cells, row) in lines.iter().zip(&self.rows) {
-            let names = whole.entry(cells[n].clone()).or_default();
-            names.insert(without_module(&row[i]));
+            whole.entry(cells[n].clone()).or_default().insert(&row[i]);
+        }
+        let mut taken: BTreeSet<String> = whole.keys().cloned().collect();
+        let mut apart: HashMap<&str, String> = HashMap::new();
+        for (form, names) in whole.into_iter().filter(|(_, names)| names.len() > 1) {
+            let names = Vec::from_iter(names);
+            let forms = fit_apart(&names, room);
+            taken.remove(&form);
+            let free: BTreeSet<&String> = forms.iter().filter(|f| !taken.contains(*f)).collect();
+            // A form that another name has tells nothing.
+            if free.len() < 2 {
+                taken.insert(form);
+                continue;
+            }
+            taken.extend(forms.iter().cloned());
+            apart.extend(names.into_iter().zip(forms));
         }
         for (cells, row) in lines.iter_mut().zip(&self.rows) {
-            if whole.get(&cells[n]).is_some_and(|names| names.len() > 1) {
-                cells[n] = shorten(without_module(&row[i]), room);
+            if let Some(name) = apart.get(&*row[i]) {
+                cells[n].clone_from(name);
             }
         }
     }
@@ -370,8 +386,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "parse_any<serde…ad::Map>",
-                "parse_any<serde…d::List>",
+                "parse_any<…Map>  [shop]",
+                "parse_any<…List>  [shop]",
                 "parse_one  [shop]"
             ]
         );

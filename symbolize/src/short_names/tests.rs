@@ -188,7 +188,7 @@ const FITTED: &[(&str, &[(usize, &str)])] = &[
         &[
             (50, "run(int) const::{lambda(int)#1}::operator()"),
             (40, "run::{lambda#1}::operator()"),
-            (26, "run::{…}::operator()"),
+            (26, "run::{#1}::operator()"),
             (10, "run::{…r()"),
         ],
     ),
@@ -248,6 +248,11 @@ const FITTED: &[(&str, &[(usize, &str)])] = &[
         ],
     ),
     ("a::f(int) [clone .isra.0]", &[(24, "a::f"), (3, "f")]),
+    ("a::f(int) const (.isra.0)", &[(24, "a::f"), (3, "f")]),
+    (
+        "a::B<c>::f(int) const &&",
+        &[(20, "a::B<c>::f"), (9, "a::B::f")],
+    ),
     (
         "std::string::_M_replace(int)  [libstdc++.so.6]",
         &[
@@ -275,7 +280,10 @@ const FITTED: &[(&str, &[(usize, &str)])] = &[
             (8, "run::{…}"),
         ],
     ),
-    ("k::run::{closure#0}", &[(18, "run::{closure#0}")]),
+    (
+        "k::run::{closure#0}",
+        &[(18, "run::{closure#0}"), (15, "run::{#0}")],
+    ),
     ("<module>", &[(7, "<mod…e>")]),
     ("main.(*Server).Serve", &[(19, "main.(*Serve….Serve")]),
     (
@@ -304,6 +312,219 @@ fn parameters_go_first_and_the_last_component_stays() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Names that one room makes the same, and how they are told apart.
+const APART: &[(usize, &[(&str, &str)])] = &[
+    (
+        40,
+        &[
+            (
+                "std::_Rb_tree<std::string, std::pair<std::string const, int>>::find(std::string const&) const",
+                "std::_Rb_tree<…int>::find(…)",
+            ),
+            (
+                "std::_Rb_tree<std::string, std::pair<std::string const, std::string>>::find(std::string const&) const",
+                "std::_Rb_tree<…std::string>::find(…)",
+            ),
+        ],
+    ),
+    (
+        22,
+        &[
+            (
+                "std::_Rb_tree<std::string, std::pair<std::string const, int>>::find(std::string const&) const",
+                "_Rb_tree<…int>::find",
+            ),
+            (
+                "std::_Rb_tree<std::string, std::pair<std::string const, std::string>>::find(std::string const&) const",
+                "…<…std::string>::find",
+            ),
+        ],
+    ),
+    (
+        16,
+        &[
+            ("a::Map<std::string>::find(int) const", "…<std::s…>::find"),
+            ("a::Map<long>::find(int) const", "Map<long>::find"),
+        ],
+    ),
+    (
+        24,
+        &[
+            (
+                "shop::join(std::vector<int> const&, char)",
+                "shop::join(…int…)",
+            ),
+            (
+                "shop::join(std::vector<long> const&, char)",
+                "shop::join(…long…)",
+            ),
+        ],
+    ),
+    (
+        18,
+        &[
+            ("shop::Basket::begin() const", "begin() const"),
+            ("shop::Basket::begin()", "Basket::begin()"),
+        ],
+    ),
+    (
+        20,
+        &[
+            (
+                "shop::store::Basket<shop::Item>::add(int)",
+                "store::Basket::add",
+            ),
+            (
+                "shop::cache::Basket<shop::Item>::add(int)",
+                "cache::Basket::add",
+            ),
+        ],
+    ),
+    (
+        16,
+        &[
+            ("shop::store::Basket<shop::Item>::add(int)", "store::…::add"),
+            ("shop::cache::Basket<shop::Item>::add(int)", "cache::…::add"),
+        ],
+    ),
+    (
+        34,
+        &[
+            (
+                "<shop::Price as core::convert::From<u8>>::from",
+                "<shop::Price as …u8>::from",
+            ),
+            (
+                "<shop::Price as core::convert::From<i64>>::from",
+                "<shop::Price as …i64>::from",
+            ),
+        ],
+    ),
+    (
+        24,
+        &[
+            ("shop::run(int)  [libshop.so.1]", "run  [libshop.so.1]"),
+            ("shop::run(int)  [libshop.so.2]", "run  [libshop.so.2]"),
+        ],
+    ),
+    (
+        20,
+        &[
+            (
+                "the_function_that_adds_prices_of_a_basket",
+                "the_functi…add…asket",
+            ),
+            (
+                "the_function_that_takes_prices_of_a_basket",
+                "the_funct…take…asket",
+            ),
+        ],
+    ),
+];
+
+#[test]
+fn names_that_became_one_show_what_they_differ_in() {
+    let mut wrong = String::new();
+    for (room, names) in APART {
+        let (long, expected): (Vec<&str>, Vec<&str>) = names.iter().copied().unzip();
+        let apart = fit_apart(&long, *room);
+        if apart != expected {
+            wrong += &format!("in {room}: {apart:?}, not {expected:?}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// A C++ name and its last component.
+fn random_function(random: &mut impl FnMut() -> usize) -> (String, String) {
+    const OUTER: [&str; 8] = [
+        "shop",
+        "(anonymous namespace)",
+        "Basket<int>",
+        "std",
+        "map<std::string, std::vector<int>>",
+        "run(int) const",
+        "Tree<(a)3, void (*)(int)>",
+        "Ünit",
+    ];
+    const LAST: [&str; 12] = [
+        "find",
+        "~Basket",
+        "operator()",
+        "operator<",
+        "operator<=>",
+        "operator->",
+        "operator new[]",
+        "operator bool",
+        "_M_lower_bound",
+        "{lambda(int)#12}::operator()",
+        "{lambda()#1}",
+        "operator\"\"_km",
+    ];
+    const ARGUMENTS: [&str; 4] = [
+        "",
+        "<int>",
+        "<std::less<int>, (b)1>",
+        "<a::f<int>, &a::operator< <int>>",
+    ];
+    const BEHIND: [&str; 9] = [
+        "",
+        "()",
+        "(int)",
+        "(std::map<int, int> const&, ...)",
+        "(int) const",
+        "() const &",
+        "(a::B&&) &&",
+        "(int) volatile [clone .isra.0] [clone .cold]",
+        "(void (*)(int)) const (.part.0)",
+    ];
+    let last = LAST[random() % LAST.len()];
+    let mut name: String = (0..random() % 4)
+        .map(|_| OUTER[random() % OUTER.len()].to_owned() + "::")
+        .collect();
+    let needs_outer = last.starts_with('{') || last == "operator()";
+    if needs_outer {
+        name += "run(int)::";
+    }
+    name += last;
+    // Behind `operator<` they would be its own.
+    if last.ends_with(|c: char| c.is_alphabetic()) && !last.contains("operator") {
+        name += ARGUMENTS[random() % ARGUMENTS.len()];
+    }
+    name += BEHIND[random() % BEHIND.len()];
+    let last = last.replace("lambda(int)", "").replace("lambda()", "");
+    match needs_outer {
+        true => (name, format!("run::{last}")),
+        false => (name, last),
+    }
+}
+
+#[test]
+fn the_last_component_is_whole_in_any_room_that_it_has() {
+    let mut random = random_numbers();
+    for _ in 0..300 {
+        let (name, last) = random_function(&mut random);
+        let other = format!("other::{}", name.replace("int", "long"));
+        let plain = |form: &str| {
+            let lambdas = ["lambda(int)", "lambda()", "lambda"];
+            let without = |form: String, part: &&str| form.replace(part, "");
+            let form = lambdas.iter().fold(form.to_owned(), without);
+            form.replace("run(int)", "run")
+        };
+        for room in text_width(&last)..=text_width(&name) {
+            let form = fit(&name, room);
+            assert!(plain(&form).contains(&last), "{name} in {room}: {form}");
+            for form in fit_apart(&[&name, &other], room) {
+                assert!(text_width(&form) <= room, "{name} in {room}: {form}");
+                assert!(
+                    last.starts_with("run::") || plain(&form).contains(&last),
+                    "{name} in {room}: {form}"
+                );
+            }
+        }
+    }
 }
 
 /// Some bytes that look like names.
@@ -355,16 +576,20 @@ fn random_name(random: &mut impl FnMut() -> usize) -> String {
         .collect()
 }
 
-#[test]
-fn whatever_the_name_is_forms_fit_and_stay_balanced() {
+fn random_numbers() -> impl FnMut() -> usize {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = || {
+    move || {
         // xorshift
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         (state >> 33) as usize
-    };
+    }
+}
+
+#[test]
+fn whatever_the_name_is_forms_fit_and_stay_balanced() {
+    let mut random = random_numbers();
     for _ in 0..2_000 {
         let name = random_name(&mut random);
         let simple = simplify(&name);
@@ -386,6 +611,15 @@ fn whatever_the_name_is_forms_fit_and_stay_balanced() {
                 "{name:?} in {room}: {form:?}"
             );
             longest = length.max(if form.contains("  [") { 0 } else { length });
+            let other = name.replacen("int", "long", 1) + "x";
+            if room % 16 != 0 {
+                continue;
+            }
+            let apart = fit_apart(&[&name, &other, "a::f(int)"], room);
+            assert!(
+                apart.iter().all(|form| form.chars().count() <= room),
+                "{name:?} in {room}: {apart:?}"
+            );
         }
     }
 }
@@ -418,6 +652,9 @@ fn hostile_names_take_no_time() {
         let name = piece.repeat(4096 / piece.len());
         assert!(simplify(&name).len() <= name.len(), "{piece}");
         assert!(text_width(&fit(&name, 40)) <= 40, "{piece}");
+        let other = name.replacen(piece, "b", 1);
+        let apart = fit_apart(&[&name, &other], 40);
+        assert!(apart.iter().all(|form| text_width(form) <= 40), "{piece}");
     }
     let longer = "a::b<c>::".repeat(1 << 20);
     assert_eq!(simplify(&longer), longer);
