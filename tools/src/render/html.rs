@@ -66,7 +66,8 @@ pub(crate) const FLAME_SCRIPTS: [&str; 5] = [
     include_str!("html/picture.js"),
 ];
 /// The rest of this page's script.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
+    include_str!("html/names_apart.js"),
     include_str!("html/data.js"),
     include_str!("html/view.js"),
     include_str!("html/call_tree.js"),

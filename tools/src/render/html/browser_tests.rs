@@ -128,7 +128,7 @@ fn numbers_are_those_of_the_report() {
 
 #[test]
 fn names_for_little_room_are_those_of_the_tables() {
-    const NAMES: [&str; 23] = [
+    const NAMES: [&str; 26] = [
         "main",
         "std::string::_M_replace(int)  [libstdc++.so.6]",
         "shop::Basket<shop::Item, 4>::add(shop::Item const&, int) const",
@@ -152,6 +152,61 @@ fn names_for_little_room_are_those_of_the_tables() {
         "LazyCompile:*sum(a) /shop/basket.js:12",
         "operator new(unsigned long)",
         "f<(a > b), c->d>(int (*)(char))",
+        "a::b::f(int) const (.part.0)",
+        "a::𝔹asket<int>::größe𝔹(int) noexcept",
+        "::run(int) const::{lambda(auto:1)#12}::operator()<int>(int) const [clone .cold]",
+    ];
+    const ALIKE: [&[&str]; 11] = [
+        &[
+            "a::Alloc<a::Tree<std::pair<std::string const, int>>>::give(int)",
+            "a::Alloc<a::Tree<std::pair<std::string const, long>>>::give(int)",
+            "a::Alloc<a::Hash<std::vector<int>>>::give(int)",
+            "a::Other<a::Hash<std::vector<int>>>::give(int)",
+            "a::Alloc<a::Hash<std::vector<int>>>::give(int) const",
+            "b::Alloc<a::Hash<std::vector<int>>>::give(long)",
+        ],
+        &[
+            "a::give<std::vector<int>>(int)",
+            "a::give<std::pair<int, int>>(int)",
+        ],
+        &[
+            "shop::join(int) const",
+            "shop::join(std::vector<int> const&)",
+            "shop::join(int)",
+        ],
+        &[
+            "std::_Rb_tree<std::string, std::pair<std::string const, int>>::find(std::string const&) const",
+            "std::_Rb_tree<std::string, std::pair<std::string const, std::string>>::find(std::string const&) const",
+        ],
+        &[
+            "a::Map<int, long>::put<a::B>(a::B&&)  [shop]",
+            "a::Map<int, long>::put<a::B>(a::B&&)  [shop2]",
+            "a::Map<int, int>::put<a::C>(a::C&&)  [shop]",
+            "a::Map<int, long>::put<a::C>(a::C&&)  [shop]",
+        ],
+        &[
+            "a::b::Basket<int>::add(int)",
+            "a::c::Basket<int>::add(int)",
+            "Basket<int>::add(int)",
+        ],
+        &[
+            "<a::B as a::From<u8>>::from",
+            "<a::B as a::From<i64>>::from",
+            "<&mut a::B as a::From<u8>>::from",
+        ],
+        &[
+            "run(int)::{lambda(int)#1}::operator()(int) const",
+            "run(long)::{lambda(long)#1}::operator()(long) const",
+        ],
+        &[
+            "a::operator< <int>(a::B<int>)@plt",
+            "a::operator< <long>(a::B<long>)@plt",
+        ],
+        &[
+            "a_function_with_𝔹_one_long_name",
+            "a_function_with_𝔹_two_long_name",
+        ],
+        &["f(int)", "f(int, int)", "f(int) [clone .cold]"],
     ];
     let report = testing::report();
     let Some(mut shown) = show(&report, 1280, 800) else {
@@ -168,6 +223,30 @@ fn names_for_little_room_are_those_of_the_tables() {
         let expected: Vec<_> = rooms.map(|room| short_names::fit(name, room)).collect();
         assert_eq!(forms, json!(expected), "{name}");
     }
+    for names in ALIKE {
+        let rooms = 3..=names.iter().map(|name| name.len()).max().unwrap_or(3);
+        let forms = b.evaluate(&format!(
+            "Array.from({{ length: {} }}, (_, i) => page.fitApart({}, i + 3))",
+            rooms.end() - 2,
+            json!(names)
+        ));
+        let expected: Vec<_> = rooms
+            .map(|room| short_names::fit_apart(names, room))
+            .collect();
+        assert_eq!(forms, json!(expected), "{names:?}");
+    }
+    // Only those that would become one are told apart.
+    let names = json!([
+        "a::join(int)",
+        "a::join(long)",
+        "a::join(int)",
+        "a::jump(long)"
+    ]);
+    let shown = b.evaluate(&format!("page.fitNames({names}, [10, 10, 11, 10])"));
+    assert_eq!(
+        shown,
+        json!(["join(int)", "join(long)", "join(int)", "a::jump"])
+    );
     // The table of functions shows what fits, and cuts nothing that it shows.
     let mut shown = Vec::new();
     for room in (380..=620).step_by(20) {

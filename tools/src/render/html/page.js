@@ -6,7 +6,7 @@ class Page {
     this.view = new View(data);
     this.colors = new Colors(data);
     this.tip = new Tip();
-    this.fitName = fitName;
+    Object.assign(this, { fitName, fitNames, fitApart });
     this.timeline = new Timeline(data, this.view, this.colors, this.tip);
     this.flame = new Flame(byId("flame"), new CallTree(data, this.view, this.colors), this.colors, this.tip);
     this.tables = new Tables(data, this.view, this.colors, this.timeline);

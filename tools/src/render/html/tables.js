@@ -29,7 +29,8 @@ class Tables {
     const room = cell.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     // All widths are read before the first text changes.
     const rest = names.map((span) => room - (span.nextSibling ? span.nextSibling.offsetWidth + 8 : 0));
-    names.forEach((span, i) => { span.textContent = fitName(span.dataset.name, Math.max(rest[i], 24 * letter), letter); });
+    const letters = rest.map((room) => Math.floor(Math.max(room, 24 * letter) / letter));
+    fitNames(names.map((span) => span.dataset.name), letters).forEach((name, i) => { names[i].textContent = name; });
   }
 
   // A table with sortable columns: { key, title, format, name, optional }.
