@@ -21,7 +21,7 @@ use crate::terminal;
 /// Lines of the two trees of a function when nothing else is asked for.
 const TREE_LINES: usize = 15;
 /// Columns where no terminal says how wide it is: a log, a file, a message.
-const COLUMNS: usize = 100;
+pub(crate) const COLUMNS: usize = 100;
 
 /// Runs the command.
 pub(crate) fn run(args: &ReportArgs) -> Result<u8> {

@@ -17,7 +17,7 @@ use super::read_run::Sources;
 use super::view::{amount, change};
 use super::{html, lanes};
 use crate::cli::DiffArgs;
-use crate::commands::report::write_text;
+use crate::commands::report::{COLUMNS, write_text};
 use crate::render::markup::escape;
 use crate::render::text::table_layout::{Layout, sentences};
 use crate::summary::load;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     } else {
         let shown = Shown {
             top: most(LINES),
-            width: terminal::width(),
+            width: terminal::width().unwrap_or(COLUMNS),
             style: Style::stdout(),
         };
         terminal::print(&text(&table, &sources, &shown))?;
@@ -99,7 +99,7 @@ const CAUSES_OF_CHANGES: [Metric; 4] = [Metric::Lock, Metric::Io, Metric::Net, M
 pub(super) struct Shown {
     /// Lines per table.
     pub top: usize,
-    pub width: Option<usize>,
+    pub width: usize,
     pub style: Style,
 }
 
@@ -345,6 +345,7 @@ fn sentence(table: &RunTable, sources: &Sources) -> String {
 /// The sentence and the tables.
 pub(super) fn text(table: &RunTable, sources: &Sources, shown: &Shown) -> String {
     let Shown { top, width, style } = *shown;
+    let width = Some(width);
     let mut out = String::new();
     let layout = Layout::new(width, style, top);
     sentences(

@@ -210,7 +210,7 @@ fn a_verdict_fits_its_terminal() {
 fn shown() -> diff::Shown {
     diff::Shown {
         top: 5,
-        width: Some(90),
+        width: 90,
         style: terminal::Style::default(),
     }
 }
