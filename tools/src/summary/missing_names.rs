@@ -1,7 +1,7 @@
 //! Which code has no names, and what would give it some: packages with debug files, servers, switches of
 //! runtimes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +57,8 @@ pub(crate) fn lines(
 ) -> Vec<String> {
     let names = &report.metadata.functions;
     let rows = functions(&report.profile, wanted, SortKey::SelfTime, Own::Exact);
-    let running = rows.iter().map(|row| row.own.running_ns());
+    // As the tables count: without the time in which others had the processor.
+    let running = rows.iter().map(|row| row.own.computing_ns());
     let whole = running.fold(0, u64::saturating_add) + gap_cpu_ns(&report.profile, wanted);
     // By module's path; of generated code by the program's name.
     let (mut stripped, mut generated) = (BTreeMap::new(), BTreeMap::new());
@@ -72,7 +73,7 @@ pub(crate) fn lines(
             }
             None => continue,
         };
-        *sum.or_insert(0) += row.own.running_ns();
+        *sum.or_insert(0) += row.own.computing_ns();
     }
     let heaviest = |sums: BTreeMap<_, u64>| {
         let mut sums: Vec<(&str, u64)> = sums.into_iter().collect();
@@ -111,9 +112,9 @@ fn interpreter_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option
         return None;
     }
     let of_interpreter = (rows.iter()).filter(|row| layer(row.function) == Layer::Interpreter);
-    let running = of_interpreter.clone().map(|row| row.own.running_ns());
+    let running = of_interpreter.clone().map(|row| row.own.computing_ns());
     let ns = running.fold(0, u64::saturating_add);
-    let heaviest = of_interpreter.max_by_key(|row| row.own.running_ns())?;
+    let heaviest = of_interpreter.max_by_key(|row| row.own.computing_ns())?;
     let file = name(heaviest)?.module.rsplit('/').next()?;
     let known = match file {
         file if file.contains("ruby") => "Ruby methods: those of Ruby 3.1 to 3.4 are known",
@@ -171,9 +172,9 @@ fn stripped_lines(modules: &[(&str, u64)], whole: u64, system: &System) -> Vec<S
     if !packages.is_empty() {
         let servers = match system.has_servers {
             true => "",
-            false => " or set DEBUGINFOD_URLS",
+            false => "set DEBUGINFOD_URLS or ",
         };
-        wishes.push(format!("install {}{servers}", packages.join(", ")));
+        wishes.push(format!("{servers}install {}", packages.join(", ")));
     }
     if !own.is_empty() {
         wishes.push(format!(
@@ -200,7 +201,21 @@ fn owners<'a>(paths: &[&'a str], packages: &Path) -> HashMap<&'a str, String> {
         Some(linked) => linked.to_owned(),
         None => format!("/usr{path}"),
     };
-    let paths: Vec<(&'a str, String)> = paths.iter().map(|path| (*path, other(path))).collect();
+    // Other folders may be links as well: /usr/lib/x86_64-linux-gnu/perl/5.36.
+    let followed = |path: &str| {
+        fs::canonicalize(path)
+            .ok()?
+            .into_os_string()
+            .into_string()
+            .ok()
+    };
+    let all = |path: &&'a str| {
+        let same = [Some((*path).to_owned()), followed(path)];
+        let names = same.into_iter().flatten();
+        let names: HashSet<String> = names.flat_map(|path| [other(&path), path]).collect();
+        (*path, names)
+    };
+    let paths: Vec<(&'a str, HashSet<String>)> = paths.iter().map(all).collect();
     let mut owners = HashMap::new();
     let files = fs::read_dir(packages).into_iter().flatten().flatten();
     for list in files.map(|file| file.path()) {
@@ -214,8 +229,8 @@ fn owners<'a>(paths: &[&'a str], packages: &Path) -> HashMap<&'a str, String> {
         let Ok(text) = fs::read_to_string(&list) else {
             continue;
         };
-        for (path, other) in &paths {
-            if text.lines().any(|line| line == *path || line == other) {
+        for (path, names) in &paths {
+            if text.lines().any(|line| names.contains(line)) {
                 let plain = package.split(':').next().unwrap_or(package);
                 owners.insert(*path, plain.to_owned());
             }
@@ -226,9 +241,31 @@ fn owners<'a>(paths: &[&'a str], packages: &Path) -> HashMap<&'a str, String> {
 
 /// The package with the debug files of another one: Debian makes `-dbgsym` for all but a few.
 fn debug_package(package: &str) -> String {
-    match package {
-        "libc6" => "libc6-dbg".to_owned(),
-        package => format!("{package}-dbgsym"),
+    const DBG: [&str; 6] = [
+        "libc6",
+        "libdb5.3",
+        "libpcre3",
+        "liblua5.1-0",
+        "liblua5.3-0",
+        "liblua5.4-0",
+    ];
+    // Python's and Java's are of all packages of one version.
+    let versioned = |prefix: &str| {
+        let rest = package.strip_prefix(prefix)?;
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        (end > 0).then_some(&rest[..end])
+    };
+    if let Some(version) = versioned("libpython3.").or_else(|| versioned("python3.")) {
+        return format!("python3.{version}-dbg");
+    }
+    if let Some(version) = versioned("openjdk-") {
+        return format!("openjdk-{version}-dbg");
+    }
+    match DBG.contains(&package) {
+        true => format!("{package}-dbg"),
+        false => format!("{package}-dbgsym"),
     }
 }
 
@@ -287,7 +324,10 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_names: boo
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::FunctionIndex;
+
     use super::*;
+    use crate::summary::call_tree::Label;
 
     fn system(folder: &Path, has_servers: bool) -> System {
         let list = |package: &str, files: &str| {
@@ -317,8 +357,8 @@ mod tests {
         assert_eq!(
             stripped_lines(&modules, 1000, &asked),
             [
-                "no function names in sort (60.0 %), libc.so.6 (20.0 %), app (10.0 %): install coreutils-dbgsym, libc6-dbg \
-              or set DEBUGINFOD_URLS; build app without stripping symbols, and record again"
+                "no function names in sort (60.0 %), libc.so.6 (20.0 %), app (10.0 %): set DEBUGINFOD_URLS or install \
+              coreutils-dbgsym, libc6-dbg; build app without stripping symbols, and record again"
             ]
         );
         assert_eq!(
@@ -334,7 +374,7 @@ mod tests {
         assert_eq!(
             stripped_lines(&[("/usr/lib64/libx.so.1", 100)], 1000, &asked),
             [
-                "no function names in libx.so.1 (10.0 %): install the debug package of libx.so.1 or set DEBUGINFOD_URLS, \
+                "no function names in libx.so.1 (10.0 %): set DEBUGINFOD_URLS or install the debug package of libx.so.1, \
               and record again"
             ]
         );
@@ -342,6 +382,32 @@ mod tests {
         let linked = [("/lib/x86_64-linux-gnu/libsqlite3.so.0", 100)];
         let said = stripped_lines(&linked, 1000, &asked);
         assert!(said[0].contains("install libsqlite3-0-dbgsym"), "{said:?}");
+    }
+
+    #[test]
+    fn packages_are_found_through_links_and_have_debug_packages_of_their_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let real = folder.path().canonicalize().expect("a path");
+        fs::create_dir(real.join("5.36.0")).expect("a folder");
+        fs::write(real.join("5.36.0/MD5.so"), "").expect("writes");
+        std::os::unix::fs::symlink("5.36.0", real.join("5.36")).expect("links");
+        let list = format!("{}/5.36.0/MD5.so\n", real.display());
+        fs::write(real.join("libperl5.36:amd64.list"), list).expect("writes");
+        let linked = real.join("5.36/MD5.so");
+        let linked = linked.to_str().expect("text");
+        let owners = owners(&[linked], &real);
+        assert_eq!(owners.get(linked).map(String::as_str), Some("libperl5.36"));
+        for (package, expected) in [
+            ("python3.11-minimal", "python3.11-dbg"),
+            ("libpython3.13", "python3.13-dbg"),
+            ("libpython3.11-stdlib", "python3.11-dbg"),
+            ("python3-numpy", "python3-numpy-dbgsym"),
+            ("openjdk-17-jre-headless", "openjdk-17-dbg"),
+            ("liblua5.4-0", "liblua5.4-0-dbg"),
+            ("perl-base", "perl-base-dbgsym"),
+        ] {
+            assert_eq!(debug_package(package), expected);
+        }
     }
 
     #[test]
@@ -367,6 +433,24 @@ mod tests {
             "{said:?}"
         );
         assert!(lines(&report, &|_| false, &asked).is_empty());
+    }
+
+    #[test]
+    fn time_in_which_others_had_the_processor_counts_for_no_module() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut report = crate::testing::report();
+        let asked = system(folder.path(), false);
+        let mut functions = report.metadata.functions.iter();
+        let nameless = functions.position(|f| f.name.starts_with("shop+0x"));
+        let nameless = Label::Function(FunctionIndex(nameless.expect("is there") as u32));
+        let profile = &mut report.profile;
+        for ((_, place), cell) in &mut profile.cells {
+            let innermost = profile.tree.outwards(*place).next();
+            if innermost.is_some_and(|(_, label)| label == nameless) {
+                cell.spent.metrics.runnable_ns = cell.spent.running_ns();
+            }
+        }
+        assert!(lines(&report, &|_| true, &asked).is_empty());
     }
 
     #[test]
