@@ -665,11 +665,11 @@ mod perfetto {
                  join stack_profile_mapping m on f.mapping = m.id group by f.name",
             ],
         );
-        // One for each millisecond of running time, and none for waits.
+        // One for each millisecond of computing time, and none for waits, also not for a processor.
         let expected = expected(&trace);
         let interval_ns = trace.config().interval_ns;
-        let samples =
-            |own: &Spent| (own.wall_ns - own.blocked_ns - own.gap_ns) as f64 / interval_ns as f64;
+        assert!(expected.total.metrics.runnable_ns > expected.total.computing_ns() / 10);
+        let samples = |own: &Spent| own.computing_ns() as f64 / interval_ns as f64;
         let mut found = 0;
         for row in &rows[2..] {
             let wanted = samples(&expected.own[text(row, "name")]);

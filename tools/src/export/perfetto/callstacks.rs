@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 
 use stackbeat_core::address::Bias;
-use stackbeat_model::{FrameIndex, Segment, StackIndex, ThreadIndex, Trace};
+use stackbeat_model::{FrameIndex, Segment, Spent, StackIndex, ThreadIndex, Trace};
 use stackbeat_proto::perfetto as pb;
 
 use super::super::export_names::{self, Names};
@@ -21,8 +21,8 @@ const NO_MODULE: u64 = 1;
 pub(super) struct Callstacks {
     known_stacks: Vec<bool>,
     interval_ns: u64,
-    /// Running time since a thread's last sample.
-    ran_ns: Vec<u64>,
+    /// Computing time since a thread's last sample.
+    computed_ns: Vec<u64>,
     common: Vec<u8>,
     sample: Message,
     frames: Seen,
@@ -38,7 +38,7 @@ impl Callstacks {
         Callstacks {
             known_stacks: vec![false; trace.stack_count() as usize],
             interval_ns: trace.config().interval_ns.max(1),
-            ran_ns: Vec::new(),
+            computed_ns: Vec::new(),
             common: Sequence::SAMPLES.common_fields(),
             sample: Message::new(),
             frames: Seen::default(),
@@ -107,9 +107,9 @@ impl Callstacks {
         })
     }
 
-    /// Samples of a segment's running time: one for each interval that a thread ran, with the stack that it
-    /// then had. Perfetto's flame graph counts samples, so shares are those of the running time. Samples as
-    /// they were recorded would not do: a wait has one, whether it is long or short, and the time between two
+    /// Samples of a segment's computing time: one for each interval that a thread computed, with the stack that
+    /// it then had. Perfetto's flame graph counts samples, so shares are those of `report`'s own times. Samples
+    /// as they were recorded would not do: a wait has one, whether it is long or short, and the time between two
     /// differs.
     pub(super) fn segment(
         &mut self,
@@ -118,26 +118,27 @@ impl Callstacks {
         segment: &Segment,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        if !segment.runs() {
+        let mut spent = Spent::default();
+        spent.add_segment(segment);
+        let computing_ns = spent.computing_ns();
+        if computing_ns == 0 {
             return Ok(());
         }
         let index = segment.thread.0 as usize;
-        if self.ran_ns.len() <= index {
+        if self.computed_ns.len() <= index {
             // Half an interval: what is left of one is rounded.
-            self.ran_ns.resize(index + 1, self.interval_ns / 2);
+            self.computed_ns.resize(index + 1, self.interval_ns / 2);
         }
-        let running_ns = segment.running_ns();
-        let before_ns = self.ran_ns[index];
-        let after_ns = before_ns + running_ns;
-        self.ran_ns[index] = after_ns % self.interval_ns;
+        let before_ns = self.computed_ns[index];
+        let after_ns = before_ns + computing_ns;
+        self.computed_ns[index] = after_ns % self.interval_ns;
         if segment.stack == StackIndex::NONE {
             return Ok(());
         }
         for number in 1..=after_ns / self.interval_ns {
-            let ran_ns = number * self.interval_ns - before_ns;
-            let length_ns = segment.end_ns - segment.begin_ns;
-            let at_ns = u128::from(length_ns) * u128::from(ran_ns) / u128::from(running_ns.max(1));
-            let time_ns = segment.begin_ns + (at_ns as u64).min(length_ns);
+            let computed_ns = number * self.interval_ns - before_ns;
+            let at_ns = u128::from(segment.wall_ns()) * u128::from(computed_ns);
+            let time_ns = segment.begin_ns + (at_ns / u128::from(computing_ns)) as u64;
             self.sample(
                 trace,
                 names,
