@@ -19,6 +19,7 @@ use stackbeat_proto::v1::{self, event::Kind};
 
 use self::arrows::{Arrows, Flow};
 use super::arrows::Arrow;
+use super::drops;
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::feed::{self, Sink};
 use super::json_writer::{self, Separator};
@@ -59,6 +60,7 @@ pub(super) fn write(
     let arrows = std::mem::take(&mut writer.arrows);
     arrows.write(trace, &mut writer.separator, writer.out)?;
     writer.counters(trace)?;
+    writer.losses(trace)?;
     exported.slices = writer.slices;
     writer.out.write_all(b"\n]}\n")?;
     Ok(exported)
@@ -167,6 +169,24 @@ impl Writer<'_> {
         write!(self.out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":")?;
         json_writer::micros(self.out, event.time_ns.saturating_sub(self.origin_ns))?;
         write!(self.out, ",\"args\":{{\"value\":{}}}}}", event.value)
+    }
+
+    /// What is missing, as instants across everything.
+    fn losses(&mut self, trace: &Trace) -> io::Result<()> {
+        let pid = trace.processes().first().map_or(0, |process| process.pid.0);
+        for line in drops::lines(trace) {
+            self.separator.next(self.out)?;
+            self.out
+                .write_all(b"\n{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"loss\",\"name\":")?;
+            json_writer::string(self.out, &format!("missing: {line}"))?;
+            write!(self.out, ",\"pid\":{pid},\"tid\":{pid},\"ts\":")?;
+            json_writer::micros(
+                self.out,
+                drops::time_ns(trace).saturating_sub(self.origin_ns),
+            )?;
+            self.out.write_all(b"}")?;
+        }
+        Ok(())
     }
 
     /// Each pair has an id of its own, because the same one may be used again and meanwhile.

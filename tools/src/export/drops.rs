@@ -8,17 +8,23 @@ use crate::summary::load;
 /// How complete the trace is when it is not, and each cause of loss with how often it struck. Empty: nothing
 /// is missing.
 pub(super) fn lines(trace: &Trace) -> Vec<String> {
-    let state = load::state(trace);
-    let mut lines = Vec::new();
-    if state != "complete" {
-        lines.push(state);
-    }
-    lines.extend(
-        by_cause(trace)
-            .into_iter()
-            .map(|(cause, count)| format!("{count} × {cause}")),
-    );
-    lines
+    let by_cause = by_cause(trace).into_iter();
+    incomplete(trace)
+        .into_iter()
+        .chain(by_cause.map(|(cause, count)| format!("{count} × {cause}")))
+        .collect()
+}
+
+/// How complete the trace is when it is not.
+pub(super) fn incomplete(trace: &Trace) -> Option<String> {
+    Some(load::state(trace)).filter(|state| state != "complete")
+}
+
+/// Where a timeline says what is missing: at the end of the last thread. The recording itself may end later,
+/// when the collector has named all functions.
+pub(super) fn time_ns(trace: &Trace) -> u64 {
+    let ends = trace.threads().iter().map(|thread| thread.end_ns);
+    ends.max().unwrap_or(trace.start_ns())
 }
 
 /// Losses by cause, in the order of the trace.

@@ -143,40 +143,39 @@ fn the_sample_trace_has_all_that_is_to_be_tested() {
     }
 }
 
-/// What a trace does not have is said in every format that has a place for people to read it.
+/// What a trace does not have is said in every format: records that found no room, and a damaged file.
 #[test]
 fn losses_are_visible() {
-    let (trace, folder) = (trace(), tempfile::tempdir().unwrap());
-    for format in [
-        Format::Pprof,
-        Format::Speedscope,
-        Format::Folded,
-        Format::FlamegraphSvg,
-    ] {
-        let (path, _) = write(&trace, format, &Options::default(), folder.path());
-        let bytes = std::fs::read(&path).unwrap();
-        let text = match format {
-            Format::Pprof => {
-                let mut text = Vec::new();
-                std::io::Read::read_to_end(
-                    &mut flate2::read::GzDecoder::new(&bytes[..]),
-                    &mut text,
-                )
-                .unwrap();
-                String::from_utf8_lossy(&text).into_owned()
+    let folder = tempfile::tempdir().unwrap();
+    let (whole_trace, mut cut) = (trace(), sample_trace::write(SAMPLES));
+    cut.truncate(cut.len() / 2);
+    let cut = Trace::from_bytes("cut.beat", cut).unwrap();
+    for format in Format::ALL {
+        let text = |trace| {
+            let (path, _) = write(trace, format, &Options::default(), folder.path());
+            let mut bytes = std::fs::read(&path).unwrap();
+            if format == Format::Pprof {
+                let packed = std::mem::take(&mut bytes);
+                let mut reader = flate2::read::GzDecoder::new(&packed[..]);
+                std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
             }
-            _ => String::from_utf8(bytes).unwrap(),
+            String::from_utf8_lossy(&bytes).into_owned()
         };
-        assert!(text.contains("12 × no free buffer"), "{format}");
+        let whole = text(&whole_trace);
+        let loss = match format {
+            Format::Perfetto => "loss: no free buffer",
+            _ => "12 × no free buffer",
+        };
+        assert!(whole.contains(loss), "{format}");
+        assert!(
+            text(&cut).contains("damaged: parts of the file cannot be read"),
+            "{format}"
+        );
         if format == Format::Folded {
             // The first line is a stack, by which readers know the format, and no comment ends in a number.
-            assert!(!text.starts_with('#'));
-            assert!(
-                text.lines()
-                    .last()
-                    .is_some_and(|l| l == "# missing: 12 × no free buffer."),
-                "{text}"
-            );
+            assert!(!whole.starts_with('#'));
+            let last = whole.lines().last();
+            assert_eq!(last, Some("# missing: 12 × no free buffer."));
         }
     }
 }
@@ -645,8 +644,15 @@ mod perfetto {
             ],
         );
         let names: Vec<_> = rows.iter().map(|row| text(row, "name")).collect();
-        assert_eq!(names, ["recording", "checkpoint", "loss: no free buffer"]);
-        assert_eq!(number(&rows[2], "count"), 12);
+        let [recording, mark, state, loss] = names[..] else {
+            panic!("{names:?}");
+        };
+        assert_eq!(
+            [recording, mark, loss],
+            ["recording", "checkpoint", "loss: no free buffer"]
+        );
+        assert!(state.starts_with("not finished"), "{state}");
+        assert_eq!(number(&rows[3], "count"), 12);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::{ProbeId, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
+use super::drops;
 use super::export_names::{self, Names};
 use super::json_writer::{self, Separator};
 use super::spool::Spool;
@@ -151,7 +152,9 @@ fn meta(trace: &Trace, options: &Options, out: &mut dyn Write) -> io::Result<()>
         r#","sampleUnits":{"time":"ms","eventDelay":"ms","threadCPUDelta":"ns"},"product":"#
             .as_bytes(),
     )?;
-    json_writer::string(out, &export_names::title(trace, options))?;
+    // The profiler shows it above the timeline.
+    let product = export_names::title(trace, options) + &drops::suffix(trace);
+    json_writer::string(out, &product)?;
     out.write_all(br#","importedFrom":"stackbeat","oscpu":"#)?;
     json_writer::string(out, &format!("{} {}", header.os, header.machine))?;
     write!(out, r#","physicalCPUs":{0},"logicalCPUs":{0}"#, header.cpus)?;

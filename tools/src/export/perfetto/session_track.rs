@@ -62,12 +62,21 @@ pub(super) fn begin(
 
 /// Says what is missing, by cause, at the end of the recording.
 pub(super) fn drops(trace: &Trace, uuids: &Uuids, packets: &mut Packets<'_>) -> io::Result<()> {
-    // The recording itself may end later, when the collector has named all functions.
-    let end_ns = trace.threads().iter().map(|t| t.end_ns).max().unwrap_or(0);
-    for (cause, count) in drops::by_cause(trace) {
-        let name = format!("loss: {cause}");
-        let annotations = vec![annotation("count", Some(count as i64), None)];
-        instant(packets, uuids.session(), end_ns, &name, "loss", annotations)?;
+    let incomplete = drops::incomplete(trace).map(|state| (state, Vec::new()));
+    let causes = drops::by_cause(trace).into_iter().map(|(cause, count)| {
+        let count = annotation("count", Some(count as i64), None);
+        (format!("loss: {cause}"), vec![count])
+    });
+    for (name, annotations) in incomplete.into_iter().chain(causes) {
+        let time_ns = drops::time_ns(trace);
+        instant(
+            packets,
+            uuids.session(),
+            time_ns,
+            &name,
+            "loss",
+            annotations,
+        )?;
     }
     Ok(())
 }
