@@ -15,7 +15,6 @@ different length) ends in an error and exit code 1.
 import collections
 import gzip
 import json
-import math
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -98,17 +97,22 @@ def firefox(path):
 
 
 def chrome(path, argument=None):
-    # Times are floating-point numbers, as in every viewer. A slice's end may be the number next to that of the next begin.
     document = json.load(open(path, encoding="utf-8"))
     totals = collections.Counter()
     threads = collections.defaultdict(list)
     slices = [event for event in document["traceEvents"] if event["ph"] == "X" and "args" in event]
+    first = {}
+    for event in slices:
+        thread = event["pid"], event["tid"]
+        first[thread] = min(event["ts"], first.get(thread, event["ts"]))
     # As readers do: by begin, and those that begin together in the order of the file.
     for event in sorted(slices, key=lambda event: event["ts"]):
         open_slices = threads[event["pid"], event["tid"]]
-        begin, end = event["ts"], event["ts"] + event["dur"]
+        # As speedscope does, in floating-point numbers.
+        begin = event["ts"] - first[event["pid"], event["tid"]]
+        end = begin + event["dur"]
         length_ns = round(event["dur"] * 1000)
-        while open_slices and open_slices[-1][1] <= math.nextafter(begin, math.inf):
+        while open_slices and open_slices[-1][1] <= begin:
             open_slices.pop()
         name = event["name"]
         if argument:
@@ -117,7 +121,8 @@ def chrome(path, argument=None):
             totals[name] += length_ns
             if open_slices:
                 totals[open_slices[-1][0]] -= length_ns
-        assert not open_slices or end <= math.nextafter(open_slices[-1][1], math.inf), f"reaches out of its caller: {event}"
+        assert begin < end, f"no length, so its end may come before its begin: {event}"
+        assert not open_slices or end <= open_slices[-1][1], f"reaches out of its caller: {event}"
         open_slices.append((name, end))
     return {name: int(total) for name, total in totals.items() if total}
 

@@ -28,6 +28,11 @@ const browser = await chromium.launchPersistentContext(profile, {
 const errors = [];
 const page = await browser.newPage();
 page.on("pageerror", (error) => errors.push(error.message));
+// speedscope warns there of events that do not nest, and draws what is left. WebGL's own say how fast drawing is.
+page.on("console", (message) => {
+  const text = message.text();
+  if (["warning", "error"].includes(message.type()) && !text.startsWith("[.WebGL")) errors.push(text);
+});
 const target = "/" + path.basename(file);
 if (kind === "speedscope") {
   await page.goto(`${base}/index.html#profileURL=${encodeURIComponent(base + target)}`);
@@ -55,5 +60,6 @@ await page.screenshot({ path: picture });
 await browser.close();
 server.close();
 fs.rmSync(profile, { recursive: true, force: true });
-for (const error of errors) console.error("error:", error);
+for (const error of errors.slice(0, 10)) console.error("error:", error);
+if (errors.length > 10) console.error(`error: and ${errors.length - 10} more`);
 process.exitCode = errors.length ? 1 : 0;

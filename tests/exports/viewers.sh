@@ -1,6 +1,6 @@
 #!/bin/sh
 # viewers.sh TRACE [DIR]: opens a trace's exports in the real viewers and leaves their pictures in DIR
-# (target/viewers by default) to look at. Fails when a viewer reports an error.
+# (target/viewers by default) to look at. Fails when a viewer reports an error or warns.
 # Needs node, npm, python3 with pip, chromium (CHROMIUM names another one), and a built stackbeat
 # (STACKBEAT, target/debug/stackbeat by default).
 set -eu
@@ -20,6 +20,8 @@ cd "$out"
 for format in perfetto chrome speedscope firefox flamegraph-svg; do
     case $format in
         perfetto) file=trace.pftrace ;;
+        # speedscope takes names with .chrome.json for another format.
+        chrome) file=trace.json ;;
         flamegraph-svg) file=trace.svg ;;
         *) file=trace.$format.json ;;
     esac
@@ -28,9 +30,10 @@ done
 
 cp "$root/tests/perfetto/ui.mjs" "$here/viewer.mjs" .
 PERFETTO_UI_DIR=$out/perfetto-ui node ui.mjs trace.pftrace perfetto.png
-PERFETTO_UI_DIR=$out/perfetto-ui node ui.mjs trace.chrome.json chrome.png
+PERFETTO_UI_DIR=$out/perfetto-ui node ui.mjs trace.json chrome.png
 node viewer.mjs svg trace.svg flamegraph.png
 node viewer.mjs speedscope trace.speedscope.json speedscope.png
+node viewer.mjs speedscope trace.json speedscope-chrome.png
 
 cli=node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js
 node "$cli" load trace.firefox.json

@@ -5,6 +5,9 @@
 //! begin at one moment they nest in the order of the file, so a slice that begins with its caller waits for
 //! it ([`OpenSlice`]).
 //!
+//! speedscope orders begins and ends by time alone. So what follows an end at the same nanosecond is written a
+//! step later, too small for readers that round ([`Moment`]).
+//!
 //! A reader ties an end of an arrow to the innermost slice around its time. So arrows are written behind all
 //! slices, when it is known where there is one ([`Arrows`]).
 
@@ -14,7 +17,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use stackbeat_model::call_tree::Leaf;
-use stackbeat_model::{Counter, ProcessIndex, Segment, ThreadIndex, Trace};
+use stackbeat_model::{Counter, FunctionIndex, ProcessIndex, Segment, ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
 use self::arrows::{Arrows, Flow};
@@ -22,7 +25,7 @@ use super::arrows::Arrow;
 use super::drops;
 use super::export_names::{self, GAP_NAME, Names, UNKNOWN_NAME};
 use super::feed::{self, Sink};
-use super::json_writer::{self, Separator};
+use super::json_writer::{self, BinaryMicros, Separator};
 use super::nesting::{Closed, Level, Nesting, Slices};
 use super::viewer_ids::Identities;
 use super::{Exported, Options, Selection};
@@ -253,8 +256,9 @@ impl Sink for Writer<'_> {
         let mut state = self.threads[index]
             .take()
             .unwrap_or_else(|| ThreadState::new(segment.thread));
-        let mut slices = ThreadSlices::new(trace, segment.thread, self, &mut state.open);
-        let result = state.nesting.advance(trace, segment, &mut slices);
+        let ThreadState { nesting, open } = &mut state;
+        let mut slices = ThreadSlices::new(trace, segment.thread, self, open);
+        let result = nesting.advance(trace, segment, &mut slices);
         self.threads[index] = Some(state);
         result
     }
@@ -312,23 +316,66 @@ impl Sink for Writer<'_> {
 /// A thread's slices that are not over.
 struct ThreadState {
     nesting: Nesting,
-    open: Vec<OpenSlice>,
+    open: OpenSlices,
 }
 
 impl ThreadState {
     fn new(thread: ThreadIndex) -> ThreadState {
         ThreadState {
             nesting: Nesting::new(thread),
-            open: Vec::new(),
+            open: OpenSlices::default(),
         }
     }
+}
+
+#[derive(Default)]
+struct OpenSlices {
+    slices: Vec<OpenSlice>,
+    moment: Moment,
 }
 
 /// A slice that has begun, with the finished ones in it that began at the same moment: they stand behind it
 /// in the file. These are few: the first call in each call that is open.
 struct OpenSlice {
     begin_ns: u64,
+    begin: BinaryMicros,
     behind: Vec<u8>,
+}
+
+/// Where the thread's latest begin or end stands. Of those at one nanosecond, begins after an end and ends
+/// after a begin are a step later. So a slice without a length has one here, and ends before the next begins.
+/// Ends of one function are a step apart, too, because speedscope takes one for the other.
+#[derive(Default)]
+struct Moment {
+    ns: u64,
+    step: u64,
+    began: bool,
+    /// What has ended since the last step.
+    ended: Vec<FunctionIndex>,
+}
+
+impl Moment {
+    fn begin(&mut self, ns: u64) -> BinaryMicros {
+        self.reach(ns, !self.began);
+        self.began = true;
+        BinaryMicros::new(self.ns, self.step)
+    }
+
+    fn end(&mut self, ns: u64, function: Option<FunctionIndex>) -> BinaryMicros {
+        let again = function.is_some_and(|function| self.ended.contains(&function));
+        self.reach(ns, self.began || again);
+        self.began = false;
+        self.ended.extend(function);
+        BinaryMicros::new(self.ns, self.step)
+    }
+
+    fn reach(&mut self, ns: u64, takes_step: bool) {
+        if self.ns != ns || takes_step {
+            self.step = if self.ns == ns { self.step + 1 } else { 0 };
+            self.ns = ns;
+            self.ended.clear();
+        }
+    }
 }
 
 struct ThreadSlices<'a, 'w> {
@@ -337,7 +384,7 @@ struct ThreadSlices<'a, 'w> {
     pid: u32,
     tid: u32,
     writer: &'a mut Writer<'w>,
-    open: &'a mut Vec<OpenSlice>,
+    open: &'a mut OpenSlices,
 }
 
 impl<'a, 'w> ThreadSlices<'a, 'w> {
@@ -345,7 +392,7 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
         trace: &'a Trace,
         index: ThreadIndex,
         writer: &'a mut Writer<'w>,
-        open: &'a mut Vec<OpenSlice>,
+        open: &'a mut OpenSlices,
     ) -> Self {
         let thread = trace.thread(index);
         ThreadSlices {
@@ -359,7 +406,13 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
     }
 
     /// The event of a slice that is over.
-    fn event(&self, closed: &Closed<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+    fn event(
+        &self,
+        closed: &Closed<'_>,
+        begin: BinaryMicros,
+        end: BinaryMicros,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let (name, category) = match closed.level {
             Level::Frame(frame) => (export_names::function_name(self.trace, frame), "function"),
             Level::Leaf(Leaf::Blocking(probe)) => {
@@ -373,12 +426,9 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
         out.write_all(b",\"tid\":")?;
         json_writer::number(out, u64::from(self.tid))?;
         out.write_all(b",\"ts\":")?;
-        let (begin_ns, end_ns) = (closed.slice.begin_ns, closed.slice.end_ns);
-        let origin_ns = self.writer.origin_ns;
-        let [begin_ns, end_ns] = [begin_ns, end_ns].map(|ns| ns.saturating_sub(origin_ns));
-        json_writer::micros(out, begin_ns)?;
+        begin.write(out)?;
         out.write_all(b",\"dur\":")?;
-        json_writer::micros_until(out, begin_ns, end_ns)?;
+        end.since(begin).write(out)?;
         write!(out, r#","cat":"{category}","name":"#)?;
         json_writer::string(out, name)?;
         out.write_all(br#","args":{"#)?;
@@ -396,27 +446,35 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
 
 impl Slices for ThreadSlices<'_, '_> {
     fn open(&mut self, _: Level, begin_ns: u64) -> io::Result<()> {
-        self.open.push(OpenSlice {
+        let begin = (self.open.moment).begin(begin_ns.saturating_sub(self.writer.origin_ns));
+        self.open.slices.push(OpenSlice {
             begin_ns,
+            begin,
             behind: Vec::new(),
         });
         Ok(())
     }
 
     fn close(&mut self, closed: &Closed<'_>) -> io::Result<()> {
+        let Some(open) = self.open.slices.pop() else {
+            return Ok(());
+        };
         self.writer.slices += 1;
-        let slice = closed.slice;
-        (self.writer.arrows).note_slice(self.thread, slice.begin_ns, slice.end_ns);
+        (self.writer.arrows).note_slice(self.thread, open.begin_ns, closed.slice.end_ns);
+        let function = match closed.level {
+            Level::Frame(frame) => Some(self.trace.frame(frame).function),
+            Level::Leaf(_) => None,
+        };
+        let end_ns = closed.slice.end_ns.saturating_sub(self.writer.origin_ns);
+        let end = self.open.moment.end(end_ns, function);
         let mut bytes = Vec::new();
-        self.event(closed, &mut bytes)?;
-        if let Some(open) = self.open.pop()
-            && !open.behind.is_empty()
-        {
+        self.event(closed, open.begin, end, &mut bytes)?;
+        if !open.behind.is_empty() {
             bytes.push(b',');
             bytes.extend(open.behind);
         }
-        match self.open.last_mut() {
-            Some(caller) if caller.begin_ns == slice.begin_ns => {
+        match self.open.slices.last_mut() {
+            Some(caller) if caller.begin_ns == open.begin_ns => {
                 if !caller.behind.is_empty() {
                     caller.behind.push(b',');
                 }

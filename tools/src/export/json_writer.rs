@@ -14,24 +14,31 @@ pub(super) fn micros(out: &mut dyn Write, ns: u64) -> io::Result<()> {
     thousandths(out, ns, 1_000, 3)
 }
 
-/// Writes how long after its begin something ends, in microseconds, so that begin and length as
-/// floating-point numbers add up to the very number that the end is when it is written. Most lengths do so in
-/// their own digits; others get more, which name the neighbouring number. speedscope adds them, and takes
-/// slices for overlapping whose sums differ in the last bit. Few have no such number: those longer than their
-/// begin, of which half the sums lie in the middle of two numbers.
-pub(super) fn micros_until(out: &mut dyn Write, begin_ns: u64, end_ns: u64) -> io::Result<()> {
-    // Both are divided with the rounding that reading their digits has.
-    let in_micros = |ns: u64| ns as f64 / 1_000.0;
-    let (begin, end) = (in_micros(begin_ns), in_micros(end_ns));
-    let length = in_micros(end_ns.saturating_sub(begin_ns));
-    if begin + length == end {
-        return micros(out, end_ns.saturating_sub(begin_ns));
+/// A time or length in parts of a microsecond that floating-point numbers hold exactly, so that sums and
+/// differences of them are exact, too, whatever a reader subtracts first: up to nine hours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BinaryMicros(u64);
+
+impl BinaryMicros {
+    const PER_MICRO: u64 = 1 << 18;
+    /// A reader that rounds to nanoseconds finds the same one up to so many steps later.
+    pub(super) const LAST_STEP: u64 = 127;
+    /// The shortest length that such a reader rounds up to a nanosecond. From the last step on it ends before
+    /// the next nanosecond.
+    pub(super) const SHORTEST: BinaryMicros = BinaryMicros(132);
+
+    /// The step after the nearest one to `ns`.
+    pub(super) fn new(ns: u64, step: u64) -> BinaryMicros {
+        let parts = (u128::from(ns) * u128::from(Self::PER_MICRO) + 500) / 1_000;
+        BinaryMicros(parts as u64 + step.min(Self::LAST_STEP))
     }
-    let rest = end - begin;
-    let near = [rest, rest.next_up(), rest.next_down()];
-    match near.into_iter().find(|length| begin + length == end) {
-        Some(length) => write!(out, "{length}"),
-        None => micros(out, end_ns.saturating_sub(begin_ns)),
+
+    pub(super) fn since(self, begin: BinaryMicros) -> BinaryMicros {
+        BinaryMicros(self.0.saturating_sub(begin.0))
+    }
+
+    pub(super) fn write(self, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "{}", self.0 as f64 / Self::PER_MICRO as f64)
     }
 }
 
@@ -126,31 +133,37 @@ mod tests {
     }
 
     #[test]
-    fn begin_and_length_add_up_to_the_end() {
-        let written = |begin_ns, end_ns| {
+    fn binary_times_add_up_and_keep_their_nanoseconds() {
+        let number = |time: BinaryMicros| -> f64 {
             let mut out = Vec::new();
-            micros_until(&mut out, begin_ns, end_ns).unwrap();
-            String::from_utf8(out).unwrap()
+            time.write(&mut out).unwrap();
+            String::from_utf8(out).unwrap().parse().unwrap()
         };
-        assert_eq!(written(1_000, 4_000), "3");
-        // Weyl's sequence: begins up to some hours, lengths from some ns to minutes.
-        let mut longer = 0;
+        let in_ns = |micros: f64| (micros * 1_000.0).round() as u64;
+        // Weyl's sequence: begins up to five hours, lengths from some ns to minutes.
         for i in 1..100_000u64 {
             let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let (begin_ns, length_ns) = (mixed >> 20, (mixed & 0xfff_ffff) >> (i % 28));
-            let mut end = Vec::new();
-            micros(&mut end, begin_ns + length_ns).unwrap();
-            let end: f64 = String::from_utf8(end).unwrap().parse().unwrap();
-            let mut begin = Vec::new();
-            micros(&mut begin, begin_ns).unwrap();
-            let begin: f64 = String::from_utf8(begin).unwrap().parse().unwrap();
-            let text = written(begin_ns, begin_ns + length_ns);
-            let length: f64 = text.parse().unwrap();
-            assert_eq!(begin + length, end, "{begin_ns} {length_ns}");
-            assert!((length * 1_000.0 - length_ns as f64).abs() < 0.01);
-            longer += u32::from(text.len() > 10);
+            let first = number(BinaryMicros::new(begin_ns / 3, 0));
+            let begin = BinaryMicros::new(begin_ns, i % 128);
+            let end = BinaryMicros::new(begin_ns + length_ns, 127);
+            let (from, to, length) = (number(begin), number(end), number(end.since(begin)));
+            assert_eq!(
+                (from - first) + length,
+                to - first,
+                "{begin_ns} {length_ns}"
+            );
+            assert_eq!(
+                [from, to, length].map(in_ns),
+                [begin_ns, begin_ns + length_ns, length_ns]
+            );
+            let (last, next) = (
+                BinaryMicros::new(begin_ns, 127),
+                BinaryMicros::new(begin_ns + 1, 0),
+            );
+            assert!(number(last) + number(BinaryMicros::SHORTEST) < number(next));
         }
-        assert!(longer > 1_000, "{longer}");
+        assert_eq!(in_ns(number(BinaryMicros::SHORTEST)), 1);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! An arrow of a thread without slices is left out.
 //!
 //! Perfetto draws an arrow from the slice that began first to the other one. A wait has begun before the call
-//! that ends it. So where an arrow leads to, a slice of one nanosecond begins, unless a thread begins there.
+//! that ends it. So where an arrow leads to, a slice of one nanosecond begins, unless a thread begins there. It
+//! stands after all that the thread has at that nanosecond, and ends before the next one.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -14,7 +15,7 @@ use stackbeat_model::{ThreadIndex, Trace};
 use stackbeat_proto::v1::{self, event::Kind};
 
 use super::super::arrows::{Arrow, Kind as Caused};
-use super::super::json_writer::{self, Separator};
+use super::super::json_writer::{self, BinaryMicros, Separator};
 
 /// What a flow event is for its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +159,7 @@ impl Writer<'_> {
         self.end(thread, time_ns)
     }
 
-    /// A slice as short as can be.
+    /// A slice as short as can be, innermost of those around it.
     fn moment(
         &mut self,
         category: &str,
@@ -167,7 +168,8 @@ impl Writer<'_> {
         time_ns: u64,
     ) -> io::Result<()> {
         self.event("X", category, name)?;
-        self.out.write_all(b",\"dur\":0.001")?;
+        self.out.write_all(b",\"dur\":")?;
+        BinaryMicros::SHORTEST.write(self.out)?;
         self.end(thread, time_ns)
     }
 
@@ -184,8 +186,8 @@ impl Writer<'_> {
         let thread = self.trace.thread(thread);
         let pid = self.trace.process(thread.process).pid;
         write!(self.out, ",\"pid\":{pid},\"tid\":{},\"ts\":", thread.tid)?;
-        let origin_ns = self.trace.start_ns();
-        json_writer::micros(self.out, time_ns.saturating_sub(origin_ns))?;
+        let since_ns = time_ns.saturating_sub(self.trace.start_ns());
+        BinaryMicros::new(since_ns, BinaryMicros::LAST_STEP).write(self.out)?;
         self.out.write_all(b"}")
     }
 }
