@@ -321,8 +321,8 @@ pub enum Warning {
     WithoutNames(String),
     /// The budget has stretched the intervals.
     #[error(
-        "captures were {kept_us} µs apart on average, not {asked_us}: more would have cost over \
-         {percent} % of the program's time on this machine (a higher --budget allows it)"
+        "captures were {kept_us} µs apart on average, not {asked_us}, at which recording would cost \
+         more than {percent} % of the program's time on this machine (a higher --budget allows it)"
     )]
     Slowed {
         /// The shortest interval that was asked for, µs.

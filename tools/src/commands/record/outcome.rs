@@ -215,9 +215,15 @@ fn cost_text(options: &Options, outcome: &Outcome) -> Option<String> {
         let advice = match (is_warned, was_slowed) {
             (true, _) => String::new(),
             (_, true) => format!(
-                " (captures and hooks {:.1} %, the recorder's own work {:.1} %)",
+                " (captures and hooks {:.1} %, the recorder's own work {:.1} %{})",
                 (cost.captures_percent + cost.hooks_percent) * percent / cost.percent,
                 cost.recorder_percent * percent / cost.percent,
+                match options.budget() {
+                    Some(budget) if !budget.is_declared && cost.percent > budget.percent => {
+                        "; without --budget, intervals grow to 1 ms at most"
+                    }
+                    _ => "",
+                },
             ),
             _ => advice(percent, options.budget(), outcome.duration >= LONG),
         };
