@@ -27,13 +27,13 @@ pub(crate) struct DeviceAppArgs {
     #[arg(short, long, value_name = "NAME")]
     pub package: String,
     /// The activity to start, such as .MainActivity (default: the one that the launcher starts).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub activity: Option<String>,
     /// The device, if several are connected.
     #[arg(short, long, value_name = "NUMBER")]
     pub serial: Option<String>,
     /// The adb to use (default: that of PATH).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub adb: Option<PathBuf>,
 }
 
@@ -76,9 +76,9 @@ pub(crate) struct AndroidRecordArgs {
     pub symbols: Option<PathBuf>,
     /// Keep the app's records in memory without a file: no write waits for the disk, but records that are not
     /// in the trace yet are gone if the app is killed.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub in_memory: bool,
     /// Record with the device's own tracer, too, and write both as one Perfetto trace.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub system_trace: bool,
 }

@@ -26,17 +26,19 @@ pub(crate) struct AppleAppArgs {
     /// The app's bundle identifier.
     #[arg(short, long, value_name = "NAME")]
     pub bundle: String,
-    /// In a simulator: its name or identifier, or `booted` for the only one that runs.
+    /// In a simulator: its name or identifier.
+    ///
+    /// Or `booted` for the only one that runs.
     #[arg(long, value_name = "NAME")]
     pub simulator: Option<String>,
     /// The device, if several are connected: its name or identifier.
     #[arg(long, value_name = "NAME", conflicts_with = "simulator")]
     pub device: Option<String>,
     /// With --simulator: the library, for an app that does not carry it.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "simulator")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "simulator", hide_short_help = true)]
     pub library: Option<PathBuf>,
     /// The xcrun to use (default: that of PATH).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub xcrun: Option<PathBuf>,
 }
 

@@ -30,13 +30,13 @@ pub(crate) struct RecoverArgs {
     #[arg(long)]
     pub keep: bool,
     /// Keep no unpacked debug files in ~/.cache/stackbeat/symbols, and use none.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_symbol_cache: bool,
     /// Name JavaScript by its sources, where source maps say them: comments and files beside.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub source_maps: bool,
     /// Ask no server for debug files, even where DEBUGINFOD_URLS names some.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_debuginfod: bool,
     /// Print what was found as JSON.
     #[arg(long)]

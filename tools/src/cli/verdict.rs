@@ -4,6 +4,18 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum, ValueHint};
 
+const GATE_EXAMPLES: &str = "\
+Examples:
+  stackbeat gate --baseline main/ --candidate branch/
+  stackbeat gate -b main/ -c branch/ -o comment.md -o report.html";
+
+const GATE_MORE: &str = "
+  stackbeat gate --baseline 'runs/main-*.beat' --candidate 'runs/branch-*.beat'
+  stackbeat gate -b main/ -c branch/ --policy stackbeat.toml
+  stackbeat gate -b main/ -c branch/ --format github -o summary.md
+
+Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.";
+
 /// Say whether a program became slower, where, and why.
 ///
 /// Compares the traces of repeated runs of a baseline and of a candidate, best made in turns on one machine.
@@ -11,15 +23,7 @@ use clap::{Args, ValueEnum, ValueHint};
 /// not vary are compared exactly: what became more is a notice, or a regression with --fail-on-counts.
 /// docs/gate/method.md has every formula.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stackbeat gate --baseline main/ --candidate branch/
-  stackbeat gate --baseline 'runs/main-*.beat' --candidate 'runs/branch-*.beat'
-  stackbeat gate -b main/ -c branch/ --policy stackbeat.toml
-  stackbeat gate -b main/ -c branch/ -o comment.md -o report.html -o results.xml
-  stackbeat gate -b main/ -c branch/ --format github -o summary.md
-
-Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
+#[command(after_help = GATE_EXAMPLES, after_long_help = format!("{GATE_EXAMPLES}{GATE_MORE}"))]
 pub(crate) struct GateArgs {
     /// Traces of the baseline: folders, files, or patterns in quotes.
     #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
@@ -29,14 +33,16 @@ pub(crate) struct GateArgs {
     #[arg(short, long, required = true, num_args = 1.., value_name = "DIR|GLOB")]
     #[arg(value_hint = ValueHint::AnyPath)]
     pub candidate: Vec<String>,
-    /// The n-th run of one side belongs to the n-th of the other, by the time they began.
+    /// The n-th runs of both sides belong together.
+    ///
+    /// By the time they began.
     #[arg(long)]
     pub paired: bool,
     /// The same, and both runs of a pair shared a processor. Traces of `ab --together` say so themselves.
-    #[arg(long, conflicts_with = "paired")]
+    #[arg(long, conflicts_with = "paired", hide_short_help = true)]
     pub together: bool,
     /// Counts that became more are a regression, too, even where no time did.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub fail_on_counts: bool,
     /// Thresholds, what to ignore, and budgets (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -45,6 +51,20 @@ pub(crate) struct GateArgs {
     pub writing: WritingArgs,
 }
 
+const TREND_EXAMPLES: &str = "\
+Examples:
+  stackbeat record -o runs/$(git rev-parse HEAD)-1.beat -- ./bench
+  stackbeat trend runs/
+  stackbeat trend runs/ -o trend.html -o trend.md";
+
+const TREND_MORE: &str = "
+  stackbeat trend /data/runs --repo .              the traces lie elsewhere
+  stackbeat trend runs/ --since v1.4               only what became worse from that tag on is a regression
+
+Which commit a trace is of: --commit of record, else the hash or tag in the name of its folder or file.
+Exit codes: 0 no regression that is there still, 1 a regression or more than a budget allows, 2 an error,
+3 cannot tell: too few commits.";
+
 /// Say which commits of a series made a program slower or faster.
 ///
 /// Reads the traces of many commits below one folder and finds where the level of a metric changed. Times
@@ -52,32 +72,28 @@ pub(crate) struct GateArgs {
 /// Recordings of different machines or programs are never mixed: each is a series of its own. docs/trend.md
 /// has every formula.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stackbeat record -o runs/$(git rev-parse HEAD)-1.beat -- ./bench
-  stackbeat trend runs/                            a folder of a git repository: its history orders the commits
-  stackbeat trend /data/runs --repo .              the traces lie elsewhere
-  stackbeat trend runs/ --since v1.4               only what became worse from that tag on is a regression
-  stackbeat trend runs/ -o trend.html -o trend.md
-
-Which commit a trace is of: --commit of record, else the hash or tag in the name of its folder or file.
-Exit codes: 0 no regression that is there still, 1 a regression or more than a budget allows, 2 an error,
-3 cannot tell: too few commits.")]
+#[command(after_help = TREND_EXAMPLES, after_long_help = format!("{TREND_EXAMPLES}{TREND_MORE}"))]
 pub(crate) struct TrendArgs {
-    /// The folder with the traces: RUNS/COMMIT/N.beat, RUNS/COMMIT-N.beat, or any names with record --commit.
+    /// The folder with the traces.
+    ///
+    /// RUNS/COMMIT/N.beat, RUNS/COMMIT-N.beat, or any names with record --commit.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// The git repository whose history orders the commits; by default the one that DIR lies in.
+    /// The git repository whose history orders the commits.
+    ///
+    /// By default the one that DIR lies in.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub repo: Option<PathBuf>,
     /// What orders the commits.
-    #[arg(long, value_enum, default_value_t = CommitOrder::Auto)]
+    #[arg(long, value_enum, default_value_t = CommitOrder::Auto, hide_short_help = true)]
     pub order: CommitOrder,
-    /// A regression of an older commit is no failure any more: a hash, a tag, or the name of a folder.
+    /// A regression of an older commit is no failure any more.
+    ///
+    /// A hash, a tag, or the name of a folder.
     #[arg(long, value_name = "COMMIT")]
     pub since: Option<String>,
     /// Counts that became more are a regression, too, even where no time did.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub fail_on_counts: bool,
     /// Thresholds and what to ignore (docs/gate.md).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -92,7 +108,9 @@ pub(crate) struct WritingArgs {
     /// What to print.
     #[arg(long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
-    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    /// Write it to a file too, as its ending says.
+    ///
+    /// .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Vec<PathBuf>,
 }

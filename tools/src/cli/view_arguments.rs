@@ -9,17 +9,13 @@ use crate::render::text::section::Section;
 use crate::summary::sort_key::SortKey;
 use crate::units::parse_duration_ns;
 
-/// Show where the time of a recording went.
-///
-/// A screen: what the trace says in a sentence, its threads, functions and blocking calls, and what was lost.
-/// All tables with --all; JSON for scripts; a page with a flame graph and a timeline for browsers. Tables are
-/// as wide as the terminal, or as COLUMNS says; 100 columns where there is no terminal.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+const REPORT_EXAMPLES: &str = "\
 Examples:
   stackbeat report app.beat
-  stackbeat report app.beat --section waits            who makes whom wait, and who held the lock
-  stackbeat report app.beat --html app.html            flame graph and timeline, one file, no network
+  stackbeat report app.beat --section waits    who waits for whom, and why
+  stackbeat report app.beat --html app.html    flame graph, timeline: one file";
+
+const REPORT_MORE: &str = "
   stackbeat report app.beat --sort blocked --top 30
   stackbeat report app.beat --thread worker-3
   stackbeat report app.beat --function parse_row       who calls it, what does it call
@@ -31,13 +27,21 @@ from the begin to the end of the calls that waited.
 
 The first screen counts time in code of an interpreter, or of the standard library in the
 program's file, for the function that calls it (LIB), and sums up idle waits; --all and
---section show each for itself. What is allocated counts for who calls an allocator.")]
+--section show each for itself. What is allocated counts for who calls an allocator.";
+
+/// Show where the time of a recording went.
+///
+/// A screen: what the trace says in a sentence, its threads, functions and blocking calls, and what was lost.
+/// All tables with --all; JSON for scripts; a page with a flame graph and a timeline for browsers. Tables are
+/// as wide as the terminal, or as COLUMNS says; 100 columns where there is no terminal.
+#[derive(Debug, Args)]
+#[command(after_help = REPORT_EXAMPLES, after_long_help = format!("{REPORT_EXAMPLES}{REPORT_MORE}"))]
 pub(crate) struct ReportArgs {
     /// The trace.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// What the heaviest functions are heavy by.
-    #[arg(long, value_enum, default_value_t = SortKey::SelfTime)]
+    #[arg(long, value_enum, default_value_t = SortKey::SelfTime, hide_short_help = true)]
     pub sort: SortKey,
     /// Show every table.
     #[arg(long, conflicts_with_all = ["section", "function", "json", "html"])]
@@ -45,27 +49,34 @@ pub(crate) struct ReportArgs {
     /// Show this part only; may be repeated.
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["function", "json", "html"])]
     pub section: Vec<Section>,
-    /// Lines per table; 0 for all. By default what fits a screen, 15 with --all and --section, and all in
-    /// JSON.
+    /// Lines per table; 0 for all.
+    ///
+    /// By default what fits a screen, 15 with --all and --section, and all in JSON.
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Only threads with this name (or part of it) or thread id; may be repeated.
+    /// Only threads with this name or thread id.
+    ///
+    /// A part of the name will do; may be repeated.
     #[arg(long, value_name = "NAME|TID")]
     pub thread: Vec<String>,
     /// Only processes with this name (or part of it) or process id; may be repeated.
-    #[arg(long, value_name = "NAME|PID")]
+    #[arg(long, value_name = "NAME|PID", hide_short_help = true)]
     pub process: Vec<String>,
     /// Rows for threads at most; those beyond are summed up by name, numbers left out. 0 for all. 2,000 on a
     /// page, all otherwise.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub max_threads: Option<usize>,
-    /// Show the callers and callees of the functions with this name, or part of it.
+    /// Show who calls a function, and what it calls.
+    ///
+    /// A part of the name will do.
     #[arg(long, value_name = "NAME", conflicts_with = "html")]
     pub function: Option<String>,
     /// Print JSON (docs/json.md).
     #[arg(long, conflicts_with = "html")]
     pub json: bool,
-    /// Write a page with flame graph and timeline; `-` for standard output.
+    /// Write a page with flame graph and timeline.
+    ///
+    /// `-` for standard output.
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
     /// Replace the page if it exists.
@@ -88,17 +99,22 @@ pub(crate) struct OpenArgs {
     pub file: PathBuf,
 }
 
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  stackbeat export app.beat                    app.pftrace, for ui.perfetto.dev
+  stackbeat export app.beat --to pprof -o app.pb.gz
+  stackbeat export app.beat --to chrome --from 1s --until 1500ms";
+
+const EXPORT_MORE: &str = "
+  stackbeat export app.beat --to svg --weight alloc-bytes
+  stackbeat export app.beat --to folded -o - | sort | head
+  stackbeat export app.beat --to perfetto --thread worker-3";
+
 /// Write a trace in the format of another tool.
 ///
 /// Amounts stay what they are: nothing is rounded away, scaled or left out (docs/exports.md).
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stackbeat export app.beat                                  app.pftrace, for ui.perfetto.dev
-  stackbeat export app.beat --to pprof -o app.pb.gz          go tool pprof -http=: app.pb.gz
-  stackbeat export app.beat --to svg --weight alloc-bytes
-  stackbeat export app.beat --to folded -o - | sort | head
-  stackbeat export app.beat --to chrome --from 1s --until 1500ms --thread worker-3")]
+#[command(after_help = EXPORT_EXAMPLES, after_long_help = format!("{EXPORT_EXAMPLES}{EXPORT_MORE}"))]
 pub(crate) struct ExportArgs {
     /// The trace.
     #[arg(value_hint = ValueHint::FilePath)]
@@ -106,26 +122,30 @@ pub(crate) struct ExportArgs {
     /// The format.
     #[arg(short, long, alias = "format", value_enum, value_name = "FORMAT", default_value_t = Format::Perfetto)]
     pub to: Format,
-    /// Where to write; beside the trace by default, numbered if that exists. `-` for standard output.
+    /// Where to write; beside the trace by default.
+    ///
+    /// Numbered if that exists. `-` for standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Replace the file if it exists.
     #[arg(short, long)]
     pub force: bool,
     /// What widths stand for in formats that know one amount only; wall by default.
-    #[arg(long, value_enum, value_name = "AMOUNT")]
+    #[arg(long, value_enum, value_name = "AMOUNT", hide_short_help = true)]
     pub weight: Option<Weight>,
-    /// Only threads with this name (or part of it) or thread id; may be repeated.
+    /// Only threads with this name or thread id.
+    ///
+    /// A part of the name will do; may be repeated.
     #[arg(long, value_name = "NAME|TID")]
     pub thread: Vec<String>,
-    /// Leave out what was before this time since the recording's start.
+    /// Leave out what was before: 1s after the start.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub from: Option<u64>,
-    /// Leave out what was after this time since the recording's start.
+    /// Leave out what was after: 1500ms after the start.
     #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     pub until: Option<u64>,
     /// Headline; the recorded command by default.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub title: Option<String>,
     /// Print what was written as JSON (docs/json.md).
     #[arg(long)]

@@ -8,6 +8,21 @@ use stackbeat_collector::session::CpuList;
 use crate::cli::verdict::GateFormat;
 use crate::units::parse_duration_ns;
 
+const EXAMPLES: &str = "\
+Examples:
+  stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
+  stackbeat ab --together -b ./old -c ./new    on one processor: far less noise
+
+Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell.";
+
+const MORE: &str = "
+Where it cannot tell, it says how many runs would do.
+
+More examples:
+  stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
+  stackbeat ab --in-turns -b ./old -c ./new        one after the other, for servers on one port
+  stackbeat ab --cpus 2-3 -b ./old -c ./new        pinned to two processors";
+
 /// Run two commands in turns and say whether the second is slower.
 ///
 /// Each run is recorded. Each pair of runs is made in random order, one after the other or, where runs vary,
@@ -15,15 +30,7 @@ use crate::units::parse_duration_ns;
 /// when the answer is clear either way. A regression is confirmed by fresh pairs of runs that took no part in
 /// finding it. What the commands print is not shown.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stackbeat ab --baseline './old bench.sql' --candidate './new bench.sql'
-  stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
-  stackbeat ab --together -b ./old -c ./new        both on one processor: far less noise
-  stackbeat ab --in-turns -b ./old -c ./new        one after the other, for servers on one port
-  stackbeat ab --cpus 2-3 -b ./old -c ./new        pinned to two processors
-
-Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell: it says how many runs would do.")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}{MORE}"))]
 pub(crate) struct AbArgs {
     /// The command to compare with.
     ///
@@ -34,16 +41,18 @@ pub(crate) struct AbArgs {
     /// The command that may be slower.
     #[arg(short, long, value_name = "COMMAND", allow_hyphen_values = true)]
     pub candidate: String,
-    /// Most runs of each to find a regression with; to confirm it, at most as many again are made.
+    /// Most runs of each.
+    ///
+    /// To find a regression with; to confirm it, at most as many again are made.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = parse_runs)]
     pub runs: usize,
     /// Believe a regression without confirming it by fresh runs.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_confirm: bool,
     /// Runs of each before the first that counts.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
     pub warmup: usize,
-    /// Run both of a pair at the same time on one processor.
+    /// Run both of a pair at once on one processor.
     ///
     /// It takes turns every few milliseconds: what slows one slows the other. For programs whose threads do
     /// not compute at the same time, and whose runs do not write the same file or open the same port; wall
@@ -52,38 +61,48 @@ pub(crate) struct AbArgs {
     #[arg(long)]
     pub together: bool,
     /// Run both of a pair one after the other.
-    #[arg(long, conflicts_with = "together")]
+    #[arg(long, conflicts_with = "together", hide_short_help = true)]
     pub in_turns: bool,
-    /// Pin both to these processors, as 1 or 0-3,6. With --together: those that they share, by default the
-    /// last one.
+    /// Pin both to these processors, as 1 or 0-3,6.
+    ///
+    /// With --together: those that they share, by default the last one.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
-    /// Folder for the traces: `baseline` and `candidate` in it, which `stackbeat gate` reads again.
+    /// Folder for the traces.
+    ///
+    /// `baseline` and `candidate` in it, which `stackbeat gate` reads again.
     #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-ab")]
     #[arg(value_hint = ValueHint::DirPath)]
     pub output: PathBuf,
     /// Replace the traces that are in the folder.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub force: bool,
     /// Time between two captures of one thread.
-    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns)]
+    #[arg(short, long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration_ns, hide_short_help = true)]
     pub interval: u64,
     /// Take runs too that end with an error.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub ignore_failure: bool,
     /// Of the random order.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        hide_short_help = true
+    )]
     pub seed: u64,
     /// Counts that became more are a regression, too, even where no time did.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub fail_on_counts: bool,
     /// Thresholds, what to ignore, and budgets (docs/gate.md).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub policy: Option<PathBuf>,
     /// What to print.
     #[arg(long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
-    /// Write it to a file too: .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
+    /// Write it to a file too, as its ending says.
+    ///
+    /// .md, .json, .html, .sarif, .xml (JUnit) or .txt; may be repeated.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write: Vec<PathBuf>,
 }

@@ -44,7 +44,7 @@ pub(crate) struct ProbesArgs {
     #[arg(long, requires = "command")]
     pub count: bool,
     /// Count the calls of the program itself only, not of the processes it starts.
-    #[arg(long, requires = "count")]
+    #[arg(long, requires = "count", hide_short_help = true)]
     pub no_children: bool,
     /// Lines of the table; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 30)]

@@ -136,7 +136,9 @@ pub(crate) struct AttachArgs {
     /// Load this agent library in place of the built-in one (also: STACKBEAT_AGENT).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub agent: Option<PathBuf>,
-    /// The process: its number, or the name of its program where only one process has it.
+    /// The process, by its number or its program's name.
+    ///
+    /// The name where only one process has it.
     #[arg(value_name = "PID|NAME", value_parser = parse_process)]
     pub process: ProcessArg,
     /// Ends with this process, which started it, and looks up no names: `stackbeat top` reads the session
@@ -155,7 +157,7 @@ pub(crate) struct AttachArgs {
     /// Attach to those that it has started before, too.
     ///
     /// And to those that they have started: workers of a server.
-    #[arg(long, conflicts_with = "no_children", help_heading = PROCESSES)]
+    #[arg(long, conflicts_with = "no_children", help_heading = PROCESSES, hide_short_help = true)]
     pub children: bool,
     #[command(flatten)]
     pub watch: WatchArgs,

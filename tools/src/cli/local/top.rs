@@ -21,10 +21,14 @@ Examples:
 
 Keys: q quits, ? shows all keys. Without a terminal, one screen is printed, as with --once.")]
 pub(crate) struct TopArgs {
-    /// The process, by its number or the name of its program; a session of `status`; or its recorder.
+    /// The process, by its number or its program's name.
+    ///
+    /// Or a session of `status`, or its recorder.
     #[arg(value_name = "PID|NAME|SESSION")]
     pub target: String,
-    /// Time that a screen shows, and after which the next one comes.
+    /// Time that a screen shows.
+    ///
+    /// After it the next one comes.
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = parse_period)]
     pub every: u64,
     /// What the heaviest functions are heavy by.
@@ -33,7 +37,9 @@ pub(crate) struct TopArgs {
     /// Print one screen and end.
     #[arg(long)]
     pub once: bool,
-    /// Attach to the processes too that it has started before: workers of a server.
+    /// Attach to those that it has started before, too.
+    ///
+    /// The workers of a server, for example.
     #[arg(long)]
     pub children: bool,
     /// Attach although the program runs under a seccomp filter, which may kill it.
