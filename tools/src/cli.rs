@@ -103,33 +103,6 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The help of each command, below its name.
-    fn short_helps(command: &mut clap::Command, name: &str, helps: &mut Vec<(String, String)>) {
-        helps.push((name.to_owned(), command.render_help().to_string()));
-        // clap makes `help` itself.
-        let is_ours = |sub: &&mut clap::Command| !sub.is_hide_set() && sub.get_name() != "help";
-        for sub in command.get_subcommands_mut().filter(is_ours) {
-            let name = format!("{name} {}", sub.get_name());
-            short_helps(sub, &name, helps);
-        }
-    }
-
-    #[test]
-    fn the_short_help_of_every_command_fits_a_screen() {
-        let mut command = grouped(Cli::command()).term_width(80);
-        command.build();
-        let mut helps = Vec::new();
-        short_helps(&mut command, "stackbeat", &mut helps);
-        for (name, help) in helps {
-            assert!(help.lines().count() <= 24, "{name}:\n{help}");
-            // Examples are to be copied: none is wrapped.
-            let examples = help.lines().skip_while(|line| *line != "Examples:").skip(1);
-            for line in examples.take_while(|line| !line.is_empty()) {
-                assert!(line.starts_with("  "), "{name}: {line}");
-            }
-        }
-    }
-
     #[cfg(target_os = "linux")]
     #[test]
     fn the_command_keeps_its_own_flags() {

@@ -195,26 +195,6 @@ fn help_and_version_are_no_errors() {
     }
 }
 
-/// A terminal's window of 100 columns and 50 lines. What needs more room is for `--help`.
-#[test]
-fn short_help_of_each_command_fits_a_screen() {
-    let all = stdout(&run(&["-h"]));
-    let commands = all.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands = commands.take_while(|line| !line.is_empty());
-    let names: Vec<&str> = commands
-        .filter_map(|line| line.trim().split("  ").next())
-        .flat_map(|names| names.split(", "))
-        .filter(|name| *name != "help")
-        .collect();
-    assert!(names.len() >= 20, "{names:?}");
-    for name in names {
-        let help = stdout(&run(&[name, "-h"]));
-        assert!(help.lines().count() <= 48, "{name}: {help}");
-        let widest = help.lines().map(|line| line.chars().count()).max();
-        assert!(widest <= Some(100), "{name}: {help}");
-    }
-}
-
 #[test]
 fn completions_and_the_manual_page_know_every_command() {
     for shell in ["bash", "zsh", "fish"] {

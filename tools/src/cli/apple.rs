@@ -66,8 +66,8 @@ pub(crate) struct AppleDoctorArgs {
 #[command(after_help = "\
 Examples:
   stackbeat apple record -b com.example.app
-  stackbeat apple record -b com.example.app --duration 30s --symbols App.xcarchive/dSYMs
-  stackbeat apple record -b com.example.app --simulator 'iPhone 16' --library libstackbeat_apple_app.dylib")]
+  stackbeat apple record -b com.example.app --duration 30s --symbols dSYMs
+  stackbeat apple record -b com.example.app --simulator 'iPhone 16'")]
 pub(crate) struct AppleRecordArgs {
     #[command(flatten)]
     pub app: AppleAppArgs,

@@ -161,8 +161,8 @@ pub(crate) struct ExportArgs {
 #[command(after_help = "\
 Examples:
   stackbeat diff before.beat after.beat
-  stackbeat diff main/ branch/                            means over all traces of each folder
-  stackbeat diff before.beat after.beat --html diff.html  flame graph, red where there is more")]
+  stackbeat diff main/ branch/           means over all traces of each folder
+  stackbeat diff before.beat after.beat --html diff.html")]
 pub(crate) struct DiffArgs {
     /// A trace, a folder of traces, or a pattern in quotes.
     #[arg(value_hint = ValueHint::AnyPath)]
@@ -189,8 +189,8 @@ pub(crate) struct DiffArgs {
 #[command(after_help = "\
 Examples:
   stackbeat info app.beat
-  stackbeat info app.beat --verbose      settings, processor, hooks, what the recorder measured
-  stackbeat info app.beat --check        exit code 1 when a sum does not come out
+  stackbeat info app.beat --verbose      settings, hooks, the recorder
+  stackbeat info app.beat --check        exit code 1 when a sum is wrong
   stackbeat info app.beat --json | jq .losses")]
 pub(crate) struct InfoArgs {
     /// The trace.
