@@ -1,5 +1,5 @@
-//! How wide a text is on a terminal, and how it is cut: by cells. A letter of Chinese or an emoji takes two, an
-//! accent that is combined with the letter before it takes none.
+//! How wide a text is on a terminal, and how it is cut: by cells. A letter of Chinese or an emoji takes two,
+//! an accent that is combined with the letter before it takes none.
 
 use unicode_width::UnicodeWidthStr;
 

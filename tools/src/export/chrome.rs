@@ -5,8 +5,8 @@
 //! begin at one moment they nest in the order of the file, so a slice that begins with its caller waits for
 //! it ([`OpenSlice`]).
 //!
-//! speedscope orders begins and ends by time alone. So what follows an end at the same nanosecond is written a
-//! step later, too small for readers that round ([`Moment`]).
+//! speedscope orders begins and ends by time alone. So what follows an end at the same nanosecond is written
+//! a step later, too small for readers that round ([`Moment`]).
 //!
 //! A reader ties an end of an arrow to the innermost slice around its time. So arrows are written behind all
 //! slices, when it is known where there is one ([`Arrows`]).

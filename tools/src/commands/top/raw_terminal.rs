@@ -136,8 +136,8 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// What draws these lines over others. Each begins by erasing the one that was there: behind a line that fills
-/// its row the cursor still stands on the last letter, and that would be erased.
+/// What draws these lines over others. Each begins by erasing the one that was there: behind a line that
+/// fills its row the cursor still stands on the last letter, and that would be erased.
 fn drawn(lines: &[String]) -> String {
     match lines.split_last() {
         Some((last, others)) => {

@@ -5,8 +5,8 @@
 //! An arrow of a thread without slices is left out.
 //!
 //! Perfetto draws an arrow from the slice that began first to the other one. A wait has begun before the call
-//! that ends it. So where an arrow leads to, a slice of one nanosecond begins, unless a thread begins there. It
-//! stands after all that the thread has at that nanosecond, and ends before the next one.
+//! that ends it. So where an arrow leads to, a slice of one nanosecond begins, unless a thread begins there.
+//! It stands after all that the thread has at that nanosecond, and ends before the next one.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

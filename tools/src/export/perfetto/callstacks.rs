@@ -107,10 +107,10 @@ impl Callstacks {
         })
     }
 
-    /// Samples of a segment's computing time: one for each interval that a thread computed, with the stack that
-    /// it then had. Perfetto's flame graph counts samples, so shares are those of `report`'s own times. Samples
-    /// as they were recorded would not do: a wait has one, whether it is long or short, and the time between two
-    /// differs.
+    /// Samples of a segment's computing time: one for each interval that a thread computed, with the stack
+    /// that it then had. Perfetto's flame graph counts samples, so shares are those of `report`'s own times.
+    /// Samples as they were recorded would not do: a wait has one, whether it is long or short, and the time
+    /// between two differs.
     pub(super) fn segment(
         &mut self,
         trace: &Trace,

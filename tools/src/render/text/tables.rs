@@ -57,7 +57,8 @@ struct Part {
     no_room: BTreeSet<&'static str>,
 }
 
-/// The report, or what of it is shown. `top`: lines of each table, where that was asked for. `notes` follow it.
+/// The report, or what of it is shown. `top`: lines of each table, where that was asked for. `notes` follow
+/// it.
 pub(crate) fn report(
     report: &Report,
     wanted: &dyn Fn(ThreadIndex) -> bool,
