@@ -455,6 +455,52 @@ fn inserts_agree() {
     });
 }
 
+/// Whoever reads nodes in order of their indices, as the drain does, finds a whole node or none, while two
+/// threads insert it and one of them clears its own.
+#[test]
+fn a_node_is_read_whole() {
+    for kind in [node_kind::ROOT, node_kind::LEAF_PC] {
+        model(2, move || {
+            let header = Arc::new(GenerationHeader::default());
+            header.nodes_used.store(2, Ordering::Relaxed);
+            header.nodes_limit.store(4, Ordering::Relaxed);
+            let index: Arc<[AtomicU32; 8]> = Arc::default();
+            let nodes: Arc<[Node; 4]> = Arc::default();
+            let value = NodeValue {
+                parent: u32::from(kind != node_kind::ROOT),
+                address: 0x1000,
+                kind,
+            };
+            let insert = {
+                let (header, index, nodes) = (header.clone(), index.clone(), nodes.clone());
+                move || {
+                    let table = Table {
+                        header: &header,
+                        index: &index[..],
+                        nodes: &nodes[..],
+                    };
+                    table.insert(value).expect("room");
+                }
+            };
+            let read = move || {
+                let table = Table {
+                    header: &header,
+                    index: &index[..],
+                    nodes: &nodes[..],
+                };
+                for i in [2, 3] {
+                    assert!(table.read(i).is_none_or(|read| read == value));
+                }
+            };
+            let threads = [thread::spawn(read), thread::spawn(insert.clone())];
+            insert();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+        });
+    }
+}
+
 /// Two threads that insert the same method get the same number, and its text is written when they get it.
 #[test]
 fn methods_agree() {

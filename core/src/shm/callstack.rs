@@ -2,8 +2,11 @@
 //!
 //! A node's index is taken by `fetch_add`, the node is written, and only then published in the hash
 //! index by compare-and-swap. Whoever finds an index in the hash therefore finds the node written.
-//! Who dies in between leaves a hole: parent and address 0. Nothing is ever removed; a full
+//! Who dies in between leaves a hole: what is no root and has no parent. Nothing is ever removed; a full
 //! generation is replaced by the next one as a whole.
+//!
+//! Nodes are also read in order of their indices, while they are being written. So what makes a node one is
+//! written last: its parent, or of a root its kind.
 
 use crate::ids::Upid;
 use crate::shm::layout::{GenerationHeader, Node, node_kind};
@@ -118,18 +121,21 @@ impl<'a> Table<'a> {
             return Err(Full);
         }
         let node = self.nodes.get(i as usize).ok_or(Full)?;
-        node.parent.store(value.parent, Ordering::Relaxed);
-        node.kind.store(value.kind, Ordering::Relaxed);
-        node.address.store(value.address, Ordering::Release);
+        node.address.store(value.address, Ordering::Relaxed);
+        node.kind.store(value.kind, Ordering::Release);
+        node.parent.store(value.parent, Ordering::Release);
         Ok(i)
     }
 
+    /// Makes a node a hole again.
     fn clear(&self, i: u32) {
         if i != 0
             && let Some(node) = self.nodes.get(i as usize)
         {
-            node.address.store(0, Ordering::Relaxed);
-            node.parent.store(0, Ordering::Relaxed);
+            match node.kind.load(Ordering::Relaxed) {
+                node_kind::ROOT => node.kind.store(node_kind::NATIVE, Ordering::Relaxed),
+                _ => node.parent.store(0, Ordering::Relaxed),
+            }
         }
     }
 
@@ -158,16 +164,17 @@ impl<'a> Table<'a> {
             return None;
         }
         let node = self.nodes.get(i as usize)?;
-        let value = NodeValue {
-            address: node.address.load(Ordering::Acquire),
-            parent: node.parent.load(Ordering::Relaxed),
-            kind: node.kind.load(Ordering::Relaxed),
-        };
-        if value.parent >= i || (value.address == 0 && value.parent == 0) {
-            return None;
-        }
+        // In this order: see the head of this file.
+        let parent = node.parent.load(Ordering::Acquire);
+        let kind = node.kind.load(Ordering::Acquire);
+        let address = node.address.load(Ordering::Relaxed);
         // A root hangs on nothing, anything else on something.
-        ((value.kind == node_kind::ROOT) == (value.parent == 0)).then_some(value)
+        let is_node = parent < i && (kind == node_kind::ROOT) == (parent == 0);
+        is_node.then_some(NodeValue {
+            parent,
+            address,
+            kind,
+        })
     }
 }
 

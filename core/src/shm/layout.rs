@@ -718,8 +718,8 @@ pub struct GenerationHeader {
     pub nodes_limit: AtomicU32,
 }
 
-/// One node of the CallstackTable, 16 bytes. `address` is stored last, with release: a node whose
-/// address and parent are both 0 is a hole.
+/// One node of the CallstackTable, 16 bytes. `parent` is stored last, with release, and before it `kind`: a
+/// node that has no parent and is no root is a hole.
 #[repr(C, align(16))]
 #[derive(Debug, Default)]
 pub struct Node {
