@@ -36,6 +36,7 @@ use crate::summary::load::Report;
 use crate::summary::metadata::{
     DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
 };
+use crate::summary::roles;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::summary::verdict::verdict;
@@ -128,6 +129,7 @@ struct ThreadMeta<'a> {
     name: &'a str,
     process: usize,
     is_main: bool,
+    serves_runtime: bool,
     /// Threads that are summed up here; 0: it is one thread.
     merged: u32,
     begin_ns: u64,
@@ -220,6 +222,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
                 false => t.process,
             },
             is_main: t.is_main,
+            serves_runtime: roles::serves_runtime(t.is_main, &t.name),
             merged: t.merged,
             begin_ns: t.begin_ns,
             end_ns: t.end_ns,

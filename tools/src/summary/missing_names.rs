@@ -299,7 +299,7 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_names: boo
         Some("node") if has_names => "V8 has named the rest of it",
         // Attached to, it may not have been asked.
         Some("node") => {
-            "start it by `stackbeat record` without --no-runtime-options, or with --perf-basic-prof \
+            "start it by `stackbeat record` itself, without --no-runtime-options, or with --perf-basic-prof \
              --interpreted-frames-native-stack"
         }
         Some("ruby") => "run it with --yjit-perf (Ruby 3.3)",
@@ -307,7 +307,7 @@ fn switch(program: &str, modules: &mut dyn Iterator<Item = &str>, has_names: boo
             "it was compiled ahead; DOTNET_ReadyToRun=0 compiles it at run time, with names"
         }
         Some("dotnet") => {
-            "start it by `stackbeat record` without --no-runtime-options, or set DOTNET_PerfMapEnabled=1 \
+            "start it by `stackbeat record` itself, without --no-runtime-options, or set DOTNET_PerfMapEnabled=1 \
              (COMPlus_PerfMapEnabled=1 before .NET 6)"
         }
         // Its regular expressions are compiled by PCRE, which names nothing.

@@ -4,17 +4,32 @@ use stackbeat_gate::comparable_names;
 
 /// What the names of threads begin with that a runtime has for itself, to collect garbage or to compile:
 /// HotSpot's (`Thread::set_name`, `os::set_native_thread_name`), V8's and .NET's. Linux keeps 15 bytes of a
-/// name. The page has the same list (`HELPERS` in `timeline.js`).
-const OF_RUNTIMES: [&str; 30] = [
+/// name.
+const OF_RUNTIMES: [&str; 48] = [
     "GC Thread",
     "G1 ",
-    "ZDriver",
-    "ZWorker",
+    "CMS ",
     "ZDirector",
+    "ZDriver",
+    "ZStat",
+    "ZUncommitter",
+    "ZUnmapper",
+    "ZWorker",
+    "XDirector",
+    "XDriver",
+    "XStat",
+    "XUncommitter",
+    "XUnmapper",
+    "XWorker",
     "Shenandoah",
+    "RuntimeWorker",
+    "Safepoint Clean",
+    "StrDedup",
+    "StringDedup",
+    "Sweeper thread",
     "C1 Compiler",
     "C2 Compiler",
-    "Sweeper thread",
+    "JVMCI",
     "VM Thread",
     "VM Periodic",
     "Reference Handl",
@@ -25,6 +40,9 @@ const OF_RUNTIMES: [&str; 30] = [
     "Common-Cleaner",
     "Notification Th",
     "Attach Listener",
+    "AsyncLog",
+    "JFR ",
+    "VirtualThread-u",
     "V8Worker",
     "node-V8Worker",
     "DelayedTaskSche",
@@ -39,8 +57,8 @@ const OF_RUNTIMES: [&str; 30] = [
 ];
 
 /// Whether a thread is of a program's runtime, by its name.
-pub(crate) fn serves_runtime(name: &str) -> bool {
-    OF_RUNTIMES.iter().any(|begin| name.starts_with(begin))
+pub(crate) fn serves_runtime(is_main: bool, name: &str) -> bool {
+    !is_main && OF_RUNTIMES.iter().any(|begin| name.starts_with(begin))
 }
 
 /// `main`, `worker-*`, or `thread` for one that is named as its process.

@@ -37,7 +37,7 @@ class Tables {
   table(which, columns, rows, onRow) {
     const order = columns.some((c) => c.key === this.sort[which][0]) ? this.sort[which] : SORTED[which];
     const [key, direction] = order, compare = (a, b) =>
-      (order === SORTED[which] && a.isHelper - b.isHelper) ||
+      (order === SORTED[which] && a.t?.serves_runtime - b.t?.serves_runtime) ||
       (typeof a[key] === "string" ? direction * a[key].localeCompare(b[key]) : direction * (a[key] - b[key]));
     rows.sort(compare);
     const shown = rows.slice(0, ROWS);
@@ -181,7 +181,7 @@ class Tables {
     const rows = data.meta.threads.map((t, i) => ({ t, i })).filter(({ t }) => test(threadName(t))).map(({ t, i }) => {
       const blocked = t.blocked_ns.reduce((a, b) => a + b, 0);
       return {
-        i, t, isHelper: isHelper(t), name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid || ""}`,
+        i, t, name: t.name, tid: t.tid, process: `${data.meta.processes[t.process].name} ${data.meta.processes[t.process].pid || ""}`,
         wall: t.running_ns + blocked + t.gap_ns, running: t.running_ns, cpu: t.cpu_ns, runnable: t.runnable_ns, blocked, gap: t.gap_ns,
         bytes: t.allocated_bytes, calls: t.calls ?? -1, read: t.call_bytes?.read ?? -1, written: t.call_bytes?.written ?? -1, samples: t.samples, chosen: view.scope === "t" + i,
       };

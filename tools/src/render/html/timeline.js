@@ -3,10 +3,6 @@
 
 const LABEL_WIDTH = innerWidth < 600 ? 140 : 190, RULER = 20, STRIP = 18, SLICE = 15, TRACK_GAP = 5;
 
-// Threads that a runtime has for itself: collectors, compilers, and the like. Linux keeps 15 letters of a name.
-const HELPERS = /^(GC Thread|G1 |CMS |[XZ](D(irector|river)|Stat|Un(committer|mapper)|Worker)|Shenandoah|RuntimeWorker|Safepoint Clean|Str(ing)?Dedup|Sweeper thread|C[12] Compiler|JVMCI|VM (Thread|Periodic)|Reference Handl|Finalizer|Signal Dispatch|Service Thread|Monitor Deflat|Common-Cleaner|Notification Th|Attach Listener|AsyncLog|JFR |VirtualThread-u|V8Worker|node-V8Worker|DelayedTaskSche|SignalInspector|\.NET (Finalizer|Tiered|SigHandler|EventPipe|Server GC|BGC)|dotnet-)/;
-const isHelper = (thread) => HELPERS.test(thread.name);
-
 class Timeline {
   constructor(data, view, colors, tip) {
     Object.assign(this, { data, view, colors, tip });
@@ -33,8 +29,8 @@ class Timeline {
     // Rows of many threads have sums, and no order of time.
     const order = threads.map((_, i) => i).filter((i) => !threads[i].merged).sort((a, b) =>
       byProcess.get(threads[b].process) - byProcess.get(threads[a].process) || threads[a].process - threads[b].process ||
-      isHelper(threads[a]) - isHelper(threads[b]) || busy(threads[b]) - busy(threads[a]) || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
-    const open = new Set([...order].sort((a, b) => isHelper(threads[a]) - isHelper(threads[b]) || busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
+      threads[a].serves_runtime - threads[b].serves_runtime || busy(threads[b]) - busy(threads[a]) || threads[b].is_main - threads[a].is_main || threads[a].begin_ns - threads[b].begin_ns);
+    const open = new Set([...order].sort((a, b) => threads[a].serves_runtime - threads[b].serves_runtime || busy(threads[b]) - busy(threads[a])).slice(0, threads.length > 4 ? 1 : 2));
     this.tracks = order.map((t) => ({ t, open: open.has(t), outer: this.outerFrames(t) }));
     this.place();
   }

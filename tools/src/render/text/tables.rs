@@ -376,7 +376,7 @@ fn threads(
     rows.sort_by_key(|row| {
         let thread = &metadata.threads[row.thread];
         (
-            !thread.is_main && roles::serves_runtime(&thread.name),
+            roles::serves_runtime(thread.is_main, &thread.name),
             Reverse((row.time.running_ns, row.time.wall_ns())),
             row.thread,
         )
