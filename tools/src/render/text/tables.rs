@@ -165,7 +165,7 @@ fn foot(
     }
     if !no_room.is_empty() {
         let mut titles = Vec::from_iter(no_room).join(", ");
-        let (before, after) = ("No room for these columns: ", ". A file or pipe has all.");
+        let (before, after) = ("No room for these columns: ", ". COLUMNS=200 makes room.");
         if let (Shown::Screen, Some(columns)) = (shown, layout.width) {
             titles = shorten_list(&titles, columns.saturating_sub(before.len() + after.len()));
         }
