@@ -21,6 +21,17 @@ const MOST_BYTES: u64 = 256 << 20;
 /// What a line begins with that names the map; the second one is the old way to write it.
 const COMMENTS: [&str; 2] = ["//# sourceMappingURL=", "//@ sourceMappingURL="];
 
+/// Letters between a function's name and the place that V8 says: none, or those of `n=`, `n = `, `n=function`
+/// and `n = function`, and as many with `n:`.
+const BETWEEN: [usize; 6] = [
+    0,
+    "=".len(),
+    " = ".len(),
+    ": ".len(),
+    "=function".len(),
+    " = function".len(),
+];
+
 /// The maps of this file system's files.
 #[derive(Debug, Default)]
 pub(crate) struct FromFiles {
@@ -89,11 +100,16 @@ impl Map {
         let column = column.saturating_sub(1);
         let at = segments.partition_point(|segment| segment.column <= column);
         let (source, line, _) = segments[..at].last()?.source?;
-        let begin = column.checked_sub(u32::try_from(name.chars().count()).ok()?);
-        let named = segments[..at].iter().rev();
-        let named = named.take_while(|segment| Some(segment.column) >= begin);
-        let named = named.filter(|segment| Some(segment.column) == begin && !name.is_empty());
-        let index = named.filter_map(|segment| segment.source?.2).next();
+        let length = u32::try_from(name.chars().count()).ok()?;
+        let at_name = BETWEEN.iter().find_map(|between| {
+            let begin = column.checked_sub(length + *between as u32)?;
+            let end = segments.partition_point(|segment| segment.column <= begin);
+            let is_there = |segment: &&Segment| segment.column == begin;
+            let mut there = segments[..end].iter().rev().take_while(is_there).peekable();
+            there.peek()?;
+            Some(there.find_map(|segment| segment.source?.2))
+        });
+        let index = at_name.flatten().filter(|_| !name.is_empty());
         Some(SourcePlace {
             file: self.sources.get(source as usize)?.clone(),
             line: line.checked_add(1)?,
@@ -352,6 +368,22 @@ mod tests {
         for (line, column) in [(2, 1), (3, 1), (3, 9), (4, 1), (0, 0)] {
             assert_eq!(place("", line, column), None, "{line}:{column}");
         }
+    }
+
+    #[test]
+    fn a_function_that_a_name_is_given_to_has_that_name() {
+        // `a=t=>` and `a = t =>`, of which `a` is in column 10; V8's column is that of `t`.
+        for (mappings, column) in [("AAAA,SAEEA,EAAA", 12), ("AAAA,SAEEA,IAAA", 14)] {
+            let map = map(&of(mappings)).expect("a map");
+            let name = |name: &str| map.original(name, 1, column)?.name;
+            assert_eq!(name("a").as_deref(), Some("render"), "{mappings}");
+            assert_eq!(name("abcdefgh"), None, "{mappings}");
+            assert_eq!(name(""), None, "{mappings}");
+        }
+        // What stands before it is another one's.
+        let map = map(&of("AAAA,OAEEA,EAAA,EAAA")).expect("a map");
+        let name = |name: &str| map.original(name, 1, 12).and_then(|found| found.name);
+        assert_eq!(name("a"), None);
     }
 
     #[test]

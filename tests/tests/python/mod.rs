@@ -233,39 +233,57 @@ fn samples_at_any_moment_show_calls_that_are_there() {
     }
 }
 
+/// The stacks below `work` in which a sub-interpreter sleeps, and how often: of a program that is started by
+/// these words.
+fn sleeps_in_sub_interpreters(program: &[&str], extent: &str) -> BTreeMap<Vec<String>, usize> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/python/subinterpreters.py"
+    );
+    let recorder = ["record", "-q", "-o", "t.beat", "--"];
+    let arguments = [&recorder, program, &[script, extent]].concat();
+    let output = stackbeat(folder.path(), &arguments);
+    assert!(
+        output.status.success(),
+        "{program:?}: {}",
+        text(&output.stderr)
+    );
+    let trace = Trace::read(&folder.path().join("t.beat"));
+    let mut counts: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+    for stack in recorded(&trace).into_values().flatten() {
+        let names = stack.into_iter().map(|(name, _)| name);
+        let below = names.skip_while(|name| name != "work").skip(1);
+        *counts.entry(below.collect()).or_default() += 1;
+    }
+    counts
+}
+
+const IN_SUB_INTERPRETER: [&str; 4] = ["enter", "<module>", "in_sub", "nap"];
+
 /// A thread in a sub-interpreter has the functions of all interpreters that it came through on its stack.
 #[test]
 fn functions_of_sub_interpreters_are_seen() {
-    const INNER: [&str; 4] = ["enter", "<module>", "in_sub", "nap"];
-    let nested = [&["enter", "<module>", "outer_sub"][..], &INNER].concat();
+    let nested = [&["enter", "<module>", "outer_sub"][..], &IN_SUB_INTERPRETER].concat();
+    let stack = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let expected = BTreeMap::from([(stack(&IN_SUB_INTERPRETER), 40), (stack(&nested), 40)]);
     for (python, version) in interpreters() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let script = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/python/subinterpreters.py"
-        );
         let python = python.to_str().expect("UTF-8");
-        let arguments = [
-            "record", "-q", "-o", "t.beat", "--", python, script, "nested",
-        ];
-        let output = stackbeat(folder.path(), &arguments);
-        assert!(
-            output.status.success(),
-            "{version:?}: {}",
-            text(&output.stderr)
-        );
-        let trace = Trace::read(&folder.path().join("t.beat"));
-        let mut counts: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-        for stack in recorded(&trace).into_values().flatten() {
-            let names = stack.into_iter().map(|(name, _)| name);
-            let below = names.skip_while(|name| name != "work").skip(1);
-            *counts.entry(below.collect()).or_default() += 1;
-        }
-        let of = |stack: &[&str]| counts.get(&Vec::from_iter(stack.iter().map(|s| s.to_string())));
-        assert_eq!(of(&INNER), Some(&40), "{version:?}: {counts:?}");
-        assert_eq!(of(&nested), Some(&40), "{version:?}: {counts:?}");
-        assert_eq!(counts.len(), 2, "{version:?}: {counts:?}");
+        let counts = sleeps_in_sub_interpreters(&[python], "nested");
+        assert_eq!(counts, expected, "{version:?}");
     }
+}
+
+/// A program that has the interpreter inside of it has any name.
+#[test]
+fn an_interpreter_of_another_name_is_seen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("shop");
+    std::fs::copy("/usr/bin/python3", &program).expect("copies");
+    let program = program.to_str().expect("UTF-8");
+    let counts = sleeps_in_sub_interpreters(&["env", "PYTHONHOME=/usr", program], "flat");
+    let expected = IN_SUB_INTERPRETER.map(str::to_owned).to_vec();
+    assert_eq!(counts, BTreeMap::from([(expected, 40)]));
 }
 
 /// The recorder reads the stack of a thread that waits, from outside. In 3.9 and 3.10 it cannot tell which
