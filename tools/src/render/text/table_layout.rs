@@ -10,6 +10,10 @@ use crate::terminal::Style;
 /// How it is said that a table has more lines than there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "the live view is there on Linux only")
+    )]
     Unsaid,
     /// In a line of its own, with what shows them.
     Below(&'static str),
