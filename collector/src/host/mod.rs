@@ -359,16 +359,20 @@ pub(crate) trait Signals: fmt::Debug + Send {
 
 /// A clock of a thread's CPU time, which sends it a signal after each period. Ends when dropped.
 pub(crate) trait ThreadClock: fmt::Debug + Send {
-    /// The number by which the thread knows the clock; not 0.
-    fn number(&self) -> u32;
+    /// The numbers by which the thread knows what counts its time and what its page faults; not 0.
+    fn numbers(&self) -> [u32; 2];
 
-    /// Has it run, and send this signal.
+    /// Has it run, and send this signal: for the first time at any moment of the first period, which is as
+    /// likely as another. It stands still then.
     ///
     /// # Errors
     /// As [`Host::thread_clock`].
     fn start(&self, tid: Tid, signal: i32) -> io::Result<()>;
 
-    /// Another period, ns, from the one under way on.
+    /// Has what has sent its first signal go on with its period: bits of `layout::stands_still`.
+    fn go_on(&mut self, still: u32);
+
+    /// Another period, ns, from the one under way on, or from the first signal on.
     fn set_period(&mut self, period_ns: u64);
 
     /// CPU time that it has counted, ns.

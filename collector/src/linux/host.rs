@@ -9,7 +9,7 @@ use stackbeat_core::shm::mapping::Mapping;
 use super::limits::OfGroup;
 use super::procfs;
 use super::resources;
-use super::thread_clock::{self, Event};
+use super::thread_clock::{self, Events};
 use super::thread_state::{self, KeptFiles, Task};
 use super::ticking;
 use super::unix_peers::UnixPeers;
@@ -153,7 +153,7 @@ impl Host for Linux {
         if self.suspends {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Box::new(Event::open(tid, period_ns)?))
+        Ok(Box::new(Events::open(tid, period_ns)?))
     }
 
     fn begin_ticking(&self) {

@@ -12,47 +12,109 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE, perf_event_attr,
+    PERF_COUNT_SW_PAGE_FAULTS, PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_SOFTWARE,
+    perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_getres};
+use stackbeat_core::clock;
 use stackbeat_core::ids::Tid;
-use stackbeat_core::shm::layout::SamplingClock;
+use stackbeat_core::platform;
+use stackbeat_core::shm::layout::{SamplingClock, sampled_by, stands_still};
 
 use crate::host::ThreadClock;
 use crate::session::error::{RecordError, WhyNot};
 use crate::session::options::{Chosen, ClockChoice, Options};
 
-/// A thread's event. Ends with its descriptor.
+/// A thread's events. They end with their descriptors.
 #[derive(Debug)]
-pub(super) struct Event {
-    file: OwnedFd,
-    period_ns: u64,
+pub(super) struct Events {
+    time: Event,
+    faults: Event,
 }
 
-impl Event {
-    /// An event of the thread with this tid, which does not count yet. Makes room for its descriptor where
+impl Events {
+    /// Events of the thread with this tid, which do not count yet. Makes room for their descriptors where
     /// there is none.
-    pub(super) fn open(tid: Tid, period_ns: u64) -> io::Result<Event> {
-        let opened = Event::open_once(tid, period_ns);
+    pub(super) fn open(tid: Tid, period_ns: u64) -> io::Result<Events> {
+        let open = || {
+            Ok(Events {
+                time: Event::open(tid, PERF_COUNT_SW_TASK_CLOCK, period_ns)?,
+                faults: Event::open(tid, PERF_COUNT_SW_PAGE_FAULTS, faults_in(period_ns))?,
+            })
+        };
+        let opened = open();
         let is_full = |error: &io::Error| error.raw_os_error() == Some(libc::EMFILE);
         if !opened.as_ref().is_err_and(is_full) {
             return opened;
         }
         make_room();
-        Event::open_once(tid, period_ns)
+        open()
+    }
+}
+
+impl ThreadClock for Events {
+    fn numbers(&self) -> [u32; 2] {
+        [&self.time, &self.faults].map(|event| event.file.as_raw_fd() as u32 + 1)
     }
 
-    fn open_once(tid: Tid, period_ns: u64) -> io::Result<Event> {
+    fn start(&self, tid: Tid, signal: i32) -> io::Result<()> {
+        self.time.start(tid, signal)?;
+        self.faults.start(tid, signal)
+    }
+
+    fn go_on(&mut self, still: u32) {
+        if still & stands_still::TIME != 0 {
+            self.time.go_on();
+        }
+        if still & stands_still::FAULTS != 0 {
+            self.faults.go_on();
+        }
+    }
+
+    fn set_period(&mut self, period_ns: u64) {
+        if self.time.period != period_ns {
+            self.time.set_period(period_ns);
+            self.faults.set_period(faults_in(period_ns));
+        }
+    }
+
+    fn counted_ns(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.time.file, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
+}
+
+/// An event of a thread, which goes off in user mode.
+#[derive(Debug)]
+struct Event {
+    file: OwnedFd,
+    /// Of what it counts.
+    period: u64,
+    /// It has sent no signal so far, or stands still after the first.
+    is_first: bool,
+}
+
+impl Event {
+    fn open(tid: Tid, counts: u32, period: u64) -> io::Result<Event> {
         let mut attributes = perf_event_attr {
             type_: PERF_TYPE_SOFTWARE,
-            config: PERF_COUNT_SW_TASK_CLOCK.into(),
+            config: counts.into(),
             ..perf_event_attr::default()
         };
-        attributes.__bindgen_anon_1.sample_period = period_ns;
+        // A thread that computes for less than a period is met as often as that part of one is long, and
+        // threads that do the same are not all met at the same moment.
+        let drawn = clock::cycles().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        attributes.__bindgen_anon_1.sample_period = 1 + drawn % period.max(1);
         attributes.set_disabled(1);
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
@@ -64,14 +126,11 @@ impl Event {
             attributes.set_remove_on_exec(0);
             opened = open(&mut attributes, tid);
         }
-        let file = opened?;
-        Ok(Event { file, period_ns })
-    }
-}
-
-impl ThreadClock for Event {
-    fn number(&self) -> u32 {
-        self.file.as_raw_fd() as u32 + 1
+        Ok(Event {
+            file: opened?,
+            period,
+            is_first: true,
+        })
     }
 
     fn start(&self, tid: Tid, signal: i32) -> io::Result<()> {
@@ -96,7 +155,8 @@ impl ThreadClock for Event {
                 libc::fcntl(file, F_SETOWN_EX, &raw const owner),
                 libc::fcntl(file, F_SETSIG, signal),
                 libc::fcntl(file, libc::F_SETFL, libc::O_ASYNC),
-                ioctls::ENABLE(file, 0),
+                // One signal: the kernel stops it then.
+                ioctls::REFRESH(file, 1),
             ]
         };
         match results.iter().all(|result| *result >= 0) {
@@ -105,28 +165,65 @@ impl ThreadClock for Event {
         }
     }
 
-    fn set_period(&mut self, period_ns: u64) {
-        if period_ns != self.period_ns {
-            let mut period = period_ns;
-            // SAFETY: reads the number at this address (the bindings take it for the number), which lives
-            // during the call.
-            unsafe {
-                ioctls::PERIOD(
-                    self.file.as_raw_fd(),
-                    (&raw mut period).expose_provenance() as u64,
-                )
-            };
-            self.period_ns = period_ns;
+    fn go_on(&mut self) {
+        self.is_first = false;
+        self.store_period();
+        // SAFETY: takes numbers.
+        unsafe { ioctls::ENABLE(self.file.as_raw_fd(), 0) };
+    }
+
+    fn set_period(&mut self, period: u64) {
+        self.period = period;
+        if !self.is_first {
+            self.store_period();
         }
     }
 
-    fn counted_ns(&self) -> u64 {
-        let mut count = [0; 8];
-        match rustix::io::read(&self.file, &mut count) {
-            Ok(8) => u64::from_ne_bytes(count),
-            _ => 0,
+    fn store_period(&self) {
+        let mut period = self.period;
+        // SAFETY: reads the number at this address (the bindings take it for the number), which lives during
+        // the call.
+        unsafe {
+            ioctls::PERIOD(
+                self.file.as_raw_fd(),
+                (&raw mut period).expose_provenance() as u64,
+            )
+        };
+    }
+}
+
+/// How many page faults take about this long.
+fn faults_in(ns: u64) -> u64 {
+    static FAULT_NS: OnceLock<u64> = OnceLock::new();
+    (ns / FAULT_NS.get_or_init(measure_fault_ns)).max(1)
+}
+
+/// CPU time of a page fault, ns: the median of a few rounds, in which fresh pages are touched.
+fn measure_fault_ns() -> u64 {
+    const ROUNDS: usize = 5;
+    const PAGES: usize = 64;
+    /// Where pages cannot be had.
+    const USUAL_NS: u64 = 1_000;
+    let bytes = PAGES * platform::page_bytes();
+    let mut took_ns = [USUAL_NS; ROUNDS];
+    for took_ns in &mut took_ns {
+        // SAFETY: a new mapping, which nobody else knows, and which is unmapped before anything refers to it.
+        unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let Ok(pages) = mmap_anonymous(null_mut(), bytes, protection, MapFlags::PRIVATE) else {
+                continue;
+            };
+            let before_ns = platform::thread_cpu_ns();
+            for page in (0..bytes).step_by(platform::page_bytes()) {
+                pages.cast::<u8>().add(page).write_volatile(1);
+            }
+            let all_ns = platform::thread_cpu_ns() - before_ns;
+            *took_ns = (all_ns / PAGES as u64).clamp(50, 100_000);
+            let _ = munmap(pages, bytes);
         }
     }
+    took_ns.sort_unstable();
+    took_ns[ROUNDS / 2]
 }
 
 fn open(attributes: &mut perf_event_attr, tid: Tid) -> io::Result<OwnedFd> {
@@ -170,11 +267,21 @@ pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
             Ok(Chosen::of(SamplingClock::Kernel))
         }
         ClockChoice::Auto => Ok(match probe_timers() {
-            Ok(timer_ns) => Chosen {
-                begins_on_ticks: true,
-                timer_ns,
-                ..Chosen::of(SamplingClock::Timer)
-            },
+            Ok(timer_ns) => {
+                let refused = match is_without_events() {
+                    true => Some("STACKBEAT_NO_EVENTS is set".to_owned()),
+                    false => probe().err().map(|why_not| why_not.to_string()),
+                };
+                Chosen {
+                    at_first: match &refused {
+                        None => sampled_by::EVENTS_AT_FIRST,
+                        Some(_) => sampled_by::TICKS_AT_FIRST,
+                    },
+                    timer_ns,
+                    why_not: refused.unwrap_or_default(),
+                    ..Chosen::of(SamplingClock::Timer)
+                }
+            }
             Err(why_not) => Chosen {
                 why_not: why_not.to_string(),
                 ..Chosen::of(SamplingClock::Tick)
@@ -183,9 +290,14 @@ pub(crate) fn choose(options: &Options) -> Result<Chosen, RecordError> {
     }
 }
 
+/// `STACKBEAT_NO_EVENTS` is set: for tests.
+fn is_without_events() -> bool {
+    std::env::var_os("STACKBEAT_NO_EVENTS").is_some_and(|value| !value.is_empty())
+}
+
 /// Whether this process may have events, and the kernel is known to send their signals in time.
 pub(crate) fn probe() -> Result<(), WhyNot> {
-    let opened = Event::open(Tid(0), 1_000_000);
+    let opened = Event::open(Tid(0), PERF_COUNT_SW_TASK_CLOCK, 1_000_000);
     opened.map_err(|source| WhyNot::Refused {
         advice: advice(&source),
         source,

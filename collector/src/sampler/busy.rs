@@ -1,12 +1,13 @@
-//! Processes that have computed for long: their threads leave the ticks for timers of their own, which cost
-//! less and go off less often (`ClockChoice::Auto`). Each thread does that by itself, at its next capture.
-//! While threads wait for processors they are on ticks (`contention`), which are as far apart as timers go
-//! off, while no thread of a process in its first second needs nearer ones.
+//! Processes that have computed for long: their threads leave the events or ticks that they began with for
+//! timers of their own, which cost less and go off less often (`ClockChoice::Auto`). Each thread does that by
+//! itself, at its next capture. While threads wait for processors they have events or ticks again
+//! (`contention`), which are as far apart as timers go off: ticks while no thread of a process in its first
+//! second needs nearer ones.
 
 use std::collections::HashMap;
 
 use stackbeat_core::ids::{Tid, Upid};
-use stackbeat_core::shm::layout::{CLOCK_ENDED, ProcessEntry, ThreadEntry, on_ticks};
+use stackbeat_core::shm::layout::{NO_TIMER, ProcessEntry, ThreadEntry, sampled_by};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{Event, event, packet};
 
@@ -45,18 +46,15 @@ impl Sampler {
         let control = shared.mapping.control();
         self.has_timers = control.has_timers();
         let timer_ns = control.timer_ns.load(Ordering::Relaxed);
-        let begins = &control.begins_on_ticks;
-        if begins.load(Ordering::Relaxed) == on_ticks::AT_FIRST
+        let at_first = control.at_first.load(Ordering::Relaxed);
+        self.stays_as_it_begins |= at_first != sampled_by::SESSION_CLOCK
             && shared.keeps_interval.load(Ordering::Relaxed)
-            && (control.interval_ns.iter()).any(|ns| ns.load(Ordering::Relaxed) < timer_ns)
-        {
-            begins.store(on_ticks::FOR_GOOD, Ordering::Relaxed);
-        }
-        let begins = begins.load(Ordering::Relaxed);
-        let is_over = begins == on_ticks::FOR_GOOD;
-        self.later_interval_ns = match begins {
-            on_ticks::AT_FIRST => timer_ns.into(),
-            _ => 0,
+            && (control.interval_ns.iter()).any(|ns| ns.load(Ordering::Relaxed) < timer_ns);
+        let stays = self.stays_as_it_begins;
+        self.later_interval_ns = match at_first {
+            sampled_by::SESSION_CLOCK => 0,
+            _ if stays => 0,
+            _ => timer_ns,
         };
         let mut found = Vec::new();
         let threads = self.threads_to_ask(timed, now_ns);
@@ -64,33 +62,44 @@ impl Sampler {
             let Some(entry) = shared.mapping.process(*i) else {
                 continue;
             };
-            if is_over {
-                // Those that began meanwhile as well.
-                let before = entry.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst);
-                if before == on_ticks::NO {
-                    say(shared, process.upid, 0);
-                }
+            let by = entry.sampled_by.load(Ordering::Relaxed);
+            process.sampled_by = by;
+            if by == sampled_by::TICKS_AT_FIRST {
+                // Events may have been refused.
+                process.at_first = by;
             }
-            let on_ticks = entry.on_ticks.load(Ordering::Relaxed);
-            process.is_clocked = control.has_kernel_clock() && on_ticks == on_ticks::NO;
+            let at_first = process.at_first;
             let is_due = process.is_ours && now_ns >= process.next_cpu_poll_ns;
-            if on_ticks == on_ticks::FOR_GOOD {
+            if by == sampled_by::TICKS {
                 process.next_cpu_poll_ns = u64::MAX;
             }
-            if on_ticks == on_ticks::FOR_GOOD || !is_due || !has_signal(entry) {
+            if by == sampled_by::TICKS || !is_due || !has_signal(entry) {
+                continue;
+            }
+            if stays {
+                // Those that begin meanwhile as well.
+                process.next_cpu_poll_ns = u64::MAX;
+                if by == sampled_by::SESSION_CLOCK {
+                    entry.sampled_by.store(at_first, Ordering::SeqCst);
+                    process.sampled_by = at_first;
+                    process.is_new = true;
+                    say(shared, process.upid, 0);
+                }
                 continue;
             }
             let threads = threads.get(i).map_or(&[][..], |tids| tids);
             let cpu_ns = self.host.process_cpu_ns(process.pid);
             let contention = &mut process.contention;
             contention.poll(&*self.host, process.pid, threads, timer_ns.into());
-            if on_ticks == on_ticks::NO {
+            if by == sampled_by::SESSION_CLOCK {
                 process.next_cpu_poll_ns = now_ns + CONTENTION_POLL_NS;
-                if contention.take() && begins == on_ticks::AT_FIRST {
-                    entry.on_ticks.store(on_ticks::AT_FIRST, Ordering::SeqCst);
-                    process.is_clocked = false;
+                if contention.take() && at_first != sampled_by::SESSION_CLOCK {
+                    entry.sampled_by.store(at_first, Ordering::SeqCst);
+                    process.sampled_by = at_first;
                     process.cpu_before_ns = cpu_ns;
-                    say(shared, process.upid, 0);
+                    if at_first != sampled_by::EVENTS_AT_FIRST {
+                        say(shared, process.upid, 0);
+                    }
                 }
                 continue;
             }
@@ -101,20 +110,36 @@ impl Sampler {
                 process.next_cpu_poll_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
                 continue;
             }
-            process.is_new = false;
+            let was_new = std::mem::replace(&mut process.is_new, false);
+            let has_events = by == sampled_by::EVENTS_AT_FIRST;
+            if was_new && has_events {
+                // From here on its events are as far apart as its timers would go off.
+                say(shared, process.upid, timer_ns);
+            }
             if contention.take() {
                 process.cpu_before_ns = cpu_ns;
                 continue;
             }
-            entry.on_ticks.store(on_ticks::NO, Ordering::SeqCst);
-            process.is_clocked = true;
-            say(shared, process.upid, timer_ns);
+            entry
+                .sampled_by
+                .store(sampled_by::SESSION_CLOCK, Ordering::SeqCst);
+            process.sampled_by = sampled_by::SESSION_CLOCK;
+            if !has_events {
+                say(shared, process.upid, timer_ns);
+            }
             found.push(*i);
         }
         let idle = (self.idle).extract_if(|_, thread| found.contains(&thread.process));
         for thread in idle.map(|(_, thread)| thread).collect::<Vec<_>>() {
             self.await_timer(thread);
         }
+    }
+
+    /// What lies at least between two signals of the thread's event, if it has one, ns.
+    pub(super) fn event_ns(&self, thread: &Thread) -> u32 {
+        let process = self.processes.get(&thread.process);
+        let is_new = process.is_none_or(|process| process.is_new || process.upid != thread.upid);
+        if is_new { 0 } else { self.later_interval_ns }
     }
 
     /// What ticks may be apart at this moment, ns: as far as timers would, while all active threads on ticks
@@ -128,7 +153,11 @@ impl Sampler {
             let process = self.processes.get(&thread.process);
             process.is_none_or(|process| process.is_new || process.upid != thread.upid)
         });
-        if has_new { 0 } else { self.later_interval_ns }
+        if has_new {
+            0
+        } else {
+            self.later_interval_ns.into()
+        }
     }
 
     /// Of the processes that are due, some threads: by the process' entry. Those that were active come first.
@@ -161,9 +190,10 @@ impl Sampler {
     pub(super) fn is_to_have_timer(&self, thread: &Thread, entry: &ThreadEntry) -> bool {
         let process = self.processes.get(&thread.process);
         self.has_timers
-            && process.is_some_and(|p| p.upid == thread.upid && p.is_clocked)
+            && process
+                .is_some_and(|p| p.upid == thread.upid && p.sampled_by == sampled_by::SESSION_CLOCK)
             && !thread.stays_on_ticks
-            && entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED == 0
+            && entry.timer.load(Ordering::Relaxed) & NO_TIMER == 0
     }
 
     /// A thread that is to have a timer and was not active of late: no ticks are needed for it any more.

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use stackbeat_core::shm::layout::{ThreadEntry, entry_state, on_ticks};
+use stackbeat_core::shm::layout::{ThreadEntry, entry_state};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::registry;
 use stackbeat_core::sync::Ordering;
@@ -15,6 +15,7 @@ use super::contention::Contention;
 use super::{HOOK_SHARE_WORTH, Means, Process, Sampler, Thread, live_entry};
 use crate::host::{State, Whose};
 use crate::session::activity::Part;
+use crate::session::clocks;
 use crate::session::grid;
 use crate::session::shared::Shared;
 
@@ -22,6 +23,10 @@ use crate::session::shared::Shared;
 /// who waited for long is met from the begin of what it does then.
 const IDLE_POLL_NS: u64 = 5_000_000;
 const FEW_ACTIVE: usize = 64;
+/// Searches for newcomers take no more than one part in so many of the time, while they are that far apart at
+/// most, ns.
+const REFRESH_SHARE: u64 = 16;
+const LONGEST_REFRESH_NS: u64 = 2_000_000;
 /// Threads blocked outside hooks that are asked about in one poll.
 const DUE_PER_POLL: u32 = 16;
 /// So many threads that are blocked outside hooks are due at once after a pause.
@@ -42,8 +47,6 @@ impl Sampler {
             return;
         }
         self.announced = announced;
-        // A program that starts threads all the time must not make us scan all the time.
-        self.next_refresh_ns = now_ns + 2_000_000;
         for (i, entry) in registry::processes(mapping) {
             let pid = entry.pid();
             match entry.state.load(Ordering::Acquire) {
@@ -52,6 +55,8 @@ impl Sampler {
                     if self.processes.get(&i).is_none_or(|p| p.upid != upid) {
                         // Numbers of another pid namespace are somebody else's here.
                         let is_ours = self.host.whose(pid) == Whose::Ours;
+                        self.has_kernel_clock = mapping.control().has_kernel_clock();
+                        let by = entry.sampled_by.load(Ordering::Relaxed);
                         let process = Process {
                             upid,
                             pid,
@@ -61,8 +66,8 @@ impl Sampler {
                             threads: 0,
                             cpu_before_ns: self.host.process_cpu_ns(pid),
                             next_cpu_poll_ns: 0,
-                            is_clocked: mapping.control().has_kernel_clock()
-                                && entry.on_ticks.load(Ordering::Relaxed) == on_ticks::NO,
+                            sampled_by: by,
+                            at_first: by,
                             is_new: true,
                             contention: Contention::default(),
                         };
@@ -85,6 +90,11 @@ impl Sampler {
         for i in unmet {
             self.meet(mapping, i);
         }
+        // A program that starts threads all the time must not make us search all the time. But what a
+        // newcomer computes until it is met has no samples.
+        let ended_ns = clocks::now_ns();
+        let took_ns = ended_ns.saturating_sub(now_ns);
+        self.next_refresh_ns = ended_ns + (took_ns * REFRESH_SHARE).min(LONGEST_REFRESH_NS);
     }
 
     /// The entries that have shown activity; kept for the next poll of idle threads as well.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stackbeat_core::clock;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
-use stackbeat_core::shm::layout::{CLASSES, CLOCK_ENDED, ThreadEntry, on_ticks};
+use stackbeat_core::shm::layout::{CLASSES, CLOCK_ENDED, ThreadEntry, sampled_by, stands_still};
 use stackbeat_core::shm::registry;
 use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::sync::Ordering;
@@ -51,6 +51,8 @@ pub(crate) struct KernelClock {
 struct Clocked {
     thread: Thread,
     event: Option<Box<dyn ThreadClock>>,
+    /// It has sent its first signal.
+    goes_on: bool,
     /// Polls in a row that found it without an event.
     polls_without: u32,
     /// What it had written at the last poll, and polls in a row at which that was the same.
@@ -68,6 +70,7 @@ impl Clocked {
         Clocked {
             thread,
             event: None,
+            goes_on: false,
             polls_without: 0,
             records: 0,
             quiet_polls: 0,
@@ -113,9 +116,10 @@ impl Clocked {
         }
         let due_ns = (period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
         let is_early = match &self.event {
-            Some(event) => event.counted_ns() < due_ns,
-            // Those that wait are asked about more and more rarely.
-            None => !self.quiet_polls.is_power_of_two(),
+            Some(event) if self.goes_on => event.counted_ns() < due_ns,
+            // What it counts at first ends with the first signal. Those that wait are asked about more and
+            // more rarely.
+            _ => !self.quiet_polls.is_power_of_two(),
         };
         if is_early {
             return true;
@@ -136,8 +140,8 @@ impl Clocked {
         match self.start_event(host, entry, period_ns) {
             Ok(Some(event)) => {
                 self.event = Some(event);
+                self.goes_on = false;
                 self.polls_without = 0;
-                entry.clock_strikes.store(0, Ordering::Relaxed);
                 let user_ns = host.user_ns(self.thread.pid, self.thread.tid);
                 self.unheard_from_ns = Some(user_ns.unwrap_or(0));
             }
@@ -161,9 +165,10 @@ impl Clocked {
     ) -> io::Result<Option<Box<dyn ThreadClock>>> {
         let tid = self.thread.tid;
         let event = host.thread_clock(tid, period_ns)?;
-        entry
-            .clock_descriptor
-            .store(event.number(), Ordering::SeqCst);
+        entry.clock_strikes.store(0, Ordering::Relaxed);
+        let [time, faults] = event.numbers();
+        entry.fault_descriptor.store(faults, Ordering::SeqCst);
+        entry.clock_descriptor.store(time, Ordering::SeqCst);
         if entry.wants_clock.load(Ordering::SeqCst) == 0 {
             return Ok(None);
         }
@@ -171,13 +176,10 @@ impl Clocked {
         Ok(Some(event))
     }
 
-    /// No signal of an event is on its way afterwards, and the thread learns that. A timer is the thread's
+    /// No signal of its event is on its way afterwards, and the thread learns that. A timer is the thread's
     /// own to stop.
     fn end(&mut self, entry: &ThreadEntry) {
         self.event = None;
-        if entry.has_timer() {
-            return;
-        }
         let descriptor = &entry.clock_descriptor;
         if descriptor.load(Ordering::Relaxed) != 0 {
             descriptor.fetch_or(CLOCK_ENDED, Ordering::SeqCst);
@@ -220,7 +222,11 @@ impl KernelClock {
                 sampler.forget(threads.swap_remove(i).thread);
                 continue;
             };
-            let period_ns = period_ns(entry, intervals_ns);
+            let later_ns = sampler.event_ns(&clocked.thread);
+            let period_ns = period_ns(entry, intervals_ns).max(later_ns.into());
+            if entry.has_user_clock() {
+                entry.clock_period_ns.store(later_ns, Ordering::Relaxed);
+            }
             if is_poll {
                 let process = shared.mapping.process(clocked.thread.process);
                 let has_signal = process.is_some_and(|p| Handled::of(p).first == SIGNAL);
@@ -237,6 +243,14 @@ impl KernelClock {
                 clocked.end(entry);
                 i += 1;
                 continue;
+            }
+            let by = shared
+                .mapping
+                .process(clocked.thread.process)
+                .map(|process| process.sampled_by.load(Ordering::Relaxed));
+            if entry.has_timer() && by == Some(sampled_by::EVENTS_AT_FIRST) {
+                // The timer ends when it goes off.
+                registry::put_on_event(entry);
             }
             let stays = entry.has_kernel_clock()
                 && self.may_have_signals(shared, sampler, clocked, entry.has_timer())
@@ -271,22 +285,30 @@ impl KernelClock {
         let process = shared.mapping.process(clocked.thread.process);
         let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0
             && process.is_some_and(|process| Handled::of(process).first == SIGNAL);
+        let has_timer = entry.has_timer();
         match &mut clocked.event {
-            None if entry.has_timer() && is_wanted => clocked.begins(host),
-            None if entry.has_timer() => {}
-            Some(event) if is_wanted => event.set_period(period_ns),
+            Some(event) if is_wanted && !has_timer => {
+                event.set_period(period_ns);
+                let still = entry.fault_descriptor.load(Ordering::Relaxed) & stands_still::ANY;
+                if still != 0 {
+                    entry.fault_descriptor.fetch_and(!still, Ordering::SeqCst);
+                    clocked.goes_on |= still & stands_still::TIME != 0;
+                    event.go_on(still);
+                }
+            }
             Some(_) => clocked.end(entry),
+            None => {}
+        }
+        match clocked.event {
+            None if is_wanted && has_timer => clocked.begins(host),
             None if is_wanted => {
                 if let Err(error) = clocked.begin(host, entry, period_ns) {
-                    self.refuse(
-                        shared,
-                        &clocked.thread,
-                        &format!("perf_event_open: {error}"),
-                    );
+                    let why = format!("perf_event_open: {error}");
+                    self.refuse_event(shared, &clocked.thread, &why);
                     return false;
                 }
             }
-            None => {}
+            _ => {}
         }
         if clocked.polls_without >= MOST_MISSES {
             return false;
@@ -311,7 +333,8 @@ impl KernelClock {
             return false;
         };
         let is_ours = has_timer || sampler.is_ours(thread.process);
-        if process.on_ticks.load(Ordering::Relaxed) != on_ticks::NO || !is_ours {
+        let by = process.sampled_by.load(Ordering::Relaxed);
+        if !matches!(by, sampled_by::SESSION_CLOCK | sampled_by::EVENTS_AT_FIRST) || !is_ours {
             return false;
         }
         match Handled::of(process).first {
@@ -330,17 +353,32 @@ impl KernelClock {
         }
     }
 
+    /// The thread's process cannot have events: it is on ticks, for good where the session has nothing else.
+    fn refuse_event(&mut self, shared: &Shared, thread: &Thread, reason: &str) {
+        if !shared.mapping.control().has_timers() {
+            return self.refuse(shared, thread, reason);
+        }
+        if let Some(process) = shared.mapping.process(thread.process) {
+            let by = &process.sampled_by;
+            by.store(sampled_by::TICKS_AT_FIRST, Ordering::SeqCst);
+        }
+    }
+
     /// Puts the thread's process on ticks, for good.
     fn refuse(&mut self, shared: &Shared, thread: &Thread, reason: &str) {
         let Some(process) = shared.mapping.process(thread.process) else {
             return;
         };
-        let before = process.on_ticks.swap(on_ticks::FOR_GOOD, Ordering::SeqCst);
-        if before == on_ticks::FOR_GOOD {
+        let before = process.sampled_by.swap(sampled_by::TICKS, Ordering::SeqCst);
+        if before == sampled_by::TICKS {
             return;
         }
-        let begins = &shared.mapping.control().begins_on_ticks;
-        if before == on_ticks::NO && begins.load(Ordering::Relaxed) != on_ticks::NO {
+        let begins = &shared.mapping.control().at_first;
+        if matches!(
+            before,
+            sampled_by::SESSION_CLOCK | sampled_by::EVENTS_AT_FIRST
+        ) && begins.load(Ordering::Relaxed) != sampled_by::SESSION_CLOCK
+        {
             busy::say(shared, thread.upid, 0);
         }
         let pid = thread.pid;

@@ -31,7 +31,9 @@ use std::sync::Arc;
 
 use stackbeat_core::clock;
 use stackbeat_core::ids::{Pid, Tid, Upid, Utid};
-use stackbeat_core::shm::layout::{CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state};
+use stackbeat_core::shm::layout::{
+    CLASSES, PHASES, TICK_RUNNING, ThreadEntry, entry_state, sampled_by,
+};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::{registry, signal_gate, throttle};
 use stackbeat_core::sync::Ordering;
@@ -140,8 +142,9 @@ struct Process {
     /// Its CPU time when it was met, and when it is asked for again, ns.
     cpu_before_ns: u64,
     next_cpu_poll_ns: u64,
-    /// Its threads have the session's clock, or are to have it, but for single ones.
-    is_clocked: bool,
+    /// What samples its threads, but for single ones (`ProcessEntry::sampled_by`), and what did at first.
+    sampled_by: u32,
+    at_first: u32,
     /// It has not computed for long yet, or is on ticks for good.
     is_new: bool,
     contention: Contention,
@@ -195,10 +198,14 @@ pub(crate) struct Sampler {
     /// Threads on ticks that are to have a timer and were not active of late.
     untimed: Vec<Thread>,
     next_untimed_poll_ns: u64,
-    /// Threads have timers in this session.
+    /// Threads have events or timers in this session.
+    has_kernel_clock: bool,
+    /// They have timers, at least later.
     has_timers: bool,
     /// What ticks may be apart once a process has computed for long, ns; 0: no more than at first.
-    later_interval_ns: u64,
+    later_interval_ns: u32,
+    /// Processes stay on what they begin with, because the interval in force is shorter than a timer's.
+    stays_as_it_begins: bool,
     /// `Control::announced` when the registry was read.
     announced: u32,
     /// The system runs barriers for us, so that gates may use asymmetric ones.
@@ -250,8 +257,10 @@ impl Sampler {
             next_busy_poll_ns: 0,
             untimed: Vec::new(),
             next_untimed_poll_ns: 0,
+            has_kernel_clock: false,
             has_timers: false,
             later_interval_ns: 0,
+            stays_as_it_begins: false,
             announced: 0,
             has_barriers,
             unregistered_cpu_ns: 0,
@@ -616,7 +625,10 @@ impl Sampler {
     /// The same of threads on ticks that may run without setting their activity bit. Where single threads of
     /// a process are on ticks, only these.
     pub(super) fn cpu_ns_on_ticks(&self) -> u64 {
-        let is_clocked = |process: &u32| self.processes.get(process).is_some_and(|p| p.is_clocked);
+        let is_clocked = |process: &u32| {
+            let process = self.processes.get(process);
+            process.is_some_and(|process| self.is_clocked(process))
+        };
         let active = self.active.iter().flatten().flatten();
         let blocked_outside_hooks = self.idle.values().filter(|thread| thread.due_ns != 0);
         let single = active
@@ -624,7 +636,13 @@ impl Sampler {
             .filter(|thread| is_clocked(&thread.process));
         let of_single = single.map(|thread| self.host.scheduled(thread.pid, thread.tid));
         let single_ns: u64 = of_single.flatten().map(|scheduled| scheduled.run_ns).sum();
-        single_ns + self.cpu_ns_of(|process| !process.is_clocked || process.threads == 0)
+        single_ns + self.cpu_ns_of(|process| !self.is_clocked(process) || process.threads == 0)
+    }
+
+    /// Whether the kernel samples the threads of a process, but for single ones.
+    fn is_clocked(&self, process: &Process) -> bool {
+        use sampled_by::{EVENTS_AT_FIRST, SESSION_CLOCK};
+        self.has_kernel_clock && matches!(process.sampled_by, SESSION_CLOCK | EVENTS_AT_FIRST)
     }
 
     fn cpu_ns_of(&self, is_one: impl Fn(&Process) -> bool) -> u64 {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stackbeat_core::clock::{self, Snapshot};
-use stackbeat_core::shm::layout::{ClockSource, on_ticks};
+use stackbeat_core::shm::layout::ClockSource;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns::time_unit_ns;
@@ -67,11 +67,7 @@ impl Opening<'_> {
         control
             .sampling_clock
             .store(chosen.clock as u32, Ordering::Relaxed);
-        if chosen.begins_on_ticks {
-            control
-                .begins_on_ticks
-                .store(on_ticks::AT_FIRST, Ordering::Relaxed);
-        }
+        control.at_first.store(chosen.at_first, Ordering::Relaxed);
         control
             .timer_ns
             .store(chosen.timer_ns as u32, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stackbeat_core::probe::{self, Category};
-use stackbeat_core::shm::layout::{Mode, SamplingClock};
+use stackbeat_core::shm::layout::{Mode, SamplingClock, sampled_by};
 use stackbeat_proto::v1::drops::Cause;
 
 use super::cpus::CpuList;
@@ -53,8 +53,8 @@ pub enum ClockChoice {
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub clock: SamplingClock,
-    /// Whatever the clock is, processes begin on ticks.
-    pub begins_on_ticks: bool,
+    /// What samples processes at first: a [`sampled_by`].
+    pub at_first: u32,
     /// With timers: the shortest time between two samples by one, ns.
     pub timer_ns: u64,
     /// Why it is not the clock that was wanted; empty otherwise.
@@ -68,7 +68,7 @@ impl Chosen {
     pub(crate) fn of(clock: SamplingClock) -> Chosen {
         Chosen {
             clock,
-            begins_on_ticks: false,
+            at_first: sampled_by::SESSION_CLOCK,
             timer_ns: 0,
             why_not: String::new(),
             by_suspension: false,

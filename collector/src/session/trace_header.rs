@@ -6,7 +6,7 @@ use std::fs;
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::platform;
 use stackbeat_core::probe::Category;
-use stackbeat_core::shm::layout::{Mode, SamplingClock};
+use stackbeat_core::shm::layout::{Mode, SamplingClock, sampled_by};
 use stackbeat_proto::stream::FORMAT_VERSION;
 use stackbeat_proto::v1::{Config, SessionHeader, config};
 
@@ -65,11 +65,14 @@ pub(crate) fn header(
             sampling_clock: match chosen.clock {
                 SamplingClock::Tick => config::SamplingClock::Tick,
                 SamplingClock::Kernel => config::SamplingClock::Kernel,
-                SamplingClock::Timer if chosen.begins_on_ticks => config::SamplingClock::Auto,
+                SamplingClock::Timer if chosen.at_first != sampled_by::SESSION_CLOCK => {
+                    config::SamplingClock::Auto
+                }
                 SamplingClock::Timer => config::SamplingClock::Timer,
             }
             .into(),
             no_kernel_clock: chosen.why_not.clone(),
+            begins_with_events: chosen.at_first == sampled_by::EVENTS_AT_FIRST,
             timer_ns: chosen.timer_ns,
             by_suspension: chosen.by_suspension,
             in_memory: options.in_memory,

@@ -249,7 +249,7 @@ impl Capture<'_> {
     fn follow_class(&mut self) {
         if self.request.interrupted.is_none() {
             let open = self.scratch.program_mask & platform::signal_bit(libc::SIGURG as u32) == 0;
-            kernel_clock::leave_ticks(self.mapping, self.entry, open);
+            kernel_clock::begin_timer(self.mapping, self.entry, open);
         }
         self.tick = kernel_clock::follow(self.control, self.block, self.entry);
     }

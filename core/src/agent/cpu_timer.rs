@@ -9,7 +9,7 @@
 
 use super::session;
 use crate::platform;
-use crate::shm::layout::{CLOCK_ENDED, Control, ThreadEntry};
+use crate::shm::layout::{Control, NO_TIMER, ThreadEntry};
 use crate::shm::registry;
 use crate::sync::Ordering;
 use core::ffi::c_int;
@@ -30,7 +30,7 @@ fn is_own_process() -> bool {
 /// Starts the calling thread's timer. Where it cannot have one, it is on ticks. So it is where the program
 /// handles the signal itself: one of its own would be lost where one of these pends.
 pub(super) fn start(control: &Control, entry: &ThreadEntry) {
-    if entry.clock_descriptor.load(Ordering::SeqCst) != 0 || !is_own_process() {
+    if entry.timer.load(Ordering::SeqCst) != 0 || !is_own_process() {
         return;
     }
     if super::handles_signal() {
@@ -44,25 +44,23 @@ pub(super) fn start(control: &Control, entry: &ThreadEntry) {
     ) {
         None => registry::put_on_ticks(entry),
         Some(timer) => {
-            entry
-                .clock_descriptor
-                .store(timer as u32 + 1, Ordering::SeqCst);
+            entry.timer.store(timer as u32 + 1, Ordering::SeqCst);
             entry.wants_clock.store(1, Ordering::SeqCst);
             set(control, entry, timer);
         }
     }
 }
 
-/// Stops a thread's timer, if it has one.
+/// Stops a thread's timer, if it has one. It wants no event either.
 pub(super) fn stop(entry: &ThreadEntry) {
-    if !is_own_process() {
-        return;
+    if is_own_process() {
+        entry.wants_clock.store(0, Ordering::SeqCst);
+        remove(entry);
     }
-    entry.wants_clock.store(0, Ordering::SeqCst);
-    let timer = entry
-        .clock_descriptor
-        .fetch_and(CLOCK_ENDED, Ordering::SeqCst)
-        & !CLOCK_ENDED;
+}
+
+fn remove(entry: &ThreadEntry) {
+    let timer = entry.timer.fetch_and(NO_TIMER, Ordering::SeqCst) & !NO_TIMER;
     if timer != 0 {
         platform::delete_timer(timer as c_int - 1);
     }
@@ -103,7 +101,7 @@ unsafe fn number(info: *const libc::siginfo_t) -> c_int {
 pub(super) unsafe fn is_of(entry: &ThreadEntry, info: *const libc::siginfo_t) -> bool {
     // SAFETY: by contract.
     let timer = unsafe { number(info) };
-    entry.clock_descriptor.load(Ordering::Relaxed) == timer as u32 + 1
+    entry.timer.load(Ordering::Relaxed) == timer as u32 + 1
 }
 
 /// Nobody wants the timer that has sent this signal any more.
@@ -115,14 +113,16 @@ pub(super) unsafe fn delete(info: *const libc::siginfo_t) {
     platform::delete_timer(unsafe { number(info) });
 }
 
-/// The calling thread's timer has gone off: another interval may be in force since it was set.
+/// The calling thread's timer has gone off: another interval may be in force since it was set, or another
+/// clock.
 pub(super) fn follow(entry: &ThreadEntry) {
     let Some(mapping) = session::mapping() else {
         return;
     };
     let control = mapping.control();
-    match entry.clock_descriptor.load(Ordering::Relaxed) {
+    match entry.timer.load(Ordering::Relaxed) {
         0 => {}
+        _ if entry.has_user_clock() => remove(entry),
         _ if !entry.has_timer() => stop(entry),
         timer if entry.clock_period_ns.load(Ordering::Relaxed) != period_ns(control, entry) => {
             set(control, entry, timer as c_int - 1);

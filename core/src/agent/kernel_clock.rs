@@ -1,6 +1,6 @@
-//! The kernel's clock, which the collector starts and stops for each thread (`Control::sampling_clock`), and
-//! what it has in common with timers, which each thread starts and stops by itself ([`super::cpu_timer`]).
-//! Threads that begin on ticks come to these here.
+//! Events, which the collector starts and stops for each thread, and what they have in common with timers,
+//! which each thread starts and stops by itself ([`super::cpu_timer`]). Threads that begin with an event or
+//! on ticks come to timers here.
 //!
 //! No gate keeps its signals away: they come between any two instructions. So a thread wants it from when
 //! such a signal may arrive there, and has it stopped before one must not. The thread stores what it wants
@@ -11,7 +11,9 @@ use super::registered;
 use super::session;
 use super::tls::{self, Block};
 use crate::platform;
-use crate::shm::layout::{CLOCK_ENDED, Control, ThreadEntry, Tick, entry_state, on_ticks};
+use crate::shm::layout::{
+    CLOCK_ENDED, Control, NO_TIMER, ThreadEntry, Tick, entry_state, sampled_by,
+};
 use crate::shm::mapping::Mapping;
 use crate::shm::registry;
 use crate::shm::throttle;
@@ -39,6 +41,16 @@ pub(super) fn want(control: &Control, entry: &ThreadEntry) {
 pub(super) fn call_if_asleep(control: &Control) {
     if control.has_kernel_clock() {
         call(control);
+    }
+}
+
+/// The calling thread's event, which counts this, has gone off for the first time, and counts nothing more
+/// until the collector has given it its period.
+#[cold]
+pub(super) fn stands_still(entry: &ThreadEntry, counts: u32) {
+    entry.fault_descriptor.fetch_or(counts, Ordering::SeqCst);
+    if let Some(mapping) = session::mapping() {
+        call(mapping.control());
     }
 }
 
@@ -77,10 +89,8 @@ fn stay_on_ticks() {
         return;
     };
     // First: whatever comes in between starts no timer any more.
-    let before = entry
-        .clock_descriptor
-        .fetch_or(CLOCK_ENDED, Ordering::SeqCst);
-    if before & CLOCK_ENDED == 0
+    let before = entry.timer.fetch_or(NO_TIMER, Ordering::SeqCst);
+    if before & NO_TIMER == 0
         && entry.has_timer()
         && let Some(mapping) = session::mapping()
     {
@@ -89,21 +99,22 @@ fn stay_on_ticks() {
     }
 }
 
-/// The calling thread, if it is on ticks, gets a timer where its process has computed for long enough.
-/// `is_open`: it does not block the session's first signal, by which timers go off.
-pub(super) fn leave_ticks(mapping: &Mapping, entry: &ThreadEntry, is_open: bool) {
+/// The calling thread, if it is on ticks or has an event, gets a timer where its process has computed for
+/// long enough. The collector ends the event when it sees that. `is_open`: it does not block the session's
+/// first signal, by which timers go off.
+pub(super) fn begin_timer(mapping: &Mapping, entry: &ThreadEntry, is_open: bool) {
     let control = mapping.control();
     let may_leave = || {
         let own = mapping.process(session::index());
         own.is_some_and(|own| {
-            own.on_ticks.load(Ordering::Relaxed) == on_ticks::NO
+            own.sampled_by.load(Ordering::Relaxed) == sampled_by::SESSION_CLOCK
                 && own.signal.load(Ordering::Relaxed) == libc::SIGURG as u32
                 && own.handles_signal.load(Ordering::Relaxed) == 0
         })
     };
-    if entry.has_kernel_clock()
+    if entry.has_timer()
         || !control.has_timers()
-        || entry.clock_descriptor.load(Ordering::Relaxed) & CLOCK_ENDED != 0
+        || entry.timer.load(Ordering::Relaxed) & NO_TIMER != 0
         || !is_open
         || !may_leave()
         || entry.is_out_of_reach(Ordering::Relaxed)
@@ -113,10 +124,8 @@ pub(super) fn leave_ticks(mapping: &Mapping, entry: &ThreadEntry, is_open: bool)
     registry::put_on_timer(entry);
     want(control, entry);
     if !entry.has_timer() {
-        // What was refused once is not tried again with each tick.
-        entry
-            .clock_descriptor
-            .fetch_or(CLOCK_ENDED, Ordering::SeqCst);
+        // What was refused once is not tried again with each sample.
+        entry.timer.fetch_or(NO_TIMER, Ordering::SeqCst);
     }
 }
 
@@ -173,7 +182,7 @@ pub(super) fn stop_of(mapping: &Mapping, is_one: impl Fn(&ThreadEntry) -> bool) 
 fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(control: &Control, entries: impl Fn() -> I) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if control.has_timers() {
-        return entries().for_each(super::cpu_timer::stop);
+        entries().for_each(super::cpu_timer::stop);
     }
     let runs = |entry: &&ThreadEntry| {
         let descriptor = entry.clock_descriptor.load(Ordering::SeqCst);

@@ -8,9 +8,9 @@ use crate::agent::tls;
 use crate::agent::{alternate, cpu_timer, kernel_clock, registered, thread};
 use crate::platform;
 use crate::probe::Probe;
-use crate::shm::layout::{CLOCK_ENDED, drops};
+use crate::shm::layout::{CLOCK_ENDED, drops, stands_still};
 use crate::shm::signal_gate;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 
 /// Handles the session's signal.
 ///
@@ -44,14 +44,14 @@ pub(super) unsafe fn on_signal(
     let is_sent = unsafe {
         (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == session::collector_pid()
     };
-    // SAFETY: by contract.
-    if !is_sent && unsafe { is_of_kernel_clock(info) } {
-        // SAFETY: by contract.
-        unsafe { clock_strikes(Clock::Event, context) };
-        return true;
-    }
     if !is_sent {
-        return false;
+        // SAFETY: by contract.
+        let event = unsafe { event_of(info) };
+        if let Some(event) = event {
+            // SAFETY: by contract.
+            unsafe { clock_strikes(event, context) };
+        }
+        return event.is_some();
     }
     if !tls::has_thread_pointer() {
         // A thread without libc.
@@ -88,20 +88,22 @@ pub(super) unsafe fn on_signal(
     if let Some(mapping) = session::mapping() {
         // SAFETY: by contract. It has come, so it was open.
         let is_first = unsafe { (*info).si_signo } == libc::SIGURG;
-        kernel_clock::leave_ticks(mapping, entry, is_first);
+        kernel_clock::begin_timer(mapping, entry, is_first);
         kernel_clock::follow(mapping.control(), block, entry);
     }
     true
 }
 
-/// Whether the kernel's clock has sent it, by the collector's descriptor for this thread (fcntl(2),
+/// The calling thread's event, if that has sent the signal, by the collector's descriptor (fcntl(2),
 /// F_SETSIG).
 ///
 /// # Safety
 /// `info` is what the kernel passed to a handler with SA_SIGINFO.
-unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
-    /// `si_code` of a descriptor that has something to say (asm-generic/siginfo.h).
+unsafe fn event_of(info: *const libc::siginfo_t) -> Option<Clock> {
+    /// `si_code` of a descriptor that has something to say, and of one that falls silent then
+    /// (asm-generic/siginfo.h).
     const POLL_IN: i32 = 1;
+    const POLL_HUP: i32 = 6;
     /// `_sigpoll` of `siginfo_t` (asm-generic/siginfo.h).
     #[repr(C)]
     struct OfDescriptor {
@@ -112,27 +114,40 @@ unsafe fn is_of_kernel_clock(info: *const libc::siginfo_t) -> bool {
     // SAFETY: by contract; the descriptor is meaningful for POLL_IN, and within the structure for all.
     let (code, descriptor) =
         unsafe { ((*info).si_code, (*info.cast::<OfDescriptor>()).descriptor) };
-    if code != POLL_IN || !tls::has_thread_pointer() {
-        return false;
+    if !matches!(code, POLL_IN | POLL_HUP) || !tls::has_thread_pointer() {
+        return None;
     }
     let block = tls::block();
     // In a fork the entry is put aside.
     let entries = [&block.entry, &block.saved_entry];
-    entries.into_iter().any(|entry| {
+    let counts = entries.into_iter().find_map(|entry| {
         // SAFETY: null, or in the mapping, which is never unmapped.
-        let entry = unsafe { entry.load(Ordering::Relaxed).as_ref() };
-        entry.is_some_and(|entry| {
-            let own = entry.clock_descriptor.load(Ordering::Relaxed);
-            own != 0 && own & !CLOCK_ENDED == (descriptor as u32).wrapping_add(1)
-        })
+        let entry = unsafe { entry.load(Ordering::Relaxed).as_ref() }?;
+        let is_own = |own: &AtomicU32, bits: u32| {
+            let number = own.load(Ordering::Relaxed) & !bits;
+            number != 0 && number == (descriptor as u32).wrapping_add(1)
+        };
+        if is_own(&entry.clock_descriptor, CLOCK_ENDED) {
+            return Some(stands_still::TIME);
+        }
+        is_own(&entry.fault_descriptor, stands_still::ANY).then_some(stands_still::FAULTS)
+    })?;
+    Some(Clock::Event {
+        counts,
+        is_still: code == POLL_HUP,
     })
 }
 
 /// What has sent the signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clock {
-    /// The collector's event for the thread.
-    Event,
+    /// An event that the collector has opened for the thread.
+    Event {
+        /// What it counts: a bit of [`stands_still`].
+        counts: u32,
+        /// It stands still until the collector starts it again.
+        is_still: bool,
+    },
     /// The thread's own timer.
     Timer,
 }
@@ -144,15 +159,27 @@ enum Clock {
 unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
     let block = tls::block();
     if let Some((entry, _)) = registered(block) {
-        let strikes = entry.clock_strikes.load(Ordering::Relaxed);
-        entry
-            .clock_strikes
-            .store(strikes.saturating_add(1), Ordering::Relaxed);
+        if let Clock::Event { counts, is_still } = clock {
+            if is_still {
+                kernel_clock::stands_still(entry, counts);
+            }
+        }
+        let is_of_faults =
+            matches!(clock, Clock::Event { counts, .. } if counts == stands_still::FAULTS);
+        if !is_of_faults {
+            let strikes = entry.clock_strikes.load(Ordering::Relaxed);
+            let more = strikes.saturating_add(1);
+            entry.clock_strikes.store(more, Ordering::Relaxed);
+        }
         if clock == Clock::Timer {
             cpu_timer::follow(entry);
             if entry.closed.load(Ordering::Relaxed) != 0 {
                 crate::agent::is_signalled_inside();
             }
+        }
+        if entry.has_timer() != (clock == Clock::Timer) {
+            // The thread has another clock by now.
+            return;
         }
     }
     // SAFETY: by contract.
@@ -166,5 +193,9 @@ unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
             is_met: true,
             ..Request::point(Probe::Running)
         });
+        if let (Some(mapping), Some((entry, _))) = (session::mapping(), registered(block)) {
+            // The signal has come, so it was open.
+            kernel_clock::begin_timer(mapping, entry, true);
+        }
     }
 }

@@ -248,5 +248,7 @@ pub fn handlers_installed(first: u32, second: u32) {
     }
     if let Some(mapping) = session::mapping() {
         session::publish_signal(mapping);
+        // Those that wanted a clock before get it now.
+        super::kernel_clock::call_if_asleep(mapping.control());
     }
 }

@@ -38,7 +38,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use methods::{METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_WORDS_AT};
 pub use methods::{METHOD_PLACES, METHOD_WORDS, METHODS, MethodEntry, MethodsHeader};
-pub use thread_entry::{CLOCK_ENDED, CallCount, OUT_OF_REACH, ThreadEntry, drops};
+pub use thread_entry::{
+    CLOCK_ENDED, CallCount, NO_TIMER, OUT_OF_REACH, ThreadEntry, drops, stands_still,
+};
 pub use waker_tables::{
     UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch,
 };
@@ -423,8 +425,8 @@ pub struct Control {
     pub sampling_clock: AtomicU32,
     /// Agents count up when a thread wants the kernel's clock, or does not want it any more (futex word).
     pub clock_calls: AtomicU32,
-    /// What [`ProcessEntry::on_ticks`] begins with.
-    pub begins_on_ticks: AtomicU32,
+    /// What [`ProcessEntry::sampled_by`] begins with.
+    pub at_first: AtomicU32,
     /// Shortest time between two signals of a thread's timer, ns: the kernel's tick.
     pub timer_ns: AtomicU32,
     /// 1: the drain sleeps without an end, because nothing was captured of late. The next capture stores 0
@@ -441,7 +443,7 @@ impl Control {
         self.sampling_clock.load(Ordering::Relaxed) != SamplingClock::Tick as u32
     }
 
-    /// Whether it does so by timers of the threads.
+    /// Whether it does so by timers of the threads, at least once they have computed for long.
     pub fn has_timers(&self) -> bool {
         self.sampling_clock.load(Ordering::Relaxed) == SamplingClock::Timer as u32
     }
@@ -458,6 +460,9 @@ impl Control {
         let ns = self.thread_interval_ns(entry);
         match entry.has_timer() {
             true => ns.max(self.timer_ns.load(Ordering::Relaxed)),
+            false if entry.has_user_clock() => {
+                ns.max(entry.clock_period_ns.load(Ordering::Relaxed))
+            }
             false => ns,
         }
     }
@@ -523,14 +528,16 @@ pub mod entry_state {
     pub const ADOPTED: u32 = 6;
 }
 
-/// Values of [`ProcessEntry::on_ticks`].
-pub mod on_ticks {
-    /// The session's clock samples it.
-    pub const NO: u32 = 0;
-    /// It cannot have the session's clock.
-    pub const FOR_GOOD: u32 = 1;
-    /// Until it has computed for long.
-    pub const AT_FIRST: u32 = 2;
+/// Values of [`ProcessEntry::sampled_by`].
+pub mod sampled_by {
+    /// The session's clock.
+    pub const SESSION_CLOCK: u32 = 0;
+    /// Ticks: it cannot have the session's clock.
+    pub const TICKS: u32 = 1;
+    /// Ticks, until it has computed for long.
+    pub const TICKS_AT_FIRST: u32 = 2;
+    /// An event of each thread, until it has computed for long.
+    pub const EVENTS_AT_FIRST: u32 = 3;
 }
 
 /// One program image in one process. The process writes it.
@@ -593,9 +600,8 @@ pub struct ProcessEntry {
     pub unseen_from_ns: AtomicU64,
     /// 1: the program has a handler of its own for `signal`.
     pub handles_signal: AtomicU32,
-    /// Collector: whether its threads are sampled at ticks (see [`on_ticks`]), and not by the session's
-    /// clock.
-    pub on_ticks: AtomicU32,
+    /// Collector: what samples its threads, as far as they can have that: see [`sampled_by`].
+    pub sampled_by: AtomicU32,
     /// Where the process has what is known of code that runtimes have made
     /// (`crate::native::generated_code::elsewhere`); 0: nowhere.
     pub generated_code: AtomicU64,

@@ -12,7 +12,7 @@ use crate::platform;
 use crate::shm::adoption;
 use crate::shm::layout::{
     CLASSES, Control, PHASES, ProcessEntry, STILL, TIMED, ThreadClass, ThreadEntry,
-    entry_state as state, on_ticks,
+    entry_state as state, sampled_by,
 };
 use crate::shm::mapping::Mapping;
 use crate::shm::wait_table;
@@ -81,8 +81,8 @@ pub fn add_process(mapping: &Mapping, new: &NewProcess) -> Option<(u32, Upid)> {
     };
     let upid = Upid(control.next_upid.fetch_add(1, Ordering::Relaxed));
     clear_process(entry);
-    let on_ticks = control.begins_on_ticks.load(Ordering::Relaxed);
-    entry.on_ticks.store(on_ticks, Ordering::Relaxed);
+    let sampled_by = control.at_first.load(Ordering::Relaxed);
+    entry.sampled_by.store(sampled_by, Ordering::Relaxed);
     entry.upid.store(upid.0, Ordering::Relaxed);
     entry.pid.store(new.pid.0, Ordering::Relaxed);
     entry.parent_pid.store(new.parent_pid.0, Ordering::Relaxed);
@@ -120,7 +120,7 @@ fn clear_process(entry: &ProcessEntry) {
         &entry.fatal_tid,
         &entry.fatal_node,
         &entry.handles_signal,
-        &entry.on_ticks,
+        &entry.sampled_by,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -155,8 +155,8 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
         entry
             .cpu_ns
             .store(platform::thread_cpu_ns(), Ordering::Relaxed);
-        announce(mapping);
         show_activity(mapping, i, entry);
+        announce(mapping);
         return Some((i, entry));
     }
     let Some((i, entry)) = claimed else {
@@ -165,8 +165,9 @@ pub fn add_thread<'a>(mapping: &'a Mapping, new: &NewThread) -> Option<(u32, &'a
     };
     fill_in(mapping, i, entry, new);
     entry.state.store(state::LIVE, Ordering::Release);
-    announce(mapping);
+    // First what a collector looks for that sees the announcement.
     show_activity(mapping, i, entry);
+    announce(mapping);
     Some((i, entry))
 }
 
@@ -223,14 +224,14 @@ fn fill_in(mapping: &Mapping, i: u32, entry: &ThreadEntry, new: &NewThread) {
         ThreadClass::Other
     };
     entry.class.store(class as u32, Ordering::Relaxed);
-    let is_clocked = control.has_kernel_clock()
-        && mapping
-            .process(new.process)
-            .is_some_and(|process| process.on_ticks.load(Ordering::Relaxed) == on_ticks::NO);
-    let index = match is_clocked {
-        true if control.has_timers() => TIMED,
-        true => STILL,
-        false => tick_index(class as u32, Utid(utid)),
+    let by = mapping
+        .process(new.process)
+        .map(|process| process.sampled_by.load(Ordering::Relaxed));
+    let index = match by {
+        Some(sampled_by::SESSION_CLOCK) if control.has_timers() => TIMED,
+        Some(sampled_by::SESSION_CLOCK) if control.has_kernel_clock() => STILL,
+        Some(sampled_by::EVENTS_AT_FIRST) => STILL,
+        _ => tick_index(class as u32, Utid(utid)),
     };
     entry.tick_index.store(index, Ordering::Relaxed);
 }
@@ -241,6 +242,11 @@ pub fn put_on_ticks(entry: &ThreadEntry) {
     let class = entry.class.load(Ordering::Relaxed).min(CLASSES as u32 - 1);
     let index = tick_index(class, entry.utid());
     entry.tick_index.store(index, Ordering::Relaxed);
+}
+
+/// Collector: the thread is sampled by an event, which the collector opens next.
+pub fn put_on_event(entry: &ThreadEntry) {
+    entry.tick_index.store(STILL, Ordering::Relaxed);
 }
 
 /// Agent: the calling thread is sampled by a timer of its own, which it starts next.
@@ -324,6 +330,8 @@ fn clear_thread(e: &ThreadEntry) {
     }
     for word in [
         &e.clock_descriptor,
+        &e.fault_descriptor,
+        &e.timer,
         &e.wants_clock,
         &e.clock_strikes,
         &e.clock_period_ns,

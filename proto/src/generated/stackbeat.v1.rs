@@ -204,6 +204,9 @@ pub struct Config {
     /// Stacks of tasks have what awaits them.
     #[prost(bool, tag = "17")]
     pub await_chains: bool,
+    /// With AUTO: processes begin with events, as with KERNEL, and not on ticks.
+    #[prost(bool, tag = "18")]
+    pub begins_with_events: bool,
 }
 /// Nested message and enum types in `Config`.
 pub mod config {
@@ -246,7 +249,7 @@ pub mod config {
         Kernel = 1,
         /// the kernel, at its next tick after each interval of CPU time
         Timer = 2,
-        /// ticks, and timers in processes that have computed for long
+        /// ticks or events, and timers in processes that have computed for long
         Auto = 3,
     }
     impl SamplingClock {

@@ -70,19 +70,81 @@ fn each_interval_of_computing_is_a_sample_by(clock: &str, folder: &Path) {
 
 /// Records a program that computes in bursts beside others on its processor.
 fn beside_rivals(folder: &Path, options: &[&str]) -> Recorded {
+    rival(folder).options(options).record(folder)
+}
+
+fn rival(folder: &Path) -> Program {
     let program = compile(folder, "shares.c", include_str!("shares.c"), &["-O1", "-g"]);
-    let program = Program::new([program.to_str().expect("UTF-8"), "beside"]);
-    program.options(options).record(folder)
+    Program::new([program.to_str().expect("UTF-8"), "beside"])
+}
+
+/// A signal from another processor takes a while. One that comes at a system call's end has found the call,
+/// and not what ran when it was sent. Events do not have to come from anywhere.
+#[test]
+fn system_calls_get_no_time_of_what_runs_between_them() {
+    spends_time_in_the_kernel("calls");
+}
+
+/// Events go off in user mode. What page faults take is sampled by their number.
+#[test]
+fn page_faults_are_time_of_the_function_that_touches_the_pages() {
+    spends_time_in_the_kernel("faults");
+}
+
+fn spends_time_in_the_kernel(by: &str) {
+    if !has_kernel_clock() {
+        eprintln!("not run: the kernel gives no such clock");
+        return;
+    }
+    let scratch = scratch();
+    let folder = scratch.path();
+    let source = include_str!("kernel_time.c");
+    let program = compile(folder, "kernel_time.c", source, &["-O1", "-g"]);
+    let program = Program::new([program.to_str().expect("UTF-8"), by]);
+    let recorded = program.options(&["--clock", "auto"]).record(folder);
+    let report = report(&recorded.trace);
+    let of = |name: &str| {
+        let function = array(&report, "functions").find(|f| f["name"] == name);
+        function.map_or(0, |f| number(&f["total"], "cpu_ns")) as f64
+    };
+    let all = number(&report["totals"], "cpu_ns") as f64;
+    let said = recorded.run.stdout();
+    let exact: Vec<f64> = (said.lines())
+        .filter_map(|line| line.split_once(' ')?.1.parse().ok())
+        .collect();
+    for (name, used) in ["computes", "touches"].into_iter().zip(&exact) {
+        let (found, true_share) = (of(name) / all, used / exact[2]);
+        // 700 samples: four standard deviations are 0.08.
+        assert!((found - true_share).abs() < 0.1, "{name}: {found}, {said}");
+    }
 }
 
 /// Timers go off with the kernel's tick, with which a thread that has waited for a processor begins to run,
-/// too. So the default leaves such a process on ticks of its own, which get as far apart as timers go off
-/// when it has computed for a second.
+/// too. So the default leaves such a process with events.
 #[test]
 fn shares_are_true_beside_rivals_for_the_processor() {
     let scratch = scratch();
+    let recorded = beside_rivals(scratch.path(), &["--clock", "auto"]);
+    assert_short_part_is_a_quarter(&recorded);
+}
+
+/// Without events it is on ticks, which get as far apart as timers go off when it has computed for a second.
+#[test]
+fn shares_are_true_beside_rivals_without_events() {
+    let scratch = scratch();
     let folder = scratch.path();
-    let recorded = beside_rivals(folder, &["--clock", "auto"]);
+    let program = rival(folder).variable("STACKBEAT_NO_EVENTS", "1");
+    let recorded = program.options(&["--clock", "auto"]).record(folder);
+    assert_short_part_is_a_quarter(&recorded);
+    let info = info(&recorded.trace);
+    let of = ["kept", "by_budget", "asked"];
+    let [kept, by_budget, asked] = of.map(|of| figure(&info, &format!("intervals_{of}_ns")));
+    let stretch = kept as f64 / asked as f64;
+    assert!(stretch > 1.2, "ticks {stretch} times as far apart");
+    assert_eq!(by_budget, asked, "the budget has no part in it");
+}
+
+fn assert_short_part_is_a_quarter(recorded: &Recorded) {
     let report = report(&recorded.trace);
     let parts = ["short_part", "long_part"].map(|name| {
         let function = array(&report, "functions").find(|f| f["name"] == name);
@@ -91,12 +153,6 @@ fn shares_are_true_beside_rivals_for_the_processor() {
     let share = parts[0] / (parts[0] + parts[1]);
     // Timers give up to 0.8. What ticks 4 ms apart give scatters by some 0.04 on a busy machine.
     assert!((share - 0.25).abs() < 0.15, "{share}");
-    let info = info(&recorded.trace);
-    let of = ["kept", "by_budget", "asked"];
-    let [kept, by_budget, asked] = of.map(|of| figure(&info, &format!("intervals_{of}_ns")));
-    let stretch = kept as f64 / asked as f64;
-    assert!(stretch > 1.2, "ticks {stretch} times as far apart");
-    assert_eq!(by_budget, asked, "the budget has no part in it");
 }
 
 /// An event of the kernel's clock comes about when the kernel's tick does, so others often get the processor
@@ -272,10 +328,10 @@ fn waits_for_completions_end_with_all_of_them_when_ticks_are_left() {
     }
 }
 
-/// By default: ticks at first, and timers once the process has computed for a second.
+/// By default, without events: ticks at first, and timers once the process has computed for a second.
 #[test]
 fn a_process_that_computes_for_long_leaves_the_ticks() {
-    let (info, report) = leaves_ticks(&[]);
+    let (info, report) = leaves_ticks(&[], "1");
     // The wake-ups of the recorder end with the ticks, and so do its signals; a few of its looks come later.
     let [on, off] = on_and_off_ticks_ms(&report);
     let sent = figure(&info, "signals_sent");
@@ -284,10 +340,23 @@ fn a_process_that_computes_for_long_leaves_the_ticks() {
     assert!(ticks < on + off / 4, "{ticks} in {on} + {off} ms");
 }
 
+/// By default, with events at first: nobody wakes up for a sample.
+#[test]
+fn a_process_that_computes_for_long_leaves_its_events() {
+    if !has_kernel_clock() {
+        eprintln!("not run: the kernel gives no such clock");
+        return;
+    }
+    let (info, _) = leaves_ticks(&[], "");
+    assert_eq!(figure(&info, "signals_sent"), 0);
+    let ticks = figure(&info, "ticks");
+    assert!(ticks < 500, "{ticks}");
+}
+
 /// A thread that blocks the signal of timers stays on ticks alone.
 #[test]
 fn a_thread_that_blocks_the_signal_stays_on_ticks() {
-    let (_, report) = leaves_ticks(&["blocks"]);
+    let (_, report) = leaves_ticks(&["blocks"], "1");
     let blocks = array(&report, "functions").find(|f| f["name"] == "blocks_signals");
     let samples = number(&blocks.expect("is there")["total"], "running_samples");
     // Ticks get as far apart as timers go off, and rivals for the processors let some of them come to
@@ -316,13 +385,17 @@ fn on_and_off_ticks_ms(report: &Value) -> [u64; 2] {
 }
 
 /// Records the program, and sees that each of its threads has the time that it says it has used.
-fn leaves_ticks(arguments: &[&str]) -> (Value, Value) {
+///
+/// `no_events`: not empty, if there are to be none.
+fn leaves_ticks(arguments: &[&str], no_events: &str) -> (Value, Value) {
     let folder = scratch();
     let source = include_str!("leaves_ticks.c");
     let options = ["-O1", "-g", "-pthread"];
     let program = compile(folder.path(), "leaves_ticks.c", source, &options);
     let words = [&[program.to_str().expect("UTF-8")], arguments].concat();
-    let program = Program::new(words).options(&["--clock", "auto"]);
+    let program = Program::new(words)
+        .options(&["--clock", "auto"])
+        .variable("STACKBEAT_NO_EVENTS", no_events);
     let recorded = program.record(folder.path());
     let said = recorded.run.stdout();
     assert!(recorded.run.output.status.success(), "{said}");
@@ -362,7 +435,7 @@ fn a_short_run_by_default_has_a_sample_in_each_millisecond() {
         __attribute__((noinline)) void work(long ms) {
             struct timespec now;
             do {
-                for (int i = 0; i < 1000; i++) free(malloc(64 + i));
+                for (int i = 0; i < 20000; i++) free(malloc(64 + i % 1000));
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
             } while (now.tv_nsec < ms * 1000000);
         }

@@ -75,10 +75,13 @@ struct Config {
     buffer_bytes: u64,
     mode: &'static str,
     follow_children: bool,
-    /// What says when threads are sampled: `tick`, `timer`, `kernel`, or `auto` (ticks, then timers).
+    /// What says when threads are sampled: `tick`, `timer`, `kernel`, or `auto` (events or ticks, then
+    /// timers).
     clock: &'static str,
     /// Why it is not the kernel's clock, where that was wanted; empty otherwise.
     no_kernel_clock: String,
+    /// With `auto`: processes begin with events, and not on ticks.
+    begins_with_events: bool,
     /// Threads that run were suspended, not sent signals.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     by_suspension: bool,
@@ -192,6 +195,7 @@ fn collect(trace: &Trace, check: bool) -> Result<Info> {
                 stackbeat_proto::v1::config::SamplingClock::Auto => "auto",
             },
             no_kernel_clock: config.no_kernel_clock.clone(),
+            begins_with_events: config.begins_with_events,
             by_suspension: config.by_suspension,
             in_memory: config.in_memory,
         },
@@ -494,6 +498,8 @@ impl Lines {
                     "kernel" => "the kernel's clock",
                     "timer" => "timers of their CPU time",
                     _ if info.config.by_suspension => "ticks, threads that run are suspended",
+                    "auto" if info.config.begins_with_events =>
+                        "events, and timers of their CPU time in processes that computed for longer than a second",
                     "auto" =>
                         "ticks, and timers of their CPU time in processes that computed for longer than a second",
                     _ => "ticks",

@@ -20,7 +20,7 @@ use stackbeat_core::clock::Snapshot;
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::probe::Category;
 use stackbeat_core::shm::layout::{
-    ClockSource, Mode, ProcessEntry, ThreadClass, entry_state, on_ticks,
+    ClockSource, Mode, ProcessEntry, ThreadClass, entry_state, sampled_by,
 };
 use stackbeat_core::shm::registry;
 use stackbeat_proto::v1::{Event, event, packet};
@@ -292,8 +292,8 @@ impl Session {
         let ticks_ns = self.shared.ticks_apart_ns.load(Ordering::Relaxed);
         let timers_ns = ticks_ns.max(control.timer_ns.load(Ordering::Relaxed).into());
         let sampled_each = |process: &ProcessEntry| {
-            let has_timers =
-                control.has_timers() && process.on_ticks.load(Ordering::Relaxed) == on_ticks::NO;
+            let has_timers = control.has_timers()
+                && process.sampled_by.load(Ordering::Relaxed) == sampled_by::SESSION_CLOCK;
             if has_timers { timers_ns } else { ticks_ns }
         };
         let mask = control.probe_mask.load(Ordering::Relaxed);

@@ -178,14 +178,20 @@ pub struct ThreadEntry {
     /// Owner: those of `spent_cycles` that went into waits which were records because of their length.
     pub waits_cycles: AtomicCycles,
     /// Collector: the number of its descriptor whose signals to this thread are samples, plus 1; 0: there was
-    /// none. With [`CLOCK_ENDED`] none is sent any more (futex word). Where threads have timers it is the
-    /// owner's: the number of its timer, plus 1; with [`CLOCK_ENDED`] it is not to have one.
+    /// none. With [`CLOCK_ENDED`] none is sent any more (futex word).
     pub clock_descriptor: AtomicU32,
-    /// Owner: 1 while such signals may come.
+    /// Collector: the number of a second descriptor, which counts the thread's page faults, plus 1. The owner
+    /// adds what has gone off for the first time and stands still until the collector starts it again, which
+    /// takes that away: bits of [`stands_still`].
+    pub fault_descriptor: AtomicU32,
+    /// Owner: the number of its timer, plus 1; 0: it has none. With [`NO_TIMER`] it is not to have one.
+    pub timer: AtomicU32,
+    /// Owner: 1 while signals of the one or the other may come.
     pub wants_clock: AtomicU32,
     /// Owner: such signals that have come since there was an event; the collector sets it back to 0 before.
     pub clock_strikes: AtomicU32,
-    /// Owner: what its timer is set to, ns.
+    /// Owner: what its timer is set to, ns. Collector: what lies at least between two signals of its event,
+    /// in CPU time, where that is more than the interval.
     pub clock_period_ns: AtomicU32,
     /// Owner: calls that have changed, or were about to change, which signals it blocks.
     pub mask_calls: AtomicU32,
@@ -196,6 +202,19 @@ pub struct ThreadEntry {
 
 /// Bit of [`ThreadEntry::clock_descriptor`].
 pub const CLOCK_ENDED: u32 = 1 << 31;
+
+/// Bits of [`ThreadEntry::fault_descriptor`].
+pub mod stands_still {
+    /// What counts the thread's time.
+    pub const TIME: u32 = 1 << 31;
+    /// What counts its page faults.
+    pub const FAULTS: u32 = 1 << 30;
+    /// Both.
+    pub const ANY: u32 = TIME | FAULTS;
+}
+
+/// Bit of [`ThreadEntry::timer`].
+pub const NO_TIMER: u32 = 1 << 31;
 
 /// Bit of [`ThreadEntry::alternate`].
 pub const OUT_OF_REACH: u32 = 1 << 31;
@@ -218,19 +237,19 @@ impl ThreadEntry {
         self.alternate.load(order) & OUT_OF_REACH != 0
     }
 
-    /// Whether the kernel's clock samples the thread, and not ticks.
+    /// Whether the kernel samples the thread, by an event or a timer, and not ticks.
     #[inline(always)]
     pub fn has_kernel_clock(&self) -> bool {
         self.tick_index.load(Ordering::Relaxed) >= STILL
     }
 
-    /// Whether that clock leaves out what the thread does in the kernel.
+    /// Whether it does so by an event, which leaves out what the thread does in the kernel.
     #[inline(always)]
     pub fn has_user_clock(&self) -> bool {
         self.tick_index.load(Ordering::Relaxed) == STILL
     }
 
-    /// Whether that clock is a timer of the thread's own.
+    /// Whether it does so by a timer of the thread's own.
     pub fn has_timer(&self) -> bool {
         self.tick_index.load(Ordering::Relaxed) == TIMED
     }

@@ -217,13 +217,13 @@ fn kernel_clock() -> Check {
         Ok(()) => Check::new(
             NAME,
             Status::Ok,
-            "perf_event_open works: `--clock kernel` can be had",
+            "perf_event_open works: it samples processes in their first second",
             "",
         ),
         Err(why_not) => Check::new(
             NAME,
             Status::Ok,
-            format!("`--clock kernel` cannot be had ({why_not})"),
+            format!("not to be had, so ticks sample processes in their first second ({why_not})"),
             "",
         ),
     }
