@@ -3,7 +3,7 @@
 
     scripts/shares.py [--only sqlite3,python,…] [--clocks tick,kernel,timer] [--intervals 1ms,100us] [--rounds 3] [--top 20] [--show]
 
-The workloads are those of benches/overhead.py. Each round records a program by `perf record -e task-clock -c 1000000 -g` and by
+The workloads are those of benches/overhead.py, and short ones by name: cc1plus, sort, perl, json, ledger, pages. Each round records a program by `perf record -e task-clock -c 1000000 -g` and by
 stackbeat with each setting, in turns. A function is what the unwind tables say is one (.eh_frame_hdr), so names and inlining
 have no part in it; code without tables is one function a file. Time in the kernel belongs to the function that called it.
 
@@ -77,6 +77,52 @@ class Functions:
 
 OTHER = "other code", 0
 
+PERL = """
+my %h;
+for my $i (1..300000) { push @{$h{$i % 5003}}, "v$i" }
+my $n = 0;
+for my $k (sort keys %h) { $n += length(join(",", @{$h{$k}})) }
+print $n
+"""
+JSON = """
+import json, re
+text = json.dumps([{"a": i, "b": str(i) * 3, "c": [i] * 5} for i in range(60000)])
+print(len(re.findall(r"\\d+", text)), len(json.loads(text)))
+"""
+PAGES = """
+kept = []
+for i in range(300):
+    kept.append(bytearray(1 << 20))
+    sum(kept[-1][:4000])
+"""
+
+
+def short_workloads(Workload):
+    """Programs that compute for less than a second or two: as much as is sampled at 1 ms by default."""
+
+    def lines(size):
+        pathlib.Path("lines").write_text("\n".join(f"{i * 7919 % 1000003} {'x' * (i % 37)}" for i in range(400_000)))
+
+    def cpp(size):
+        headers = "".join(f"#include <{name}>\n" for name in ("map", "string", "vector", "regex", "iostream"))
+        body = 'int main() { std::regex r("a+b"); std::map<std::string, std::vector<int>> m; return m.size() + std::regex_match("aab", r); }'
+        pathlib.Path("a.cpp").write_text(headers + body)
+        subprocess.run(["g++", "-E", "a.cpp", "-o", "a.ii"], check=True)
+        compiler = subprocess.run(["g++", "-print-prog-name=cc1plus"], check=True, capture_output=True, text=True).stdout.strip()
+        os.symlink(compiler, "cc1plus")
+
+    def ledger(size):
+        subprocess.run(["g++", "-O2", "-g", "-pthread", "-o", "ledger", ROOT / "scripts/shares/ledger.cpp"], check=True)
+
+    return [
+        Workload("cc1plus", ["g++"], cpp, ["./cc1plus", "-quiet", "-O1", "-fpreprocessed", "a.ii", "-o", "/dev/null"]),
+        Workload("sort", ["sort"], lines, ["sort", "--parallel=1", "lines", "-o", "/dev/null"]),
+        Workload("perl", ["perl"], lambda size: None, ["perl", "-e", PERL]),
+        Workload("json", ["python3"], lambda size: None, ["python3", "-c", JSON]),
+        Workload("ledger", ["g++"], ledger, ["./ledger"]),
+        Workload("pages", ["python3"], lambda size: None, ["python3", "-c", PAGES]),
+    ]
+
 
 def by_perf(folder, command, **more):
     data = folder / "perf.data"
@@ -143,7 +189,8 @@ def main():
         sys.exit("--rounds: at least 2, because perf is compared with itself")
     print("| program | perf, two runs |" + "".join(f" {clock}, {interval} |" for clock, interval in settings))
     print("|---" * (len(settings) + 2) + "|")
-    for workload in overhead().WORKLOADS:
+    benches = overhead()
+    for workload in [*benches.WORKLOADS, *short_workloads(benches.Workload)]:
         if workload.name not in arguments.only.split(",") or workload.server:
             continue
         with tempfile.TemporaryDirectory() as folder:
