@@ -20,8 +20,7 @@ unsafe extern "C-unwind" fn sigaltstack(new: *const stack_t, old: *mut stack_t) 
     };
     let before = error();
     if !new.is_null() {
-        // Until the new one is known to have room.
-        agent::stop_kernel_clock();
+        agent::alternate_stack_changes(new);
     }
     // The kernel looks at the caller's pointers first: bad ones are its to refuse.
     // SAFETY: the caller's arguments, passed on, and a local.

@@ -36,10 +36,19 @@ const FIRST_QUESTION: u32 = 8;
 const UNHEARD_PERIODS: u64 = 16;
 const UNHEARD_NS: u64 = 50_000_000;
 
+/// Where threads can be on ticks as well: events are opened for one part in so many of the time, after so
+/// much at once, ns. A program that begins threads or processes all the time gets no more, and the rest are
+/// on ticks.
+const OPENING_SHARE: u64 = 50;
+const OPENING_AT_ONCE_NS: u64 = 20_000_000;
+
 /// The events of all threads.
 #[derive(Debug, Default)]
 pub(crate) struct KernelClock {
     threads: Vec<Clocked>,
+    /// What it has taken to open events, ns of CPU time, beyond what was to be had by `paid_until_ns`.
+    opening_ns: u64,
+    paid_until_ns: u64,
     next_poll_ns: u64,
     /// `Control::clock_calls` at the last one.
     calls: u32,
@@ -282,6 +291,7 @@ impl KernelClock {
         entry: &ThreadEntry,
         period_ns: u64,
     ) -> bool {
+        let control = shared.mapping.control();
         let process = shared.mapping.process(clocked.thread.process);
         let is_wanted = entry.wants_clock.load(Ordering::SeqCst) != 0
             && process.is_some_and(|process| Handled::of(process).first == SIGNAL);
@@ -301,8 +311,12 @@ impl KernelClock {
         }
         match clocked.event {
             None if is_wanted && has_timer => clocked.begins(host),
+            None if is_wanted && control.has_timers() && !self.may_open() => return false,
             None if is_wanted => {
-                if let Err(error) = clocked.begin(host, entry, period_ns) {
+                let before_ns = platform::thread_cpu_ns();
+                let begun = clocked.begin(host, entry, period_ns);
+                self.opening_ns += platform::thread_cpu_ns().saturating_sub(before_ns);
+                if let Err(error) = begun {
                     let why = format!("perf_event_open: {error}");
                     self.refuse_event(shared, &clocked.thread, &why);
                     return false;
@@ -318,6 +332,15 @@ impl KernelClock {
             self.refuse(shared, &clocked.thread, "the signals do not arrive");
         }
         is_heard
+    }
+
+    /// Whether there is time for another event.
+    fn may_open(&mut self) -> bool {
+        let now = now_ns();
+        let since_ns = now.saturating_sub(self.paid_until_ns);
+        self.opening_ns = self.opening_ns.saturating_sub(since_ns / OPENING_SHARE);
+        self.paid_until_ns = now;
+        self.opening_ns < OPENING_AT_ONCE_NS
     }
 
     /// Whether the process of this thread may get the signals.

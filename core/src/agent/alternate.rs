@@ -68,6 +68,21 @@ pub(super) fn install(entry: &ThreadEntry) {
     }
 }
 
+/// The program is about to give the calling thread an alternate stack, or to take its own away; the address
+/// may be a bad one. Stops the thread's clock, unless its signals will have room: that takes the collector
+/// some time, and threads that Rust starts make two such calls each.
+pub fn alternate_stack_changes(new: *const libc::stack_t) {
+    let mut bytes = [0; size_of::<libc::stack_t>()];
+    let read = platform::read_memory(platform::process_id(), new.addr() as u64, &mut bytes);
+    // SAFETY: plain integers and a pointer, which is not followed.
+    let stack: libc::stack_t = unsafe { core::mem::transmute(bytes) };
+    let is_disabled = stack.ss_flags & libc::SS_DISABLE != 0;
+    let has_room = read == Ok(bytes.len()) && (is_disabled || stack.ss_size >= needed());
+    if !has_room {
+        kernel_clock::stop_kernel_clock();
+    }
+}
+
 /// The program has given the calling thread this alternate stack, by a call that succeeded, or taken its own
 /// away.
 pub fn alternate_stack_changed(new: &libc::stack_t) {

@@ -200,6 +200,8 @@ impl Capture<'_> {
         }
         self.scratch.passed_over = 0;
         self.entry.last_tick.store(last_tick, Ordering::Relaxed);
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        super::left_handlers::capture_soon(self.entry);
         self.is_captured(now);
         node
     }

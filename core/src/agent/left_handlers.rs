@@ -11,6 +11,7 @@
 use super::scratch::Scratch;
 use super::tls::{self, thread_bit};
 use crate::platform;
+use crate::shm::layout::ThreadEntry;
 use crate::unwind::Registers;
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -60,6 +61,20 @@ pub fn handler_leaves(added: u64) {
         if added & platform::signal_bit(signal as u32) != 0 {
             bits.fetch_or(left, Ordering::Relaxed);
         }
+    }
+    if let Some((entry, _)) = super::registered(tls::block()) {
+        capture_soon(entry);
+    }
+}
+
+/// Where the kernel samples the thread, hooks do not capture by themselves: the next one does while something
+/// is to be taken back.
+#[inline]
+pub(super) fn capture_soon(entry: &ThreadEntry) {
+    let is_left = tls::block().thread_bits.load(Ordering::Relaxed) & thread_bit::LEFT != 0;
+    if is_left && entry.has_kernel_clock() {
+        // No tick, so that the next hook takes notice.
+        entry.last_tick.store(0, crate::sync::Ordering::Relaxed);
     }
 }
 

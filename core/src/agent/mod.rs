@@ -93,7 +93,9 @@ use crate::unwind;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub use alternate::{alternate_stack, alternate_stack_changed, frames_grow};
+pub use alternate::{
+    alternate_stack, alternate_stack_changed, alternate_stack_changes, frames_grow,
+};
 use better_moment::add as add_better_moments;
 pub use call_counts::called;
 #[cfg(any(target_os = "linux", target_os = "android"))]

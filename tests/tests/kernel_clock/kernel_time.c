@@ -35,7 +35,7 @@ int main(int count, char **arguments) {
         long begin = now();
         if (faults) touches(pages, bytes);
         long middle = now();
-        computes(8000);
+        computes(faults ? 60000 : 8000);
         of_computes += now() - middle;
         of_touches += middle - begin;
         if (faults) munmap((void *)pages, bytes);
