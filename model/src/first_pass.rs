@@ -19,6 +19,7 @@ use super::names::Names;
 use super::settings_in_force::Settings;
 use super::stacks::Stacks;
 use super::trace::{Source, open_source};
+use super::variables::VariablesOfFiles;
 use super::{
     Damage, Deadlock, DeadlockMember, Drops, Metrics, Module, Origin, ProbeId, Process,
     ProcessIndex, SampleRow, StackIndex, Thread, ThreadIndex, Trace, TraceError, UnrecordedSums,
@@ -211,6 +212,7 @@ struct Loader {
     iterations: Vec<(ThreadIndex, u64)>,
     has_scopes: bool,
     waits: inferred_waits::Loading,
+    variables: VariablesOfFiles,
     deadlocks: Vec<Deadlock>,
     settings: Vec<v1::Event>,
     call_counts: Vec<v1::CallCounts>,
@@ -306,6 +308,7 @@ impl Loader {
             Some(Body::Unrecorded(process)) => self.unrecorded.add(&process),
             Some(Body::Drops(dropped)) => self.drops(&dropped),
             Some(Body::Symbols(symbols)) => {
+                self.variables.add(&symbols);
                 let odd = self
                     .names
                     .get_or_insert_with(Names::new)
@@ -597,6 +600,7 @@ impl Loader {
         let threads = &self.threads;
         let start_ns = |thread: ThreadIndex| threads[thread.0 as usize].thread.start_ns;
         let waits = std::mem::take(&mut self.waits).finish(&stacks, start_ns);
+        let variables = self.variables.place(&self.modules, &self.processes);
         let config = self.header.config.clone().unwrap_or_default();
         Trace {
             settings: Settings::new(&config, &self.settings),
@@ -625,6 +629,7 @@ impl Loader {
             iterations: self.iterations,
             has_scopes: self.has_scopes,
             waits,
+            variables,
             deadlocks: self.deadlocks,
             call_counts: self.call_counts,
             unrecorded: self.unrecorded,

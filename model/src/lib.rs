@@ -34,6 +34,7 @@ mod tests;
 mod trace;
 pub mod transfers;
 mod unrecorded;
+mod variables;
 mod visit;
 mod wakeups;
 

@@ -13,6 +13,7 @@ use super::inferred_waits::Wait;
 use super::names::Names;
 use super::program::{Module, Origin, Process, Thread};
 use super::stacks::Stacks;
+use super::variables::Variables;
 use super::{
     Frame, FrameIndex, Function, FunctionIndex, ProbeId, ProcessIndex, StackIndex, ThreadIndex,
     UnrecordedSums,
@@ -185,6 +186,7 @@ pub struct Trace {
     pub(super) has_scopes: bool,
     /// By thread and begin.
     pub(super) waits: Vec<Wait>,
+    pub(super) variables: Variables,
     pub(super) deadlocks: Vec<Deadlock>,
     pub(super) call_counts: Vec<v1::CallCounts>,
     pub(super) unrecorded: UnrecordedSums,
@@ -338,6 +340,12 @@ impl Trace {
     /// The frame with this index.
     pub fn frame(&self, index: FrameIndex) -> &Frame {
         &self.names.frames[index.0 as usize]
+    }
+
+    /// What the variable at an address of a process is called, where a thread waited for it: `cache`, or
+    /// `table+0x40` inside of one.
+    pub fn variable(&self, process: ProcessIndex, address: u64) -> Option<&Arc<str>> {
+        self.variables.at(process, address)
     }
 
     /// The frame that names a blocking call where slices and stacks show it as innermost.

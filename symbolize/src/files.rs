@@ -1,15 +1,16 @@
 //! Names for the addresses in files, several files at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use stackbeat_core::address::Svma;
 use stackbeat_proto::v1;
 
-use super::module::{self, Address, Doing, ModuleError};
+use super::module::{self, Address, Doing, Found, ModuleError};
 use super::wanted::AddressSet;
 use super::{ModuleFile, Options, Packet, Progress, Report};
 
@@ -17,9 +18,25 @@ use super::{ModuleFile, Options, Packet, Progress, Report};
 const AT_ONCE: usize = 2;
 
 /// The addresses of one file.
-struct Job {
+pub(super) struct Job {
     file: Arc<ModuleFile>,
     addresses: AddressSet,
+    /// In its data.
+    variables: BTreeSet<Svma>,
+}
+
+impl Job {
+    pub(super) fn new(
+        file: Arc<ModuleFile>,
+        addresses: AddressSet,
+        variables: BTreeSet<Svma>,
+    ) -> Job {
+        Job {
+            file,
+            addresses,
+            variables,
+        }
+    }
 }
 
 /// What is reported of a job, by its number.
@@ -66,13 +83,15 @@ impl StillWanted {
 /// Names the addresses in these files, and says in `report` how many. `progress` is called as in
 /// [`super::Symbolizer::symbolize`]. False: it wants no more.
 pub(super) fn symbolize(
-    files: BTreeMap<Arc<ModuleFile>, AddressSet>,
+    mut jobs: Vec<Job>,
     options: &Options,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress<'_>) -> bool,
     emit: &mut dyn FnMut(v1::Symbols),
 ) -> bool {
-    let jobs = largest_first(files);
+    // The one that takes longest does not begin last.
+    let bytes = |job: &Job| std::fs::metadata(&job.file.path).map_or(0, |file| file.len());
+    jobs.sort_by_cached_key(|job| std::cmp::Reverse(bytes(job)));
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let wanted = &StillWanted {
         names: AtomicBool::new(true),
@@ -164,15 +183,6 @@ pub(super) fn symbolize(
     wanted.names()
 }
 
-/// The one that takes longest does not begin last.
-fn largest_first(files: BTreeMap<Arc<ModuleFile>, AddressSet>) -> Vec<Job> {
-    let job = |(file, addresses)| Job { file, addresses };
-    let mut jobs: Vec<Job> = files.into_iter().map(job).collect();
-    let bytes = |job: &Job| std::fs::metadata(&job.file.path).map_or(0, |file| file.len());
-    jobs.sort_by_cached_key(|job| std::cmp::Reverse(bytes(job)));
-    jobs
-}
-
 /// Tells that a job has ended, also by a panic, after which none is begun.
 struct End<'a> {
     number: usize,
@@ -217,13 +227,17 @@ fn look_up(
         &job.file.build_id,
         options,
         &addresses,
-        &mut |i, frames| {
-            let address: Address = addresses[i];
-            packet.add(address.svma, address.kind(), &frames);
-            end.outcome.named += 1;
-            if packet.is_full() {
-                let full = std::mem::replace(&mut packet, Packet::of_file(&job.file));
-                tell(sender, News::Names(full.symbols));
+        &job.variables,
+        &mut |found| match found {
+            Found::Variable(variable) => packet.add_variable(&variable),
+            Found::Frames(i, frames) => {
+                let address: Address = addresses[i];
+                packet.add(address.svma, address.kind(), &frames);
+                end.outcome.named += 1;
+                if packet.is_full() {
+                    let full = std::mem::replace(&mut packet, Packet::of_file(&job.file));
+                    tell(sender, News::Names(full.symbols));
+                }
             }
         },
         &mut |doing| match doing {

@@ -28,6 +28,7 @@ mod section_cache;
 pub mod short_names;
 mod symtab;
 mod v8_names;
+mod variables;
 mod wanted;
 
 pub use builds::FilesOfBuilds;
@@ -46,6 +47,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
+use variables::NamedVariable;
 
 /// Addresses in one `Symbols` packet.
 const ADDRESSES_PER_PACKET: usize = 8192;
@@ -216,7 +218,16 @@ impl Symbolizer {
             addresses: total,
             ..Default::default()
         };
-        let files = std::mem::take(&mut wanted.by_file);
+        let mut variables = std::mem::take(&mut wanted.variables);
+        let mut files = std::mem::take(&mut wanted.by_file);
+        for file in variables.keys() {
+            files.entry(Arc::clone(file)).or_default();
+        }
+        let files = files.into_iter().map(|(file, addresses)| {
+            let variables = variables.remove(&file).unwrap_or_default();
+            files::Job::new(file, addresses, variables)
+        });
+        let files = files.collect();
         let goes_on = files::symbolize(files, &self.options, &mut report, progress, emit);
         let mut elsewhere: BTreeMap<Upid, Vec<Query>> = BTreeMap::new();
         for ((upid, epoch), set) in wanted.elsewhere {
@@ -370,6 +381,16 @@ impl Packet {
         index
     }
 
+    /// The variable of the file that holds an address.
+    fn add_variable(&mut self, variable: &NamedVariable) {
+        let name = self.string(&variable.name);
+        self.symbols.variables.push(v1::symbols::Variable {
+            address: variable.svma.0,
+            name,
+            offset: variable.offset,
+        });
+    }
+
     /// Frames at an address of the file.
     fn add(&mut self, svma: Svma, kind: NodeKind, frames: &[NamedFrame]) {
         let entry = v1::symbols::AddressSymbol {
@@ -409,7 +430,7 @@ impl Packet {
     }
 
     fn finish(self, emit: &mut dyn FnMut(v1::Symbols)) {
-        if !self.symbols.addresses.is_empty() {
+        if !self.symbols.addresses.is_empty() || !self.symbols.variables.is_empty() {
             emit(self.symbols);
         }
     }

@@ -10,9 +10,11 @@ use super::object_file::{FileContent, ObjectFile, build_id as id_of, vdso_image}
 use super::plt::Plt;
 use super::section_cache::Identity;
 use super::symtab::SymbolTable;
+use super::variables::{self, NamedVariable};
 use object::{Object, ObjectSection};
 use stackbeat_core::address::Svma;
 use stackbeat_proto::v1::NodeKind;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const ADDRESSES_BETWEEN_QUESTIONS: usize = 64;
@@ -24,6 +26,14 @@ pub(crate) enum Doing {
     Fetch,
     /// So many addresses are done.
     Addresses(usize),
+}
+
+/// What a search finds.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    /// The frames at one of the addresses, by its position, outermost first.
+    Frames(usize, Vec<NamedFrame>),
+    Variable(NamedVariable),
 }
 
 /// One frame: a function at a line.
@@ -74,16 +84,17 @@ pub enum ModuleError {
     },
 }
 
-/// Looks up `addresses` (the file's own virtual addresses, ascending) and hands the frames of each, outermost
-/// first, to `found` with the position in `addresses`. An address that nothing is known about is not handed
-/// over. `goes_on` is asked now and then, and ends by false what is being done: a fetch, after which what is
-/// here is looked up, or the search.
+/// Looks up `addresses` (the file's own virtual addresses, ascending) and those in `variables`, and hands
+/// what it finds to `found`. An address that nothing is known about is not handed over. `goes_on` is asked
+/// now and then, and ends by false what is being done: a fetch, after which what is here is looked up, or the
+/// search.
 pub(crate) fn symbolize(
     path: &str,
     build_id: &[u8],
     options: &Options,
     addresses: &[Address],
-    found: &mut dyn FnMut(usize, Vec<NamedFrame>),
+    variables: &BTreeSet<Svma>,
+    found: &mut dyn FnMut(Found),
     goes_on: &mut dyn FnMut(Doing) -> bool,
 ) -> Result<(), ModuleError> {
     let debug_roots = &options.debug_roots;
@@ -135,8 +146,14 @@ pub(crate) fn symbolize(
         .and_then(|image| files.alloc(FileContent::from_memory(image)).parse().ok());
 
     let mut symbols = SymbolTable::default();
-    for file in [Some(&binary), debug, mini.as_ref()].into_iter().flatten() {
+    let with_symbols = || [Some(&binary), debug, mini.as_ref()].into_iter().flatten();
+    for file in with_symbols() {
         symbols.add(file);
+    }
+    if !variables.is_empty() {
+        for variable in variables::named(with_symbols(), variables) {
+            found(Found::Variable(variable));
+        }
     }
     symbols.finish(&looked_at, |svma| section_end(&binary, svma));
     let names = Names {
@@ -152,7 +169,7 @@ pub(crate) fn symbolize(
         }
         let frames = names.at(*address);
         if !frames.is_empty() {
-            found(i, frames);
+            found(Found::Frames(i, frames));
         }
     }
     Ok(())

@@ -16,6 +16,14 @@ pub use fit::fit;
 pub use simplify::simplify;
 pub use width::{beginning, ending, text_width, without_middle};
 
+/// A place in a variable: `cache`, or `table+0x40`.
+pub fn variable_name(name: &str, offset: u64) -> String {
+    match offset {
+        0 => simplify(name).into_owned(),
+        offset => format!("{}+{offset:#x}", simplify(name)),
+    }
+}
+
 /// Longer names, and those that nest deeper, stay as they are.
 const LONGEST: usize = 8 << 10;
 const MOST_NESTING: usize = 64;

@@ -1,7 +1,7 @@
 //! Which addresses want a name. Those in files are kept by file, so that they are as many as the code that
 //! ran, not as the processes that ran it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stackbeat_core::address::Svma;
@@ -102,6 +102,8 @@ pub struct Wanted {
     pub(super) by_file: BTreeMap<Arc<ModuleFile>, AddressSet>,
     /// By process and epoch, in code that no file holds: addresses of the process.
     pub(super) elsewhere: BTreeMap<(Upid, u32), AddressSet>,
+    /// What threads waited for in files' data.
+    pub(super) variables: BTreeMap<Arc<ModuleFile>, BTreeSet<Svma>>,
     count: usize,
 }
 
@@ -126,6 +128,14 @@ impl Wanted {
             .count
             .wrapping_add_signed(set.insert(address, query.kind));
         true
+    }
+
+    /// Takes in what a thread of a process waited for. What no file holds has no name.
+    pub fn add_variable(&mut self, modules: &Modules, upid: Upid, address: u64) {
+        if let Some(module) = modules.at(upid, None, address) {
+            let of_file = self.variables.entry(Arc::clone(&module.file)).or_default();
+            of_file.insert(module.bias.in_file(address));
+        }
     }
 
     /// The addresses in files.

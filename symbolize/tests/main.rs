@@ -7,6 +7,7 @@ mod no_file;
 mod separate_files;
 mod short_names;
 mod stripped;
+mod variables;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
@@ -14,7 +15,7 @@ use stackbeat_symbolize::{
     DebugSource, FilesOfBuilds, ModuleError, Modules, Options, Progress, Query, Report, Symbolizer,
     Wanted, demangle,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;

@@ -14,7 +14,7 @@ const SHOP: &str = r#"
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t catalog = PTHREAD_MUTEX_INITIALIZER;
 static volatile int is_held;
 static long lasted;
 static long now(clockid_t clock) {
@@ -28,13 +28,13 @@ __attribute__((noinline)) void price(long ms) {
     for (volatile long i = 0; i < 100000; i++) {}
   lasted = now(CLOCK_MONOTONIC) - begin;
 }
-__attribute__((noinline)) void insert(void) { pthread_mutex_lock(&lock); pthread_mutex_unlock(&lock); }
+__attribute__((noinline)) void insert(void) { pthread_mutex_lock(&catalog); pthread_mutex_unlock(&catalog); }
 static void *keep(void *unused) {
   pthread_setname_np(pthread_self(), "keeper");
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&catalog);
   is_held = 1;
   usleep(lasted * 360);
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&catalog);
   return unused;
 }
 int main(void) {
@@ -67,7 +67,7 @@ fn a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type() {
         panic!("three lines: {said}");
     };
     let verdict = found.split_once(" of shop: ").expect("a verdict").1;
-    let mut parts = vec![" waiting for a lock held by keeper", "in insert"];
+    let mut parts = vec![" waiting for lock catalog held by keeper", "in insert"];
     // The two largest parts are named. On a busy machine the wait for a processor is one of them.
     if !verdict.contains("waiting for a processor") {
         parts.extend([" % computing (", "in price"]);
@@ -105,10 +105,24 @@ fn a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type() {
             "{verdict}: {screen}"
         );
         assert!(screen.lines().count() <= 40, "{screen}");
-        assert!(
-            report(&["--all"]).contains("Who makes whom wait"),
-            "{screen}"
-        );
+        let all = report(&["--all"]);
+        assert!(all.contains("Who makes whom wait"), "{all}");
+        let is_named = columns < 140 || all.contains("pthread_mutex_lock(catalog)");
+        assert!(is_named, "{all}");
+    }
+
+    // Viewers have the lock's name, too.
+    for format in ["chrome", "perfetto"] {
+        let export = [
+            "export", "--to", format, "-o", "exported", "--force", "t.beat",
+        ];
+        let output = stackbeat(folder.path(), &export);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let bytes = fs::read(folder.path().join("exported")).expect("written");
+        let exported = String::from_utf8_lossy(&bytes);
+        for part in ["waited_for", "catalog"] {
+            assert!(exported.contains(part), "{format}: {part}");
+        }
     }
 }
 

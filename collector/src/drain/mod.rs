@@ -21,7 +21,7 @@ mod scan;
 pub(crate) mod seen_waits;
 pub(crate) mod suspended;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -131,6 +131,8 @@ pub(crate) struct Drainer {
     pub methods: Methods,
     /// What wants a name of processes that are forgotten.
     wanted: Wanted,
+    /// What threads waited for: names of variables are wanted for these addresses.
+    waited_for: BTreeSet<(Upid, u64)>,
     pub totals: Totals,
     /// Unit of times in columns, ns.
     pub unit_ns: u32,
@@ -166,6 +168,7 @@ impl Drainer {
             nodes: Nodes::default(),
             methods: Methods::default(),
             wanted: Wanted::default(),
+            waited_for: BTreeSet::new(),
             totals: Totals::default(),
             unit_ns,
             compress,
@@ -199,6 +202,7 @@ impl Drainer {
             nodes: Nodes::default(),
             methods: Methods::default(),
             wanted: Wanted::default(),
+            waited_for: BTreeSet::new(),
             totals: Totals::default(),
             unit_ns,
             compress: false,
@@ -316,6 +320,14 @@ impl Drainer {
 
     /// Puts the addresses of a process, or of all, by the files that they lie in. Gives how many there were.
     fn want_names(&mut self, upid: Option<Upid>) -> usize {
+        let objects = match upid {
+            Some(upid) => (upid, 0)..=(upid, u64::MAX),
+            None => (Upid(0), 0)..=(Upid(u32::MAX), u64::MAX),
+        };
+        for (upid, object) in self.waited_for.extract_if(objects, |_| true) {
+            let modules = self.lifecycle.modules();
+            self.wanted.add_variable(modules, upid, object);
+        }
         let queries = self.nodes.take_wanted(upid);
         for query in &queries {
             let has_room = self.wanted.add(self.lifecycle.modules(), query);
@@ -425,7 +437,7 @@ impl Drainer {
                 let number = drained.first_record.wrapping_add(number);
                 match record {
                     _ if number < next => {}
-                    Record::Sample(sample) => rows.push(self.row(number, &sample)),
+                    Record::Sample(sample) => rows.push(self.row(drained.upid, number, &sample)),
                     Record::Mark {
                         kind,
                         cycles,
@@ -439,7 +451,7 @@ impl Drainer {
                             events.push(packet::Body::Event(event));
                         }
                     }
-                    Record::Wait(wait) => events.push(self.wait(drained.utid, &wait)),
+                    Record::Wait(wait) => events.push(self.wait(drained.upid, drained.utid, &wait)),
                     Record::Wake(wake) => events.push(self.wake(drained.utid, &wake)),
                     other => self.lifecycle.take(&drained, other, &*self.host),
                 }
@@ -489,7 +501,7 @@ impl Drainer {
             match record {
                 Record::Sample(sample) => {
                     claim.samples += 1;
-                    let row = self.row(number, &sample);
+                    let row = self.row(drained.upid, number, &sample);
                     self.rows.push(row);
                 }
                 Record::Mark {
@@ -506,7 +518,7 @@ impl Drainer {
                         batch.packets += 1;
                     }
                 }
-                Record::Wait(wait) => wakeups.push(self.wait(drained.utid, &wait)),
+                Record::Wait(wait) => wakeups.push(self.wait(drained.upid, drained.utid, &wait)),
                 Record::Wake(wake) => wakeups.push(self.wake(drained.utid, &wake)),
                 other => self.lifecycle.take(&drained, other, &*self.host),
             }

@@ -2,7 +2,8 @@
 
 use stackbeat_core::clock::{self, Snapshot};
 use stackbeat_core::cycles::Cycles;
-use stackbeat_core::ids::Utid;
+use stackbeat_core::ids::{Upid, Utid};
+use stackbeat_core::probe::{Cause, Probe};
 use stackbeat_core::shm::record_format::{Sample, Waited, Woke};
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::v1::{self, ClockSnapshot, Event, packet};
@@ -30,7 +31,8 @@ impl Drainer {
         }
     }
 
-    pub(super) fn wait(&mut self, utid: Utid, wait: &Waited) -> packet::Body {
+    pub(super) fn wait(&mut self, upid: Upid, utid: Utid, wait: &Waited) -> packet::Body {
+        self.want_variable(upid, wait.probe, wait.object);
         let end_ns = self.date(wait.end_cycles);
         packet::Body::LongWait(v1::LongWait {
             utid: utid.0,
@@ -56,7 +58,22 @@ impl Drainer {
         })
     }
 
-    pub(super) fn row(&mut self, record: u64, sample: &Sample) -> SampleRow {
+    /// The name of the lock, or of what else in memory, that a call has waited for.
+    pub(super) fn want_variable(&mut self, upid: Upid, probe: u8, object: u64) {
+        /// Far more than a program has variables that are locks. What comes later has no name.
+        const MOST: usize = 1 << 16;
+        let cause = Probe::from_number(probe).map(Probe::cause);
+        if matches!(cause, Some(Cause::Lock | Cause::Wait)) && self.waited_for.len() < MOST {
+            self.waited_for.insert((upid, object));
+        }
+    }
+
+    pub(super) fn row(&mut self, upid: Upid, record: u64, sample: &Sample) -> SampleRow {
+        if sample.duration_cycles != Cycles(0)
+            && let Some((object, _)) = sample.arg
+        {
+            self.want_variable(upid, sample.probe, object);
+        }
         let time_ns = self.date(sample.end_cycles);
         let begin = sample.end_cycles.saturating_sub(sample.duration_cycles);
         SampleRow {

@@ -55,6 +55,7 @@ impl Drainer {
         }
         let mut groups: BTreeMap<(u32, u32, u32), Vec<waits::Wait>> = BTreeMap::new();
         for wait in seen {
+            self.want_variable(wait.upid, wait.probe, wait.arg);
             let begin_ns = match wait.begin {
                 Begin::Cycles(cycles) => {
                     let ns = self.converter.to_ns(cycles);

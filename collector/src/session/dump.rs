@@ -128,6 +128,7 @@ pub(super) fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
         from_ns,
         threads: content.threads(&frozen, from_ns),
         used: BTreeSet::new(),
+        waited_for: BTreeSet::new(),
         written: Written::default(),
         first_ns: now_ns,
         unit_ns: frozen.unit_ns,
@@ -173,7 +174,7 @@ pub(super) fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
             sources: window.names.clone(),
             ..Default::default()
         });
-        without_names = content.add_names(&mut symbolizer, &queries, &mut out)?;
+        without_names = content.add_names(&mut symbolizer, &queries, &dump.waited_for, &mut out)?;
     }
     dump.written.covered_ns = now_ns - dump.first_ns.min(now_ns);
     dump.written.threads = dump.threads.len() as u64;

@@ -1062,6 +1062,9 @@ pub struct Symbols {
     /// addresses are those of processes, in code that no file holds.
     #[prost(message, optional, tag = "4")]
     pub file: ::core::option::Option<symbols::File>,
+    /// Variables of the file that threads waited for: locks above all.
+    #[prost(message, repeated, tag = "5")]
+    pub variables: ::prost::alloc::vec::Vec<symbols::Variable>,
 }
 /// Nested message and enum types in `Symbols`.
 pub mod symbols {
@@ -1071,6 +1074,18 @@ pub mod symbols {
         pub path: ::prost::alloc::string::String,
         #[prost(bytes = "vec", tag = "2")]
         pub build_id: ::prost::alloc::vec::Vec<u8>,
+    }
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Variable {
+        /// what was waited for, in the file
+        #[prost(fixed64, tag = "1")]
+        pub address: u64,
+        /// strings index; demangled
+        #[prost(uint32, tag = "2")]
+        pub name: u32,
+        /// of the address in the variable
+        #[prost(uint64, tag = "3")]
+        pub offset: u64,
     }
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Function {

@@ -82,6 +82,13 @@ fn a_circle_of(members: u64) {
     let report = report(&trace);
     let deadlocks = report["deadlocks"].as_array().expect("deadlocks");
     assert_eq!(deadlocks.len(), 1, "{deadlocks:#?}");
+    // The first one is at the begin of the array.
+    let locks = deadlocks[0]["threads"].as_array().expect("threads");
+    let locks = locks.iter().map(|thread| thread["waited_for"].as_str());
+    let locks: BTreeSet<&str> = locks.map(|lock| lock.expect("a name")).collect();
+    assert_eq!(locks.len() as u64, members, "{deadlocks:#?}");
+    assert_eq!(locks.first(), Some(&"locks"), "{deadlocks:#?}");
+    assert!(locks.contains("locks+0x28"), "{deadlocks:#?}");
     let utids: BTreeSet<u64> = deadlocks[0]["threads"]
         .as_array()
         .expect("threads")

@@ -55,6 +55,12 @@ fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
             wanted.add(&content.modules, query);
         }
     }
+    for (upid, object) in &content.waited_for {
+        let module = content.modules.at(*upid, None, *object);
+        if module.is_some_and(|module| files.get(&module.file.build_id).is_some()) {
+            wanted.add_variable(&content.modules, *upid, *object);
+        }
+    }
     let mut names = Vec::new();
     let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |found| names.push(found));
     content.add(trace, &names).with_context(failed)?;

@@ -1,10 +1,11 @@
 //! A trace that is complete but for names: which it wants, and how they are added.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::callstack::process_of_root;
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::nodes::{Node, nodes};
@@ -19,6 +20,8 @@ pub(crate) struct Content {
     pub(crate) jit_maps: Vec<v1::JitMap>,
     pub(crate) modules: Modules,
     pub(crate) queries: Vec<Query>,
+    /// What threads of processes waited for.
+    pub(crate) waited_for: BTreeSet<(Upid, u64)>,
     /// Where the last packet begins, and itself.
     footer_at: u64,
     footer: Vec<u8>,
@@ -53,12 +56,22 @@ impl Content {
     pub(crate) fn read(trace: &Path) -> io::Result<Content> {
         let mut content = Content::default();
         let mut roots: HashMap<u32, u64> = HashMap::new();
+        let mut processes: HashMap<u32, Upid> = HashMap::new();
         for item in PacketReader::new(BufReader::new(File::open(trace)?)) {
             let (offset, packet) = item.map_err(io::Error::other)?;
             match packet.body {
                 Some(packet::Body::Process(process)) => content.processes.push(process),
                 Some(packet::Body::Module(module)) => {
                     content.modules.insert(&module);
+                }
+                Some(packet::Body::Thread(thread)) => {
+                    processes.insert(thread.utid, Upid(thread.upid));
+                }
+                Some(packet::Body::LongWait(wait)) => {
+                    let process = processes.get(&wait.utid);
+                    content
+                        .waited_for
+                        .extend(process.map(|upid| (*upid, wait.object)));
                 }
                 Some(packet::Body::JitMap(map)) => content.jit_maps.push(map),
                 Some(packet::Body::Nodes(columns)) => {

@@ -440,6 +440,11 @@ impl<'a, 'w> ThreadSlices<'a, 'w> {
             out.write_all(b"\":")?;
             json_writer::integer(out, value)
         })?;
+        if let Some(name) = closed.waited_for(self.trace) {
+            separator.next(out)?;
+            out.write_all(br#""waited_for":"#)?;
+            json_writer::string(out, name)?;
+        }
         out.write_all(b"}}")
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use stackbeat_core::probe::Cause;
 use stackbeat_model::call_tree::Leaf;
 use stackbeat_model::{
     FrameIndex, Segment, Slice, SliceSink, Slicer, StackIndex, ThreadIndex, Trace,
@@ -211,6 +212,16 @@ impl Closed<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What the variable is called that it waited for.
+    pub(super) fn waited_for<'t>(&self, trace: &'t Trace) -> Option<&'t str> {
+        let Level::Leaf(Leaf::Blocking(probe)) = self.level else {
+            return None;
+        };
+        matches!(probe.cause(), Cause::Lock | Cause::Wait).then_some(())?;
+        let process = trace.thread(self.slice.thread).process;
+        Some(trace.variable(process, self.slice.arg?)?)
     }
 
     /// Like [`Closed::numbered_arguments`], by name.

@@ -26,7 +26,7 @@ use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use crate::render::markup::escape;
 use crate::summary::call_bytes::CallBytes;
-use crate::summary::call_tree::{CAUSES, Label, Leaf};
+use crate::summary::call_tree::{CAUSES, Label, Leaf, Profile};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
 use crate::summary::functions::{Own, functions};
@@ -41,6 +41,7 @@ use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
 use crate::summary::verdict::verdict;
 use crate::terminal::clean;
+use prune::Pruned;
 use source_lines::SourceLines;
 
 /// Bars that a page's timeline may carry; about 4 bytes of the page each.
@@ -113,6 +114,8 @@ struct Meta<'a> {
     events: &'a [EventRow],
     counters: Vec<CounterMeta<'a>>,
     waits: Vec<WaitMeta<'a>>,
+    /// By the place of a blocking call, the variable that it waits for.
+    waited_for: BTreeMap<u32, String>,
     /// Who makes system calls, in the whole recording.
     calls: Vec<CallRow>,
     /// Who reads and writes so many bytes.
@@ -194,6 +197,18 @@ struct Cut {
 /// A row that holds threads of several processes.
 fn is_of_several(row: &ThreadMetadata) -> bool {
     row.merged > 1 && row.upid == 0
+}
+
+/// By the place of a blocking call in what is left of the tree: the variable that it waits for.
+fn waited_for(profile: &Profile, pruned: &Pruned) -> BTreeMap<u32, String> {
+    let kept = (0..).zip(&pruned.moved).filter_map(|(place, moved)| {
+        let Label::Leaf(Leaf::Blocking(probe)) = pruned.tree.places()[*moved as usize].label else {
+            return None;
+        };
+        let name = (profile.waited_for).at(profile.caller_of(place), probe)?;
+        Some((*moved, name))
+    });
+    kept.collect()
 }
 
 /// The finished page.
@@ -326,6 +341,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
                 )
             })
             .collect(),
+        waited_for: waited_for(profile, &pruned),
         calls: callers(Counted::Calls),
         moved: callers(Counted::Bytes),
         wake_ups: callers(Counted::WakeUps),

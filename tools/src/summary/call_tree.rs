@@ -13,6 +13,8 @@ pub(crate) use stackbeat_model::call_tree::{Leaf, ROOT};
 use stackbeat_model::layers::{CountsFor, Layer};
 use stackbeat_model::{FunctionIndex, Metrics, Segment, SegmentKind, Spent, ThreadIndex};
 
+use super::waited_for::WaitedFor;
+
 /// What a place stands for; nothing here tells groups of threads.
 pub(crate) type Label = call_tree::Label<Infallible, FunctionIndex>;
 
@@ -151,6 +153,7 @@ pub(crate) struct Profile {
     pub owners: Vec<ThreadIndex>,
     /// By place: for whose function amounts count.
     pub counts_for: CountsFor,
+    pub waited_for: WaitedFor,
 }
 
 impl Profile {
@@ -190,6 +193,11 @@ impl Profile {
         thread.add_time(segment);
         thread.metrics.add(&segment.metrics);
         place
+    }
+
+    /// The place that made a blocking call.
+    pub(crate) fn caller_of(&self, blocking: u32) -> u32 {
+        self.tree.places()[blocking as usize].parent
     }
 
     /// Says what each function is, when everything was added. What allocators allocated is from now on where

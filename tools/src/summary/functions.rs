@@ -121,6 +121,11 @@ pub(crate) struct SiteRow {
 }
 
 impl SiteRow {
+    /// The call with what it waits for: `pthread_mutex_lock(cache)`.
+    pub(crate) fn call(&self, profile: &Profile) -> String {
+        (profile.waited_for).call(profile.caller_of(self.place), self.probe)
+    }
+
     /// Adds another site's calls. Ties go to the lower thread, so that equal traces give equal reports.
     pub(crate) fn add(&mut self, other: &SiteRow) {
         self.count += other.count;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use stackbeat_model::ThreadIndex;
 use stackbeat_model::layers::Layer;
-use stackbeat_model::{ProbeId, ThreadIndex};
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
@@ -72,10 +72,10 @@ pub(crate) fn alike(
     profile: &Profile,
     sites: Vec<SiteRow>,
 ) -> Vec<(SiteRow, String)> {
-    let mut rows: BTreeMap<(ProbeId, String), SiteRow> = BTreeMap::new();
+    let mut rows: BTreeMap<(String, String), SiteRow> = BTreeMap::new();
     for site in sites {
         let callers = callers(metadata, profile, &site);
-        rows.entry((site.probe, callers))
+        rows.entry((site.call(profile), callers))
             .and_modify(|row| row.add(&site))
             .or_insert(site);
     }

@@ -615,6 +615,9 @@ impl Visitor for Adder {
             ..*segment
         };
         let place = self.profile.add(&segment_of_row, path);
+        let owner = self.row_of_owner(segment.thread);
+        let waited_for = &mut self.profile.waited_for;
+        waited_for.add(trace, segment, owner, path);
         self.collected.segment(trace, segment);
         if !self.with_timeline || !self.rows.is_single(segment.thread) {
             return;

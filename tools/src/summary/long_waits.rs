@@ -34,7 +34,7 @@ impl LongWaits {
             thread: wait.thread,
             begin_ns: wait.begin_ns.saturating_sub(trace.start_ns()),
             end_ns: wait.end_ns.saturating_sub(trace.start_ns()),
-            object: object(wait),
+            object: object(trace, wait),
             owner: wait.owner,
             waker: wait.waker,
             waking,
@@ -58,7 +58,13 @@ impl LongWaits {
     }
 }
 
-fn object(wait: &LongWait) -> String {
+fn object(trace: &Trace, wait: &LongWait) -> String {
+    let variable = trace.variable(trace.thread(wait.thread).process, wait.object);
+    match (wait.probe.cause(), variable) {
+        (Cause::Lock, Some(name)) => return format!("lock {name}"),
+        (Cause::Wait, Some(name)) => return name.to_string(),
+        _ => {}
+    }
     match wait.probe.cause() {
         Cause::Lock => format!("lock at {:#x}", wait.object),
         Cause::Wait | Cause::Join => format!("object at {:#x}", wait.object),

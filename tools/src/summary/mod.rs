@@ -31,3 +31,4 @@ pub(crate) mod verdict;
 pub(crate) mod wait_kind;
 pub(crate) mod wait_pairs;
 pub(crate) mod wait_rows;
+pub(crate) mod waited_for;

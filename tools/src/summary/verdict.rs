@@ -619,48 +619,63 @@ impl<'a> View<'a> {
         text
     }
 
-    /// What a thread waits for: of locks, how many nearly all long waits were for.
+    /// What a thread waits for: of locks, those that nearly all long waits were for.
     fn waiting(&self, kind: WaitKind) -> String {
-        let locks = match kind {
+        let cause = match kind {
             WaitKind::InterpreterLock => return format!("waiting for {GIL}"),
-            WaitKind::Of(Cause::Lock) => self.locks(),
-            WaitKind::Of(_) => 0,
+            WaitKind::Of(Cause::Lock) => Cause::Lock,
+            WaitKind::Of(cause) => return waiting(cause).to_owned(),
         };
-        match (locks, kind) {
-            (0 | 1, WaitKind::Of(cause)) => waiting(cause).to_owned(),
-            (locks, _) => format!("waiting for {locks} locks"),
+        let locks = self.locks();
+        let mut names: Vec<&str> = Vec::new();
+        for name in locks.iter().flatten() {
+            // Of a process that was forked it is another lock, with the same name.
+            if !names.contains(name) {
+                names.push(name);
+            }
+        }
+        let all_have_names = locks.iter().all(Option::is_some) && names.len() <= NAMED;
+        match names.split_last() {
+            Some((last, [])) if all_have_names => format!("waiting for lock {last}"),
+            Some((last, others)) if all_have_names => {
+                format!("waiting for locks {} and {last}", others.join(", "))
+            }
+            _ if locks.len() > 1 => format!("waiting for {} locks", locks.len()),
+            _ => waiting(cause).to_owned(),
         }
     }
 
-    /// How many locks nearly all long waits for one were for.
-    fn locks(&self) -> usize {
+    /// The locks that nearly all long waits for one were for, by their names where they have some.
+    fn locks(&self) -> Vec<Option<&'a str>> {
         // An interpreter's own may be several, and its others are no locks for the hooks.
         let mut of_interpreter = self.waits.iter().map(|wait| wait.kind);
         if of_interpreter.any(|kind| kind == WaitKind::InterpreterLock) {
-            return 1;
+            return Vec::new();
         }
         // An address is another lock in another process.
         let process = |thread: ThreadIndex| {
             let row = self.metadata().threads.get(thread.0 as usize);
             row.map_or(0, |row| row.pid)
         };
-        let mut sums: BTreeMap<(u32, u64), u64> = BTreeMap::new();
+        let names = &self.profile().waited_for;
+        let mut sums: BTreeMap<(u32, u64), (u64, Option<&str>)> = BTreeMap::new();
         for ((thread, lock), ns) in &self.report.waits.locks {
             if (self.wanted)(*thread) {
-                let sum = sums.entry((process(*thread), *lock)).or_default();
+                let (sum, name) = sums.entry((process(*thread), *lock)).or_default();
                 *sum = sum.saturating_add(*ns);
+                *name = name.or(names.name(*thread, *lock));
             }
         }
-        let mut times: Vec<u64> = sums.into_values().collect();
-        times.sort_by_key(|ns| Reverse(*ns));
-        let whole = sum(times.iter().copied()) as f64;
+        let mut locks: Vec<_> = sums.into_values().collect();
+        locks.sort_by_key(|(ns, name)| (Reverse(*ns), *name));
+        let whole = sum(locks.iter().map(|(ns, _)| *ns)) as f64;
         let mut so_far = 0.0;
-        let most = times.iter().take_while(|ns| {
+        let most = locks.into_iter().take_while(|(ns, _)| {
             let is_needed = so_far < NEARLY_ALL * whole;
-            so_far += **ns as f64;
+            so_far += *ns as f64;
             is_needed
         });
-        most.count()
+        most.map(|(_, name)| name).collect()
     }
 
     /// Who held the lock in most of the long waits for one, and where it was let go of: ` held by worker-3 in

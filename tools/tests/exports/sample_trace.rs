@@ -310,6 +310,7 @@ fn symbols(nodes: &Nodes) -> v1::Symbols {
         functions,
         addresses,
         file: None,
+        variables: Vec::new(),
     }
 }
 

@@ -322,6 +322,7 @@ impl Content {
         &self,
         symbolizer: &mut Symbolizer,
         queries: &[Query],
+        waited_for: &BTreeSet<(Utid, u64)>,
         out: &mut Out,
     ) -> io::Result<Vec<String>> {
         for process in self.processes.values() {
@@ -334,6 +335,11 @@ impl Content {
         let mut wanted = Wanted::default();
         for query in queries {
             wanted.add(&modules, query);
+        }
+        for (utid, object) in waited_for {
+            if let Some(thread) = self.threads.get(utid) {
+                wanted.add_variable(&modules, Upid(thread.upid), *object);
+            }
         }
         for map in &self.jit_maps {
             symbolizer.add_jit_map(map);

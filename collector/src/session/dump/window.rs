@@ -95,6 +95,8 @@ pub(super) struct Dump {
     pub(super) threads: BTreeMap<Utid, Thread>,
     /// Nodes that samples refer to.
     pub(super) used: BTreeSet<u32>,
+    /// What threads waited for.
+    pub(super) waited_for: BTreeSet<(Utid, u64)>,
     pub(super) written: Written,
     pub(super) first_ns: u64,
     pub(super) unit_ns: u32,
@@ -175,6 +177,17 @@ impl Dump {
             return Ok(());
         }
         self.used.extend((node != 0).then_some(node));
+        match &body {
+            packet::Body::LongWait(wait) => {
+                self.waited_for.insert((Utid(wait.utid), wait.object));
+            }
+            packet::Body::Deadlock(deadlock) => {
+                let locks = deadlock.member.iter();
+                self.waited_for
+                    .extend(locks.map(|member| (Utid(member.utid), member.lock)));
+            }
+            _ => {}
+        }
         out.say(body)
     }
 

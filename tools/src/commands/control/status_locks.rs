@@ -9,7 +9,7 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{LockReply, LocksReply, Request};
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
-use stackbeat_symbolize::short_names::simplify;
+use stackbeat_symbolize::short_names::{simplify, variable_name};
 use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
 use crate::terminal::{self, Style, clean};
@@ -34,6 +34,9 @@ struct WaitJson {
     name: String,
     call: String,
     lock: String,
+    /// The lock's name, where it is a variable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_for: Option<String>,
     /// 0: nobody holds it alone, or that is not known.
     owner_tid: u32,
     waited_ns: u64,
@@ -46,15 +49,18 @@ pub(super) fn show(target: &str, json: bool) -> Result<u8> {
     let session = client::find(target)?.session;
     let reply = client::ask(&session, &Request::Locks {})?;
     let locks = reply.locks.unwrap_or_default();
-    let stacks = stacks(&locks);
+    let Names { stacks, variables } = names(&locks);
+    let known = stacks.iter().zip(&variables);
     if json {
         let tids = |cycle: &Vec<usize>| cycle.iter().map(|i| locks.waits[*i].tid).collect();
-        let wait = |(wait, stack): (&LockReply, &Vec<String>)| WaitJson {
+        type Known<'a> = (&'a Vec<String>, &'a Option<String>);
+        let wait = |(wait, (stack, variable)): (&LockReply, Known<'_>)| WaitJson {
             pid: wait.pid,
             tid: wait.tid,
             name: wait.name.clone(),
             call: wait.call.clone(),
             lock: format!("{:#x}", wait.lock),
+            waited_for: variable.clone(),
             owner_tid: wait.owner_tid,
             waited_ns: wait.waited_ns,
             stack: stack.clone(),
@@ -62,17 +68,21 @@ pub(super) fn show(target: &str, json: bool) -> Result<u8> {
         let answer = LocksJson {
             schema: "stackbeat.locks.v1",
             session,
-            waits: locks.waits.iter().zip(&stacks).map(wait).collect(),
+            waits: locks.waits.iter().zip(known).map(wait).collect(),
             deadlocks: locks.deadlocks.iter().map(tids).collect(),
         };
         terminal::print(&terminal::json_line(&answer)?)?;
     } else {
-        terminal::print(&text(&locks, &stacks, Style::stdout()))?;
+        terminal::print(&text(&locks, known, Style::stdout()))?;
     }
     Ok(0)
 }
 
-fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
+fn text<'a>(
+    locks: &LocksReply,
+    known: impl Iterator<Item = (&'a Vec<String>, &'a Option<String>)>,
+    style: Style,
+) -> String {
     let mut out = String::new();
     if locks.waits.is_empty() {
         out.push_str("no thread waits for a lock\n");
@@ -86,7 +96,11 @@ fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
         let line = format!("deadlock: {} wait for each other's locks", tids.join(", "));
         let _ = writeln!(out, "{}", style.warning(&line));
     }
-    for (wait, stack) in locks.waits.iter().zip(stacks) {
+    for (wait, (stack, variable)) in locks.waits.iter().zip(known) {
+        let lock = match variable {
+            Some(name) => clean(name).into_owned(),
+            None => format!("{:#x}", wait.lock),
+        };
         let holder = match wait.owner_tid {
             0 => "nobody alone holds it".to_owned(),
             tid => {
@@ -97,13 +111,12 @@ fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
         };
         let _ = writeln!(
             out,
-            "{} {} of pid {} waits for {} in {} for lock {:#x}, {holder}",
+            "{} {} of pid {} waits for {} in {} for lock {lock}, {holder}",
             style.bold(&clean(&wait.name)),
             wait.tid,
             wait.pid,
             duration(wait.waited_ns),
             wait.call,
-            wait.lock,
         );
         for name in stack.iter().take(SHOWN) {
             let _ = writeln!(out, "    {}", clean(name));
@@ -115,8 +128,15 @@ fn text(locks: &LocksReply, stacks: &[Vec<String>], style: Style) -> String {
     out
 }
 
-/// The names of each wait's frames, innermost first.
-fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
+/// What each wait has of names.
+struct Names {
+    /// Of its frames, innermost first.
+    stacks: Vec<Vec<String>>,
+    /// Of the lock, where it is a variable.
+    variables: Vec<Option<String>>,
+}
+
+fn names(locks: &LocksReply) -> Names {
     let mut modules = Modules::default();
     let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options::default());
     for module in &locks.modules {
@@ -144,6 +164,7 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
     };
     let mut wanted = Wanted::default();
     for wait in &locks.waits {
+        wanted.add_variable(&modules, Upid(wait.pid), wait.lock);
         for (address, exact) in &wait.frames {
             // What has no room among two million has no name.
             wanted.add(&modules, &query(wait, *address, *exact));
@@ -151,8 +172,15 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
     }
     // By the file's path, or the process where no file holds the code.
     let mut names: HashMap<(String, Upid, u64), Vec<String>> = HashMap::new();
+    let mut variables: HashMap<(String, u64), String> = HashMap::new();
     symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {
         let path = symbols.file.as_ref().map_or("", |file| &file.path);
+        for variable in &symbols.variables {
+            if let Some(name) = symbols.strings.get(variable.name as usize) {
+                let key = (path.to_owned(), variable.address);
+                variables.insert(key, variable_name(name, variable.offset));
+            }
+        }
         for address in &symbols.addresses {
             let functions = address.function.iter().rev();
             let named = functions.filter_map(|function| {
@@ -182,5 +210,13 @@ fn stacks(locks: &LocksReply) -> Vec<Vec<String>> {
             )
             .collect()
     };
-    locks.waits.iter().map(frames).collect()
+    let variable = |wait: &LockReply| {
+        let module = modules.at(Upid(wait.pid), None, wait.lock)?;
+        let key = (module.file.path.clone(), module.bias.in_file(wait.lock).0);
+        variables.get(&key).cloned()
+    };
+    Names {
+        stacks: locks.waits.iter().map(frames).collect(),
+        variables: locks.waits.iter().map(variable).collect(),
+    }
 }

@@ -21,12 +21,13 @@ const NAME_UNKNOWN: u64 = NAME_BASE + 257;
 /// Categories: causes by their number + 1, then these.
 const CATEGORY_FUNCTION: u64 = Cause::ALL.len() as u64 + 1;
 const CATEGORY_GAP: u64 = CATEGORY_FUNCTION + 1;
-/// Characters of it; names of threads are shorter, those in damaged files need not be.
-const WAKER_NAME_LONGEST: usize = 64;
+/// Characters of a text; names of threads are shorter, those in damaged files need not be.
+const LONGEST_TEXT: usize = 64;
 /// `TracePacket.track_event`.
 const TRACK_EVENT: u32 = 11;
-/// The annotation after the numbered ones: the name of the waking thread.
+/// The annotations after the numbered ones: the name of the waking thread, and of what was waited for.
 const WAKER_NAME: u64 = ARGUMENT_NAMES.len() as u64 + 1;
+const WAITED_FOR: u64 = WAKER_NAME + 1;
 
 /// A thread's packet sequence.
 #[derive(Debug)]
@@ -155,7 +156,7 @@ fn shared_names() -> pb::InternedData {
     let annotations = ARGUMENT_NAMES
         .iter()
         .copied()
-        .chain(["woken_by_name"])
+        .chain(["woken_by_name", "waited_for"])
         .zip(1..);
     pb::InternedData {
         event_categories: categories
@@ -274,16 +275,11 @@ impl Slices for Writer<'_, '_> {
                 thread.tid == Tid(tid) && thread.process == self.process
             };
             if let Some(waker) = self.trace.threads().iter().find(of_process) {
-                let name = export_names::thread_name(&waker.name);
-                let annotation = pb::DebugAnnotation {
-                    name_iid: Some(WAKER_NAME),
-                    string_value: Some(name.chars().take(WAKER_NAME_LONGEST).collect()),
-                    ..pb::DebugAnnotation::default()
-                }
-                .encode_to_vec();
-                event.begin(4, annotation.len());
-                event.append(&annotation);
+                add_text(event, WAKER_NAME, export_names::thread_name(&waker.name));
             }
+        }
+        if let Some(name) = closed.waited_for(self.trace) {
+            add_text(event, WAITED_FOR, name);
         }
         event.number(9, pb::track_event::Type::SliceEnd as u64);
         self.packets.write_payload(
@@ -294,4 +290,16 @@ impl Slices for Writer<'_, '_> {
             None,
         )
     }
+}
+
+/// Adds an annotation that is a text.
+fn add_text(event: &mut Message, name_iid: u64, text: &str) {
+    let annotation = pb::DebugAnnotation {
+        name_iid: Some(name_iid),
+        string_value: Some(text.chars().take(LONGEST_TEXT).collect()),
+        ..pb::DebugAnnotation::default()
+    }
+    .encode_to_vec();
+    event.begin(4, annotation.len());
+    event.append(&annotation);
 }

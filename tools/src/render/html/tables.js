@@ -124,7 +124,7 @@ class Tables {
       const stack = view.outwards(p).slice(1);
       if (view.matches && !view.isMatch(label) && !stack.some((l) => view.isMatch(l))) continue;
       rows.push({
-        p, call: data.nameOf(label), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p] - hiddenCount,
+        p, call: data.nameOf(label) + (p in data.meta.waited_for ? `(${data.meta.waited_for[p]})` : ""), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p] - hiddenCount,
         total: own.time[p] - hidden, longest: own.longest[p], stack, names: stack.map((l) => fitName(data.nameOf(l), CHAIN, 1)).join(" ← "),
       });
     }

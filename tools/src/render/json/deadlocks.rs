@@ -19,6 +19,9 @@ struct MemberJson {
     utid: u32,
     call: String,
     lock: String,
+    /// The variable, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_for: Option<String>,
     /// Innermost first; empty when not known.
     stack: Vec<String>,
 }
@@ -35,6 +38,7 @@ pub(crate) fn json(
             .map_or(0, |t| t.utid),
         call: m.probe.name().into_owned(),
         lock: format!("{:#x}", m.lock),
+        waited_for: (profile.waited_for.name(m.thread, m.lock)).map(str::to_owned),
         stack: profile
             .tree
             .outwards(m.place)

@@ -136,6 +136,9 @@ struct SpentJson {
 struct SiteJson {
     call: String,
     cause: &'static str,
+    /// The lock's name, where it is a variable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_for: Option<String>,
     count: u64,
     total_ns: u64,
     /// Of it, in waits that were not seen apart.
@@ -325,6 +328,7 @@ fn sites(
             SiteJson {
                 call: site.probe.name().into_owned(),
                 cause: site.cause.name(),
+                waited_for: (profile.waited_for).at(profile.caller_of(site.place), site.probe),
                 count: site.count,
                 total_ns: site.total_ns,
                 inferred_ns: site.inferred_ns,

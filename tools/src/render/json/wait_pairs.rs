@@ -21,6 +21,9 @@ pub(crate) struct WaitsJson {
 struct PairJson {
     call: String,
     cause: &'static str,
+    /// The lock's name, where it is a variable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_for: Option<String>,
     count: u64,
     total_ns: u64,
     longest_ns: u64,
@@ -63,6 +66,7 @@ pub(crate) fn json(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, top: u
         PairJson {
             call: probe.name().into_owned(),
             cause: probe.cause().name(),
+            waited_for: profile.waited_for.at(waiting, probe),
             count: row.sum.count,
             total_ns: row.sum.total_ns,
             longest_ns: row.sum.longest_ns,

@@ -33,11 +33,14 @@ pub(crate) fn text(
     for (at_ns, members) in deadlocks.found.iter().take(layout.top) {
         let _ = writeln!(out, "  {} after the start:", duration(*at_ns));
         for (member, holder) in members.iter().zip(members.iter().cycle().skip(1)) {
+            let lock = match profile.waited_for.name(member.thread, member.lock) {
+                Some(name) => clean(name).into_owned(),
+                None => format!("{:#x}", member.lock),
+            };
             let line = format!(
-                "    {} waits in {} for {:#x}, which {} holds",
+                "    {} waits in {} for {lock}, which {} holds",
                 name(member.thread),
                 member.probe.name(),
-                member.lock,
                 name(holder.thread)
             );
             let _ = writeln!(out, "{}", layout.style.warning(&line));

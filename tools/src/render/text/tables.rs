@@ -619,7 +619,7 @@ fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &La
                 n => count(n),
             },
             site.cause.name().into(),
-            site.probe.name().into_owned(),
+            site.call(profile),
             match callers.is_empty() {
                 true => label_text(metadata, Label::Leaf(Leaf::NoStack)),
                 false => callers.clone(),

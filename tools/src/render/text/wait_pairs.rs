@@ -30,7 +30,8 @@ pub(crate) fn table(
         place.map_or(String::new(), |p| chain(metadata, profile.tree.outwards(p)))
     };
     let rows = rows(report, wanted, |pair| {
-        (pair.probe, place(Some(pair.waiting)), place(pair.waking))
+        let call = profile.waited_for.call(pair.waiting, pair.probe);
+        (call, place(Some(pair.waiting)), place(pair.waking))
     });
     let mut table = Table::new(vec![
         Column::number("TOTAL", 0),
@@ -43,13 +44,13 @@ pub(crate) fn table(
         Column::text("ENDED BY", 0),
         Column::list("AT", 2),
     ]);
-    for ((probe, waiting, waking), row) in rows.iter().take(layout.top) {
+    for ((call, waiting, waking), row) in rows.iter().take(layout.top) {
         table.row(vec![
             duration(row.sum.total_ns),
             duration(row.sum.longest_ns),
             count(row.sum.count),
             names(metadata, &row.threads),
-            probe.name().into_owned(),
+            call.clone(),
             waiting.clone(),
             names(metadata, &row.owners),
             names(metadata, &row.wakers),
