@@ -159,10 +159,12 @@ enum Clock {
 unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
     let block = tls::block();
     if let Some((entry, _)) = registered(block) {
-        if let Clock::Event { counts, is_still } = clock {
-            if is_still {
-                kernel_clock::stands_still(entry, counts);
-            }
+        if let Clock::Event {
+            counts,
+            is_still: true,
+        } = clock
+        {
+            kernel_clock::stands_still(entry, counts);
         }
         let is_of_faults =
             matches!(clock, Clock::Event { counts, .. } if counts == stands_still::FAULTS);
