@@ -68,7 +68,7 @@ pub(crate) const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";
 /// What the file is called.
 pub(crate) const FILE_NAME: &str = "stackbeat.toml";
 /// Variables that are no settings: name and what it is.
-pub(crate) const OTHER_VARIABLES: [(&str, &str); 7] = [
+pub(crate) const OTHER_VARIABLES: [(&str, &str); 8] = [
     (
         "STACKBEAT_CONFIG",
         "the file to read settings from; empty for none",
@@ -92,6 +92,10 @@ pub(crate) const OTHER_VARIABLES: [(&str, &str); 7] = [
     (
         "STACKBEAT_CHECK_UNWIND",
         "1: the agent repeats each reused stack as a full walk and counts differences (docs/internals/unwinding.md)",
+    ),
+    (
+        "STACKBEAT_NO_EVENTS",
+        "1: no events for `--clock auto`, for tests (docs/internals/clocks.md)",
     ),
     (
         "STACKBEAT_SUSPEND",
