@@ -46,6 +46,7 @@ pub(super) fn call_if_asleep(control: &Control) {
 
 /// The calling thread's event, which counts this, has gone off for the first time, and counts nothing more
 /// until the collector has given it its period.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 #[cold]
 pub(super) fn stands_still(entry: &ThreadEntry, counts: u32) {
     entry.fault_descriptor.fetch_or(counts, Ordering::SeqCst);
