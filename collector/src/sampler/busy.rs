@@ -2,7 +2,8 @@
 //! timers of their own, which cost less and go off less often (`ClockChoice::Auto`). Each thread does that by
 //! itself, at its next capture. While threads wait for processors they have events or ticks again
 //! (`contention`), which are as far apart as timers go off: ticks while no thread of a process in its first
-//! second needs nearer ones.
+//! second needs nearer ones. A process that computes in system calls which neither events nor hooks see
+//! leaves its events at once, and has none again.
 
 use std::collections::HashMap;
 
@@ -57,7 +58,7 @@ impl Sampler {
             _ => timer_ns,
         };
         let mut found = Vec::new();
-        let threads = self.threads_to_ask(timed, now_ns);
+        let threads = self.threads_to_ask(shared, timed, now_ns);
         for (i, process) in &mut self.processes {
             let Some(entry) = shared.mapping.process(*i) else {
                 continue;
@@ -68,8 +69,12 @@ impl Sampler {
                 // Events may have been refused.
                 process.at_first = by;
             }
+            let is_unseen = is_unseen(entry);
+            if is_unseen {
+                process.at_first = sampled_by::TICKS_AT_FIRST;
+            }
             let at_first = process.at_first;
-            let is_due = process.is_ours && now_ns >= process.next_cpu_poll_ns;
+            let is_due = process.is_ours && (is_unseen || now_ns >= process.next_cpu_poll_ns);
             if by == sampled_by::TICKS {
                 process.next_cpu_poll_ns = u64::MAX;
             }
@@ -79,7 +84,7 @@ impl Sampler {
             if stays {
                 // Those that begin meanwhile as well.
                 process.next_cpu_poll_ns = u64::MAX;
-                if by == sampled_by::SESSION_CLOCK {
+                if by == sampled_by::SESSION_CLOCK || is_unseen {
                     entry.sampled_by.store(at_first, Ordering::SeqCst);
                     process.sampled_by = at_first;
                     process.is_new = true;
@@ -105,7 +110,7 @@ impl Sampler {
             }
             // Ticks cost as much while a thread waits for a processor.
             let used_ns = cpu_ns.saturating_sub(process.cpu_before_ns) + contention.ready_ns();
-            if used_ns < AT_FIRST_NS {
+            if used_ns < AT_FIRST_NS && !is_unseen {
                 // One thread needs that long for the rest; many are found somewhat later.
                 process.next_cpu_poll_ns = now_ns + (AT_FIRST_NS - used_ns) / 4;
                 continue;
@@ -118,6 +123,11 @@ impl Sampler {
             }
             if contention.take() {
                 process.cpu_before_ns = cpu_ns;
+                if is_unseen {
+                    entry.sampled_by.store(at_first, Ordering::SeqCst);
+                    process.sampled_by = at_first;
+                    say(shared, process.upid, 0);
+                }
                 continue;
             }
             entry
@@ -163,13 +173,14 @@ impl Sampler {
     /// Of the processes that are due, some threads: by the process' entry. Those that were active come first.
     fn threads_to_ask(
         &self,
+        shared: &Shared,
         timed: impl Iterator<Item = (u32, Tid)>,
         now_ns: u64,
     ) -> HashMap<u32, Vec<Tid>> {
-        let due = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.is_ours && now_ns >= process.next_cpu_poll_ns);
+        let due = self.processes.iter().filter(|(i, process)| {
+            let is_unseen = || shared.mapping.process(**i).is_some_and(is_unseen);
+            process.is_ours && (now_ns >= process.next_cpu_poll_ns || is_unseen())
+        });
         let mut threads: HashMap<u32, Vec<Tid>> = due.map(|(i, _)| (*i, Vec::new())).collect();
         if threads.is_empty() {
             return threads;
@@ -234,6 +245,12 @@ impl Sampler {
             self.untimed.push(thread);
         }
     }
+}
+
+/// Whether the process has events, which do not see what it computes.
+fn is_unseen(process: &ProcessEntry) -> bool {
+    process.sampled_by.load(Ordering::Relaxed) == sampled_by::EVENTS_AT_FIRST
+        && process.has_unseen_calls.load(Ordering::Relaxed) != 0
 }
 
 /// Whether timers may send their signal to the process.

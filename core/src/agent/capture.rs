@@ -209,7 +209,14 @@ impl Capture<'_> {
     /// The sampling clock has met the thread without a tick.
     fn run_met(&mut self, registers: &Registers) -> u32 {
         let now = session::now();
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let before_ns = self.entry.cpu_ns.load(Ordering::Relaxed);
         let node = self.capture(registers, now);
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if self.entry.has_user_clock() {
+            let unseen = &mut self.scratch.unseen_calls;
+            unseen.event_strikes(self.control, self.entry, before_ns);
+        }
         self.is_captured(now);
         node
     }

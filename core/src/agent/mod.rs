@@ -76,6 +76,8 @@ mod texts;
 mod thread;
 pub mod tls;
 mod unpatch_request;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod unseen_calls;
 mod wake;
 mod wakers;
 

@@ -80,6 +80,8 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     scratch.name = [0; NAME_BYTES];
     scratch.managed.forget_name();
     scratch.usage.reset();
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    scratch.unseen_calls.reset();
     scratch
         .event_sampling
         .reset(block, session::now().0 ^ u64::from(tid.0) << 32);

@@ -48,6 +48,8 @@ pub(super) struct Scratch {
     /// See `agent::better_moment`.
     pub better_moment: super::better_moment::Left,
     pub usage: super::rusage::State,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub unseen_calls: super::unseen_calls::State,
     pub event_sampling: super::event_sampling::State,
     pub record: RecordBuffer,
     pub lent: Lent,

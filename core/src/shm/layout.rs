@@ -605,8 +605,10 @@ pub struct ProcessEntry {
     /// Where the process has what is known of code that runtimes have made
     /// (`crate::native::generated_code::elsewhere`); 0: nowhere.
     pub generated_code: AtomicU64,
+    /// 1: a thread that has an event computes much in the kernel, where neither its event nor a hook sees it.
+    pub has_unseen_calls: AtomicU32,
     /// For later fields.
-    pub reserved: [AtomicU32; 10],
+    pub reserved: [AtomicU32; 9],
 }
 
 impl ProcessEntry {

@@ -121,6 +121,7 @@ fn clear_process(entry: &ProcessEntry) {
         &entry.fatal_node,
         &entry.handles_signal,
         &entry.sampled_by,
+        &entry.has_unseen_calls,
     ] {
         word.store(0, Ordering::Relaxed);
     }

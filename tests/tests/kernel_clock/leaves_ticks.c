@@ -43,8 +43,8 @@ __attribute__((noinline)) static void *computes(void *ns) {
 
 __attribute__((noinline)) static void *allocates(void *ns) {
     while (now(CLOCK_THREAD_CPUTIME_ID) < (long)ns)
-        for (int i = 0; i < 1000; i++)
-            free(malloc(64 + i));
+        for (int i = 0; i < 20000; i++)
+            free(malloc(64 + i % 1000));
     return (void *)now(CLOCK_THREAD_CPUTIME_ID);
 }
 

@@ -57,7 +57,7 @@ static int64_t wall_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
 static inline __attribute__((always_inline)) int64_t compute(int64_t ns) {
     int64_t begin = cpu_ns(), now;
     do {
-        for (int i = 0; i < 20000; i++) asm volatile("" ::: "memory");
+        for (int i = 0; i < 200000; i++) asm volatile("" ::: "memory");
         now = cpu_ns();
     } while (now - begin < ns);
     return now - begin;
@@ -72,7 +72,7 @@ NOINLINE static int64_t quiet_beside_hooks(void) { return compute(5 * MS); }
 NOINLINE static int64_t passes_hooks(void) {
     int64_t begin = cpu_ns(), now;
     do {
-        for (int i = 0; i < 200; i++) free(malloc(40 + i));
+        for (int i = 0; i < 5000; i++) free(malloc(40 + i % 200));
         now = cpu_ns();
     } while (now - begin < 5 * MS);
     return now - begin;

@@ -488,13 +488,14 @@ pub fn clock_ns(clock: i32) -> u64 {
 pub fn thread_cpu_ns() -> u64 {
     match clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) {
         0 => {
-            let ns = |time: libc::timeval| {
-                (time.tv_sec as u64 * 1_000_000).wrapping_add(time.tv_usec as u64) * 1000
-            };
-            usage_of(RUSAGE_THREAD).map_or(0, |usage| ns(usage.ru_utime) + ns(usage.ru_stime))
+            usage_of(RUSAGE_THREAD).map_or(0, |usage| in_ns(usage.ru_utime) + in_ns(usage.ru_stime))
         }
         ns => ns,
     }
+}
+
+fn in_ns(time: libc::timeval) -> u64 {
+    (time.tv_sec as u64 * 1_000_000).wrapping_add(time.tv_usec as u64) * 1000
 }
 
 /// What the kernel has counted of the calling thread. `None`: refused.
@@ -506,6 +507,12 @@ fn usage_of(who: usize) -> Option<libc::rusage> {
         call(libc::SYS_getrusage, [who, to, 0, 0, 0, 0]).ok()?;
         Some(usage.assume_init())
     }
+}
+
+/// CPU time of the calling thread in the kernel, ns, as far as the kernel knows it: where it counts by its
+/// tick, that is a sample. 0: refused.
+pub fn thread_kernel_ns() -> u64 {
+    usage_of(RUSAGE_THREAD).map_or(0, |usage| in_ns(usage.ru_stime))
 }
 
 /// Faults and switches of the calling thread. `None`: refused.
