@@ -314,6 +314,11 @@ impl Layer {
         }
     }
 
+    /// Whether it is a standard library's.
+    pub fn is_standard(self) -> bool {
+        matches!(self, Layer::StandardCode | Layer::StandardFile)
+    }
+
     /// Whether what it allocates is its own: the program's, or a library's that it uses.
     fn allocates(self) -> bool {
         matches!(self, Layer::Program | Layer::Nameless | Layer::SystemFile)

@@ -26,7 +26,7 @@ use stackbeat_model::{FunctionIndex, ProbeId, ThreadIndex};
 
 use crate::render::markup::escape;
 use crate::summary::call_bytes::CallBytes;
-use crate::summary::call_tree::{CAUSES, Label, Leaf, Profile};
+use crate::summary::call_tree::{CAUSES, Label, Leaf, Profile, Tree};
 use crate::summary::counters::CounterRow;
 use crate::summary::events::EventRow;
 use crate::summary::functions::{Own, functions};
@@ -36,6 +36,7 @@ use crate::summary::load::Report;
 use crate::summary::metadata::{
     DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata,
 };
+use crate::summary::own_code::OwnCode;
 use crate::summary::roles;
 use crate::summary::sort_key::SortKey;
 use crate::summary::system_calls::{self, CallRow, Counted};
@@ -116,6 +117,9 @@ struct Meta<'a> {
     waits: Vec<WaitMeta<'a>>,
     /// By the place of a blocking call, the variable that it waits for.
     waited_for: BTreeMap<u32, String>,
+    /// By the place of a blocking call: from which place to which its callers tell something
+    /// ([`OwnCode::told`]).
+    told: BTreeMap<u32, (u32, u32)>,
     /// Who makes system calls, in the whole recording.
     calls: Vec<CallRow>,
     /// Who reads and writes so many bytes.
@@ -209,6 +213,19 @@ fn waited_for(profile: &Profile, pruned: &Pruned) -> BTreeMap<u32, String> {
         Some((*moved, name))
     });
     kept.collect()
+}
+
+/// By the place of a blocking call: between which places its callers tell something.
+fn told(metadata: &Metadata, tree: &Tree) -> BTreeMap<u32, (u32, u32)> {
+    let own = OwnCode::new(metadata, tree);
+    let blocking = (0..).zip(tree.places()).filter_map(|(place, at)| {
+        let Label::Leaf(Leaf::Blocking(_)) = at.label else {
+            return None;
+        };
+        let told = own.told(at.parent)?;
+        Some((place, (told.from, told.to)))
+    });
+    blocking.collect()
 }
 
 /// The finished page.
@@ -342,6 +359,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
             })
             .collect(),
         waited_for: waited_for(profile, &pruned),
+        told: told(metadata, &pruned.tree),
         calls: callers(Counted::Calls),
         moved: callers(Counted::Bytes),
         wake_ups: callers(Counted::WakeUps),

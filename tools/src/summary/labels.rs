@@ -9,6 +9,7 @@ use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
 use crate::summary::libraries::{self, package};
 use crate::summary::metadata::{FunctionName, Metadata};
+use crate::summary::own_code::OwnCode;
 
 /// CPU time of the wanted threads that no sample says anything about.
 pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool) -> u64 {
@@ -19,6 +20,19 @@ pub(crate) fn gap_cpu_ns(profile: &Profile, wanted: &dyn Fn(ThreadIndex) -> bool
         .fold(0, u64::saturating_add)
 }
 
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// A place in a source file: `json.py:12`. Of a line that is not known the file alone.
+pub(crate) fn source_text(file: &str, line: u32) -> String {
+    let file = file_name(file);
+    match line {
+        0 => file.to_owned(),
+        line => format!("{file}:{line}"),
+    }
+}
+
 /// The name, and the module when it is not obvious. Of a runtime's function the file: its module is the
 /// runtime.
 pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
@@ -27,10 +41,9 @@ pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
         .functions
         .get(function as usize)
         .unwrap_or(&unknown);
-    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     // Code that no file holds has a place in a source file where its runtime says so.
     if libraries::is_managed(f) && !f.file.is_empty() {
-        return format!("{}  [{}:{}]", f.name, file_name(&f.file), f.line);
+        return format!("{}  [{}]", f.name, source_text(&f.file, f.line));
     }
     // As Rust's `{closure#0}` where the namespaces are not known (`line-tables-only`).
     if f.name.starts_with('{') && !f.file.is_empty() {
@@ -38,7 +51,7 @@ pub(crate) fn function_text(metadata: &Metadata, function: u32) -> String {
     }
     let module = match package(f) {
         Some(package) => package.to_owned(),
-        None => file_name(&f.module),
+        None => file_name(&f.module).to_owned(),
     };
     let module = &*module;
     if module.is_empty() || f.name.starts_with(module) {
@@ -72,9 +85,10 @@ pub(crate) fn alike(
     profile: &Profile,
     sites: Vec<SiteRow>,
 ) -> Vec<(SiteRow, String)> {
+    let own = OwnCode::new(metadata, &profile.tree);
     let mut rows: BTreeMap<(String, String), SiteRow> = BTreeMap::new();
     for site in sites {
-        let callers = callers(metadata, profile, &site);
+        let callers = chain(&own, profile.caller_of(site.place));
         rows.entry((site.call(profile), callers))
             .and_modify(|row| row.add(&site))
             .or_insert(site);
@@ -87,33 +101,42 @@ pub(crate) fn alike(
     rows
 }
 
-/// The innermost callers of a blocking call.
-pub(crate) fn callers(metadata: &Metadata, profile: &Profile, site: &SiteRow) -> String {
-    chain(metadata, profile.tree.outwards(site.place).skip(1))
-}
-
-/// The innermost names that tell something: the layers of a standard library, or of an interpreter, between a
-/// call and the program's own code are left out, and so are functions without a name where one with a name is
+/// The names at a place that tell something, innermost first: from where the program calls a library
+/// ([`OwnCode::told`]). Where no function is the program's own, the layers of a standard library, or of an
+/// interpreter, are left out at the beginning, and so are functions without a name where one with a name is
 /// near.
-pub(crate) fn chain(metadata: &Metadata, outwards: impl Iterator<Item = (u32, Label)>) -> String {
+pub(crate) fn chain(own: &OwnCode, place: u32) -> String {
     const SHOWN: usize = 4;
-    let mut labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
-    if labels.iter().any(|label| is_managed(metadata, *label)) {
-        labels.retain(|label| !is_interpreter(metadata, *label));
+    let told = own.told(place);
+    let from = told.map_or(place, |told| told.from);
+    let outwards = own.tree().outwards(from);
+    let mut labels: Vec<Label> = Vec::new();
+    for (at, label) in outwards {
+        labels.push(label);
+        if told.is_some_and(|told| told.to == at) {
+            break;
+        }
     }
-    let all: Vec<_> = labels.iter().map(|l| label_text(metadata, *l)).collect();
-    let managed = labels.iter().position(|label| is_managed(metadata, *label));
-    let first = managed.or_else(|| {
-        labels
-            .iter()
-            .position(|label| !is_standard(metadata, *label))
-    });
-    let first = first.unwrap_or(0);
-    let nameless = all[first..]
+    let is_managed = |label: &Label| is_managed(own.metadata(), *label);
+    let is_interpreter = |label: &Label| own.layer_of(*label) == Some(Layer::Interpreter);
+    let is_standard = |label: &Label| own.layer_of(*label).is_some_and(Layer::is_standard);
+    if labels.iter().any(is_managed) {
+        labels.retain(|label| !is_interpreter(label));
+    }
+    let texts = labels
         .iter()
-        .take(SHOWN)
-        .position(|name| !is_address(name));
-    let first = first + nameless.unwrap_or(0);
+        .map(|label| label_text(own.metadata(), *label));
+    let all: Vec<_> = texts.collect();
+    let first = match told {
+        Some(_) => 0,
+        None => {
+            let managed = labels.iter().position(is_managed);
+            let other = || labels.iter().position(|label| !is_standard(label));
+            let first = managed.or_else(other).unwrap_or(0);
+            let mut near = all[first..].iter().take(SHOWN);
+            first + near.position(|name| !is_address(name)).unwrap_or(0)
+        }
+    };
     let mut names: Vec<_> = all[first..]
         .iter()
         .take(SHOWN + 1)
@@ -132,16 +155,6 @@ fn function(metadata: &Metadata, label: Label) -> Option<&FunctionName> {
     }
 }
 
-/// Whether a function belongs to a standard library.
-fn is_standard(metadata: &Metadata, label: Label) -> bool {
-    function(metadata, label).is_some_and(FunctionName::is_standard)
-}
-
-/// Whether a function is an interpreter's.
-fn is_interpreter(metadata: &Metadata, label: Label) -> bool {
-    function(metadata, label).is_some_and(|f| f.layer() == Layer::Interpreter)
-}
-
 /// Whether a function is interpreted, or compiled by a runtime ([`libraries::is_managed`]).
 pub(crate) fn is_managed(metadata: &Metadata, label: Label) -> bool {
     function(metadata, label).is_some_and(libraries::is_managed)
@@ -150,4 +163,24 @@ pub(crate) fn is_managed(metadata: &Metadata, label: Label) -> bool {
 /// Whether a function has no name: `libfoo.so+0x1240`, or the address alone.
 pub(crate) fn is_address(name: &str) -> bool {
     name.starts_with("0x") || name.contains("+0x")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_not_known_is_not_said() {
+        assert_eq!(source_text("/srv/shop.js", 12), "shop.js:12");
+        assert_eq!(source_text("/srv/shop.js", 0), "shop.js");
+        let metadata = Metadata {
+            functions: vec![FunctionName {
+                name: "load".to_owned(),
+                file: "/srv/shop.js".to_owned(),
+                ..FunctionName::default()
+            }],
+            ..Metadata::default()
+        };
+        assert_eq!(function_text(&metadata, 0), "load  [shop.js]");
+    }
 }

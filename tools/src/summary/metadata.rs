@@ -186,11 +186,6 @@ impl FunctionName {
     pub(crate) fn layer(&self) -> Layer {
         Layer::of(&self.name, &self.module, &self.file)
     }
-
-    /// Whether it belongs to Rust's or C++'s standard library.
-    pub(crate) fn is_standard(&self) -> bool {
-        matches!(self.layer(), Layer::StandardCode | Layer::StandardFile)
-    }
 }
 
 impl Metadata {

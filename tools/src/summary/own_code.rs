@@ -91,22 +91,44 @@ impl Stack {
 
 /// Knows which functions are the program's own.
 pub(crate) struct OwnCode<'a> {
+    metadata: &'a Metadata,
     tree: &'a Tree,
+    layers: Vec<Layer>,
     classes: Vec<Class>,
     is_managed: Vec<bool>,
 }
 
+/// Places of a stack between which its functions tell a reader something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Where the program's own code calls a library, or its innermost function where that does the rest
+    /// itself.
+    pub(crate) from: u32,
+    /// The outermost function of the program's own.
+    pub(crate) to: u32,
+}
+
 impl<'a> OwnCode<'a> {
-    pub(crate) fn new(metadata: &Metadata, tree: &'a Tree) -> OwnCode<'a> {
-        let layer = metadata.layers();
-        let functions = (0..).map(FunctionIndex).zip(&metadata.functions);
-        let classes = functions.map(|(index, function)| class(function, layer(index)));
-        let is_managed = metadata.functions.iter().map(is_managed);
+    pub(crate) fn new(metadata: &'a Metadata, tree: &'a Tree) -> OwnCode<'a> {
+        let functions = &metadata.functions;
+        let layers: Vec<Layer> = functions.iter().map(FunctionName::layer).collect();
+        let classes = functions.iter().zip(&layers);
+        let classes = classes.map(|(function, layer)| class(function, *layer));
         OwnCode {
+            metadata,
             tree,
             classes: classes.collect(),
-            is_managed: is_managed.collect(),
+            is_managed: functions.iter().map(is_managed).collect(),
+            layers,
         }
+    }
+
+    pub(crate) fn metadata(&self) -> &'a Metadata {
+        self.metadata
+    }
+
+    pub(crate) fn tree(&self) -> &'a Tree {
+        self.tree
     }
 
     fn class(&self, function: FunctionIndex) -> Class {
@@ -119,19 +141,64 @@ impl<'a> OwnCode<'a> {
         known.copied().unwrap_or(false)
     }
 
-    /// The functions at a place, outermost first. Of an interpreted program only interpreted ones.
-    fn functions(&self, place: u32) -> Vec<FunctionIndex> {
-        let mut all: Vec<FunctionIndex> = (self.tree.labels(place))
-            .filter_map(|label| match label {
-                Label::Function(function) => Some(function),
+    fn layer(&self, function: FunctionIndex) -> Layer {
+        let known = self.layers.get(function.0 as usize);
+        known.copied().unwrap_or(Layer::Program)
+    }
+
+    /// What a label's function is to the program, where it is one.
+    pub(crate) fn layer_of(&self, label: Label) -> Option<Layer> {
+        match label {
+            Label::Function(function) => Some(self.layer(function)),
+            _ => None,
+        }
+    }
+
+    /// The functions at a place with theirs, outermost first. Of an interpreted program only interpreted
+    /// ones.
+    fn calls(&self, place: u32) -> Vec<(u32, FunctionIndex)> {
+        let mut all: Vec<(u32, FunctionIndex)> = (self.tree.outwards(place))
+            .filter_map(|(at, label)| match label {
+                Label::Function(function) => Some((at, function)),
                 _ => None,
             })
             .collect();
         all.reverse();
-        if all.iter().any(|f| self.is_managed(*f)) {
-            all.retain(|f| self.is_managed(*f));
+        if all.iter().any(|(_, f)| self.is_managed(*f)) {
+            all.retain(|(_, f)| self.is_managed(*f));
         }
         all
+    }
+
+    /// The same without their places.
+    fn functions(&self, place: u32) -> Vec<FunctionIndex> {
+        let calls = self.calls(place).into_iter();
+        calls.map(|(_, function)| function).collect()
+    }
+
+    /// What of a stack tells a reader something; `None` where no function is the program's own. What a
+    /// standard library is called by has the name of the call, or says less.
+    pub(crate) fn told(&self, place: u32) -> Option<Told> {
+        let all = self.calls(place);
+        let class = |(_, f): &(u32, FunctionIndex)| self.class(*f);
+        let innermost = [Class::Own, Class::Entry].into_iter();
+        let innermost = innermost
+            .map(|wanted| all.iter().rposition(|call| class(call) == wanted))
+            .find_map(|at| at)?;
+        let is_called = |call: &&(u32, FunctionIndex)| {
+            class(call) == Class::Library || self.layer(call.1).is_standard()
+        };
+        let called = all[innermost + 1..].iter().find(is_called);
+        let called = called.filter(|(_, f)| !self.layer(*f).is_standard());
+        let outermost = all.iter().find(|call| {
+            matches!(class(call), Class::Own | Class::Entry) && self.layer(call.1) != Layer::Entry
+        });
+        let (from, _) = called.unwrap_or(&all[innermost]);
+        let (to, _) = outermost?;
+        Some(Told {
+            from: *from,
+            to: *to,
+        })
     }
 
     /// The stack of a place. Of an interpreted program only interpreted functions may be named.
@@ -318,6 +385,7 @@ fn several(mut stacks: Vec<&Stack>) -> Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::labels::chain;
 
     /// A stack of functions with these numbers, outermost first.
     fn stack(functions: &[u32], library: Option<u32>, ns: u64) -> Stack {
@@ -422,6 +490,93 @@ mod tests {
         let digest = vec![(FunctionIndex(DIGEST), 35)];
         assert_eq!(lead(&others), Some(Lead::Several(digest)));
         assert_eq!(lead(&[]), None);
+    }
+
+    #[test]
+    fn callers_are_told_from_where_the_program_calls_a_library() {
+        let name = |(name, module, file): &(&str, &str, &str)| FunctionName {
+            name: (*name).to_owned(),
+            module: (*module).to_owned(),
+            file: (*file).to_owned(),
+            line: 3,
+        };
+        let [shop, libc] = ["/srv/shop", "/lib/x86_64-linux-gnu/libc.so.6"];
+        let [js, py] = ["/srv/shop.js", "/srv/shop.py"];
+        let standard = "/usr/include/c++/12/mutex";
+        let [queue, threading] = [
+            "/usr/lib/python3.11/queue.py",
+            "/usr/lib/python3.11/threading.py",
+        ];
+        /// What calls what, outermost first, and what is told of it.
+        type Case<'a> = (&'a [(&'a str, &'a str, &'a str)], &'a str);
+        let main = ("main", shop, "");
+        let start = [("_start", shop, ""), ("__libc_start_main", libc, ""), main];
+        let load = ("load", shop, "");
+        let of_node = [
+            ("uv_run", "/usr/bin/node", ""),
+            ("Module._compile", "", "node:internal/modules/cjs/loader"),
+            ("load", "", js),
+            ("readFileSync", "", "node:fs"),
+            ("Builtins_CEntry", "/usr/bin/node", ""),
+            ("readSync", "", "node:fs"),
+            ("uv_fs_read", "/usr/bin/node", ""),
+        ];
+        let thread = [
+            ("Thread._bootstrap", "python", threading),
+            ("Thread.run", "python", threading),
+            ("worker", "python", py),
+            ("Queue.get", "python", queue),
+            ("Condition.wait", "python", threading),
+        ];
+        let cases: [Case<'_>; 8] = [
+            (&of_node, "readFileSync ← load"),
+            (&thread, "Queue.get ← worker"),
+            (
+                &[
+                    start[0],
+                    start[1],
+                    main,
+                    load,
+                    ("fgets", libc, ""),
+                    ("_IO_file_underflow", libc, ""),
+                ],
+                "fgets ← load ← main",
+            ),
+            (&[start[0], main, load], "load ← main"),
+            // A standard library's function has the name of the call or says less.
+            (
+                &[
+                    main,
+                    load,
+                    ("std::mutex::lock()", shop, standard),
+                    ("__gthread_mutex_lock", shop, standard),
+                ],
+                "load ← main",
+            ),
+            (
+                &[
+                    main,
+                    load,
+                    ("std::call_once", shop, standard),
+                    ("__pthread_once_slow", libc, ""),
+                ],
+                "load ← main",
+            ),
+            // A library calls the program back.
+            (&[main, ("qsort", libc, ""), load], "load ← qsort ← main"),
+            // Nothing is the program's own.
+            (&thread[..2], "Thread.run ← Thread._bootstrap"),
+        ];
+        for (stack, told) in cases {
+            let metadata = Metadata {
+                functions: stack.iter().map(name).collect(),
+                ..Metadata::default()
+            };
+            let mut tree = Tree::default();
+            let functions: Vec<_> = (0..).take(stack.len()).map(FunctionIndex).collect();
+            let place = tree.path(&functions);
+            assert_eq!(chain(&OwnCode::new(&metadata, &tree), place), told);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use stackbeat_model::{AttributedCalls, FunctionIndex, ThreadIndex};
 use super::metadata::Metadata;
 use crate::summary::call_tree::{Label, Leaf, Profile, ROOT};
 use crate::summary::labels::{chain, label_text};
+use crate::summary::own_code::OwnCode;
 use crate::units::count;
 
 /// What of system calls a table or list is about.
@@ -76,9 +77,10 @@ impl CallSites {
         wanted: &dyn Fn(ThreadIndex) -> bool,
         most: usize,
     ) -> Vec<CallRow> {
+        let own = OwnCode::new(metadata, &profile.tree);
         let kinds = self.by_kind(what, wanted).into_iter();
         let rows = kinds.flat_map(|kind| {
-            let chains = kind.chains(metadata, profile).into_iter().take(most);
+            let chains = kind.chains(&own).into_iter().take(most);
             chains.map(move |(called_from, count)| CallRow {
                 call: name(kind.call),
                 count,
@@ -135,12 +137,12 @@ pub(crate) struct OfKind {
 
 impl OfKind {
     /// The kind's places that read alike, the most calls first.
-    fn chains(&self, metadata: &Metadata, profile: &Profile) -> Vec<(String, u64)> {
+    fn chains(&self, own: &OwnCode) -> Vec<(String, u64)> {
         let mut chains: BTreeMap<String, u64> = BTreeMap::new();
         for (place, count) in &self.places {
             let text = match *place {
-                ROOT => label_text(metadata, Label::Leaf(Leaf::NoStack)),
-                place => chain(metadata, profile.tree.outwards(place)),
+                ROOT => label_text(own.metadata(), Label::Leaf(Leaf::NoStack)),
+                place => chain(own, place),
             };
             add(chains.entry(text).or_default(), *count);
         }

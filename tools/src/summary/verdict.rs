@@ -15,6 +15,7 @@ use crate::summary::call_tree::{Label, Leaf, Profile, ThreadTime};
 use crate::summary::deadlocks::Member;
 use crate::summary::helpers::helpers;
 use crate::summary::idle::{IdleWaits, is_active, is_slow};
+use crate::summary::labels::{file_name, source_text};
 use crate::summary::load::Report;
 use crate::summary::metadata::Metadata;
 use crate::summary::own_code::{Lead, OwnCode, lead};
@@ -741,15 +742,13 @@ impl<'a> View<'a> {
         let Some(known) = self.metadata().functions.get(function.0 as usize) else {
             return "?".to_owned();
         };
-        let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let name = shorten_name(&known.name, NAME);
         let module = file_name(&known.module);
-        match (known.file.as_str(), known.line) {
-            ("", _) if module.is_empty() || name.starts_with(&module) => name,
-            ("", _) if module.starts_with('[') => format!("{name} {module}"),
-            ("", _) => format!("{name} [{module}]"),
-            (file, 0) => format!("{name} at {}", file_name(file)),
-            (file, line) => format!("{name} at {}:{line}", file_name(file)),
+        match known.file.as_str() {
+            "" if module.is_empty() || name.starts_with(module) => name,
+            "" if module.starts_with('[') => format!("{name} {module}"),
+            "" => format!("{name} [{module}]"),
+            file => format!("{name} at {}", source_text(file, known.line)),
         }
     }
 }

@@ -220,10 +220,12 @@ pub(super) fn sarif(report: &CiReport) -> Value {
                     json!([{ "name": failure.function, "kind": "function" }]);
             }
             if let Some((file, line)) = &failure.source {
-                location["physicalLocation"] = json!({
-                    "artifactLocation": { "uri": uri(file) },
-                    "region": { "startLine": line },
-                });
+                let physical = &mut location["physicalLocation"];
+                physical["artifactLocation"] = json!({ "uri": uri(file) });
+                // Lines begin at 1 there.
+                if *line > 0 {
+                    physical["region"] = json!({ "startLine": line });
+                }
             }
             json!({
                 "ruleId": failure.rule,
@@ -281,6 +283,7 @@ pub(super) fn github(report: &CiReport) -> String {
     let mut out = String::new();
     for (is_failure, failure) in report.reported() {
         let at = match &failure.source {
+            Some((file, 0)) => format!("file={},", property(file)),
             Some((file, line)) => format!("file={},line={line},", property(file)),
             None => String::new(),
         };
@@ -339,6 +342,22 @@ mod tests {
             "{github}"
         );
         assert_eq!(github.lines().count(), 1);
+        // A line that is not known is in none of them.
+        let mut no_line = slower;
+        for case in &mut no_line.cases {
+            if let CaseResult::Failed(failure) = &mut case.result {
+                failure.source = Some(("src/price.rs".to_owned(), 0));
+            }
+        }
+        let text = super::github(&no_line);
+        assert!(
+            text.starts_with("::error file=src/price.rs,title="),
+            "{text}"
+        );
+        let result = &super::sarif(&no_line)["runs"][0]["results"][0];
+        let physical = &result["locations"][0]["physicalLocation"];
+        assert_eq!(physical["region"], Value::Null);
+        assert_eq!(physical["artifactLocation"]["uri"], "src/price.rs");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::cli::DiffArgs;
 use crate::commands::report::{COLUMNS, write_text};
 use crate::render::markup::escape;
 use crate::render::text::table_layout::{Layout, sentences};
+use crate::summary::labels::source_text;
 use crate::summary::load;
 use crate::table::{Column, Table, shorten_name};
 use crate::terminal::{self, Style, clean};
@@ -282,11 +283,8 @@ fn by_function(table: &RunTable, sources: &Sources, metric: Metric, changed_ns: 
         let sign = if ns < 0.0 { "-" } else { "+" };
         let name = shorten_name(table.names.text(function), NAME);
         let place = match sources.get(&function) {
-            Some((file, line)) if *line > 0 => {
-                let file = file.rsplit('/').next().unwrap_or_default();
-                format!(" at {file}:{line}")
-            }
-            _ => String::new(),
+            Some((file, line)) => format!(" at {}", source_text(file, *line)),
+            None => String::new(),
         };
         format!("{sign}{} in {name}{place}", amount(metric, ns.abs()))
     });

@@ -14,6 +14,7 @@ use stackbeat_gate::wait_partners::{Tie, WaitedFor};
 use stackbeat_model::metric::{Metric, Unit};
 
 use super::read_run::Sources;
+use crate::summary::labels::source_text;
 use crate::units;
 
 /// What a gate compared and found.
@@ -238,10 +239,8 @@ impl Gate {
         let e = &finding.explanation;
         let function = e.function?;
         let name = self.table.names.text(function);
-        let place = self.sources.get(&function).map(|(file, line)| {
-            let file = file.rsplit('/').next().unwrap_or(file);
-            format!(" ({file}:{line})")
-        });
+        let place = self.sources.get(&function);
+        let place = place.map(|(file, line)| format!(" ({})", source_text(file, *line)));
         Some(format!(
             "{name}{} has {:.0} % of the change{}",
             place.unwrap_or_default(),

@@ -125,13 +125,13 @@ class Tables {
       if (view.matches && !view.isMatch(label) && !stack.some((l) => view.isMatch(l))) continue;
       rows.push({
         p, call: data.nameOf(label) + (p in data.meta.waited_for ? `(${data.meta.waited_for[p]})` : ""), cause: data.meta.causes[data.causeOf(label)], causeNumber: data.causeOf(label), count: own.count[p] - hiddenCount,
-        total: own.time[p] - hidden, longest: own.longest[p], stack, names: stack.map((l) => fitName(data.nameOf(l), CHAIN, 1)).join(" ← "),
+        total: own.time[p] - hidden, longest: own.longest[p], stack, names: view.callersOf(p).map((l) => fitName(data.nameOf(l), CHAIN, 1)).join(" ← "),
       });
     }
     const columns = [
       { key: "total", title: "Total", format: formatTime },
       { key: "longest", title: "Longest", format: formatTime },
-      { key: "count", title: "Count", hint: "Waits seen; short ones between captures are not. Inferred: seen from outside, and not apart", cell: (r) => (r.count ? formatCount(r.count) : "inferred"), optional: true },
+      { key: "count", title: "Waits", hint: "Those seen; short ones between captures are not. Inferred: seen from outside, and not apart", cell: (r) => (r.count ? formatCount(r.count) : "inferred"), optional: true },
       { key: "cause", title: "Cause", class: "short", cell: (r) => this.chip(r.causeNumber, r.cause) },
       { key: "call", title: "Call", class: "short", format: (v) => v },
       { key: "names", title: "Called from", class: "name", cell: (r) => element("span", { title: r.stack.map((l) => data.nameOf(l)).join("\n") }, r.names) },

@@ -241,6 +241,16 @@ class View {
     for (let p = place; p > 0; p = this.data.parent[p]) labels.push(this.data.label[p]);
     return labels;
   }
+
+  // Labels around a blocking call: where the program calls a library, and the program's own functions around
+  // that; all where functions of a library stand for themselves.
+  callersOf(place) {
+    const { parent, label, interprets, meta } = this.data, [from, to] = meta.told[place] || [parent[place], 0];
+    if (this.library) return this.outwards(parent[place]);
+    const labels = [];
+    for (let p = from; p > 0 && p >= to; p = parent[p]) if (!interprets[p]) labels.push(label[p]);
+    return labels;
+  }
 }
 
 // Colours: functions by module and name, blocking calls by cause.

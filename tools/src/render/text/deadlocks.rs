@@ -9,6 +9,7 @@ use crate::summary::call_tree::Profile;
 use crate::summary::deadlocks::Deadlocks;
 use crate::summary::labels::chain;
 use crate::summary::metadata::Metadata;
+use crate::summary::own_code::OwnCode;
 use crate::terminal::clean;
 use crate::units::duration;
 
@@ -30,6 +31,7 @@ pub(crate) fn text(
             format!("{} ({})", clean(&t.name), t.tid)
         })
     };
+    let own = OwnCode::new(metadata, &profile.tree);
     for (at_ns, members) in deadlocks.found.iter().take(layout.top) {
         let _ = writeln!(out, "  {} after the start:", duration(*at_ns));
         for (member, holder) in members.iter().zip(members.iter().cycle().skip(1)) {
@@ -44,7 +46,7 @@ pub(crate) fn text(
                 name(holder.thread)
             );
             let _ = writeln!(out, "{}", layout.style.warning(&line));
-            let stack = chain(metadata, profile.tree.outwards(member.place));
+            let stack = chain(&own, member.place);
             if !stack.is_empty() {
                 let _ = writeln!(out, "      {stack}");
             }

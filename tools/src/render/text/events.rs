@@ -6,6 +6,7 @@ use crate::render::text::table_layout::{Layout, add_table, title};
 use crate::summary::call_tree::{Profile, ROOT};
 use crate::summary::labels::chain;
 use crate::summary::metadata::Metadata;
+use crate::summary::own_code::OwnCode;
 use crate::table::{Column, Table};
 use crate::units::duration;
 
@@ -28,6 +29,7 @@ pub(crate) fn table(
         Column::text("THREAD", 1),
         Column::list("WHAT", 0),
     ]);
+    let own = OwnCode::new(metadata, &profile.tree);
     for row in rows.iter().take(layout.top) {
         let thread = threads.iter().find(|(utid, _)| *utid == row.utid);
         table.row(vec![
@@ -37,7 +39,7 @@ pub(crate) fn table(
             row.text.clone(),
         ]);
         if row.place != ROOT {
-            let stack = chain(metadata, profile.tree.outwards(row.place));
+            let stack = chain(&own, row.place);
             let place = format!("in {stack}");
             table.row(vec![String::new(), String::new(), String::new(), place]);
         }

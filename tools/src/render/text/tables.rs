@@ -601,7 +601,7 @@ fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &La
     let mut table = Table::new(vec![
         Column::number("TOTAL", 0),
         Column::number("LONGEST", 2),
-        Column::number("COUNT", 3),
+        Column::number("WAITS", 3),
         Column::text("CAUSE", 0),
         Column::text("CALL", 1),
         Column::list("CALLED FROM", 0),

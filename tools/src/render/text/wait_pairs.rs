@@ -5,6 +5,7 @@ use stackbeat_model::ThreadIndex;
 use crate::render::text::table_layout::{Layout, add_table, sentences, title};
 use crate::summary::labels::chain;
 use crate::summary::load::Report;
+use crate::summary::own_code::OwnCode;
 use crate::summary::wait_rows::{Known, known, names, rows};
 use crate::table::{Column, Table};
 use crate::units::{count, duration, plural, share};
@@ -26,9 +27,8 @@ pub(crate) fn table(
     title(&mut out, layout, "Who makes whom wait");
     let sums = sums(&known);
     sentences(&mut out, layout, &sums, |_, line| line.to_owned());
-    let place = |place: Option<u32>| {
-        place.map_or(String::new(), |p| chain(metadata, profile.tree.outwards(p)))
-    };
+    let own = OwnCode::new(metadata, &profile.tree);
+    let place = |place: Option<u32>| place.map_or(String::new(), |place| chain(&own, place));
     let rows = rows(report, wanted, |pair| {
         let call = profile.waited_for.call(pair.waiting, pair.probe);
         (call, place(Some(pair.waiting)), place(pair.waking))
@@ -36,8 +36,8 @@ pub(crate) fn table(
     let mut table = Table::new(vec![
         Column::number("TOTAL", 0),
         Column::number("LONGEST", 4),
-        Column::number("COUNT", 5),
-        Column::text("WAITS", 1),
+        Column::number("WAITS", 5),
+        Column::text("WAITING", 1),
         Column::text("IN", 3),
         Column::list("CALLED FROM", 0),
         Column::text("HELD BY", 6),
