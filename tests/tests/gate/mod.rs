@@ -132,7 +132,8 @@ fn ab_records_both_in_turns_and_stops_when_the_answer_is_clear() {
     );
     // The traces stay, for another gate; they are not replaced by accident.
     assert!(at.join("stackbeat-ab/baseline/001.beat").exists());
-    assert_eq!(stackbeat(at, &arguments).status.code(), Some(2));
+    let named = [&arguments[..], &["-o", "stackbeat-ab"]].concat();
+    assert_eq!(stackbeat(at, &named).status.code(), Some(2));
 
     let files = ["-o", "v.md", "-o", "v.html", "-o", "v.xml", "-o", "v.sarif"];
     let traces = [
@@ -401,7 +402,21 @@ fn ab_names_mistakes_before_it_runs_or_replaces_anything() {
         assert!(text.contains(says), "{arguments:?}: {text}");
         assert!(old.exists() && !at.join("ran").exists(), "{arguments:?}");
     }
-    let kept = stackbeat(at, &["ab", "-b", "true", "-c", "true"]);
+    let few = [
+        "ab", "--runs", "2", "--warmup", "0", "-b", "true", "-c", "true",
+    ];
+    let kept = stackbeat(at, &[&few[..], &["-o", "stackbeat-ab"]].concat());
     let text = String::from_utf8_lossy(&kept.stderr);
     assert!(text.contains("has traces already"), "{text}");
+    // Where no folder is named they go beside those, and that is said before the first run.
+    let beside = stackbeat(at, &few);
+    let text = String::from_utf8_lossy(&beside.stderr);
+    let told: Vec<&str> = text.lines().collect();
+    assert!(
+        told[0].contains("--runs 2: times cannot be told apart"),
+        "{text}"
+    );
+    assert_eq!(told[1], "stackbeat: the traces go to stackbeat-ab.2");
+    assert!(at.join("stackbeat-ab.2/candidate/002.beat").exists());
+    assert_eq!(std::fs::read(&old).expect("is there"), b"");
 }

@@ -18,6 +18,9 @@ Exit codes: 0 no regression, 1 a regression, 2 an error, 3 cannot tell.";
 const MORE: &str = "
 Where it cannot tell, it says how many runs would do.
 
+p is how often runs of one and the same program would differ as much by chance: below 0.01 it counts
+as a change. It is corrected for all that is compared; p <0.0001 is less than once in 10000 times.
+
 More examples:
   stackbeat ab --runs 30 --warmup 2 -b 'python3 a.py' -c 'python3 b.py' --format markdown
   stackbeat ab --in-turns -b ./old -c ./new        one after the other, for servers on one port
@@ -68,12 +71,12 @@ pub(crate) struct AbArgs {
     /// With --together: those that they share, by default the last one.
     #[arg(long, value_name = "LIST", value_parser = CpuList::parse)]
     pub cpus: Option<CpuList>,
-    /// Folder for the traces.
+    /// Folder for the traces [default: stackbeat-ab].
     ///
-    /// `baseline` and `candidate` in it, which `stackbeat gate` reads again.
-    #[arg(short, long, value_name = "FOLDER", default_value = "stackbeat-ab")]
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub output: PathBuf,
+    /// `baseline` and `candidate` in it, which `stackbeat gate` reads again. Without this option traces of
+    /// an earlier time stay: the next go to stackbeat-ab.2.
+    #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub output: Option<PathBuf>,
     /// Replace the traces that are in the folder.
     #[arg(long, hide_short_help = true)]
     pub force: bool,

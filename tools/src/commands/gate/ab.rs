@@ -10,6 +10,7 @@ mod sides;
 
 use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, iter, mem};
 
@@ -56,14 +57,21 @@ pub(crate) fn run(args: &AbArgs) -> Result<u8> {
             args.runs
         ));
     }
+    let folder = match &args.output {
+        Some(folder) => folder.clone(),
+        None => sides::default_folder(Path::new(""), args.force)?,
+    };
     let mut sides = [
-        Program::new(Side::Baseline, &args.baseline, args)?,
-        Program::new(Side::Candidate, &args.candidate, args)?,
+        Program::new(Side::Baseline, &args.baseline, &folder, args)?,
+        Program::new(Side::Candidate, &args.candidate, &folder, args)?,
     ];
     sides.iter().try_for_each(Program::make_folder)?;
     super::check_files(&args.write)?;
     for side in &sides {
         side.remove_traces()?;
+    }
+    if args.output.is_none() {
+        terminal::say(&format!("stackbeat: the traces go to {}", folder.display()));
     }
     if args.together {
         sides.iter_mut().try_for_each(Program::share)?;

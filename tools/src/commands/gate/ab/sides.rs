@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
-use std::{fmt, thread};
+use std::{fmt, iter, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use stackbeat_collector::session::CpuList;
@@ -68,6 +68,27 @@ fn needs_shell(command: &str) -> bool {
     false
 }
 
+fn has_traces(folder: &Path) -> Result<bool> {
+    Ok(folder.exists() && !inputs::in_folder(folder)?.is_empty())
+}
+
+/// Where the traces go that no folder was named for: beside those of earlier times.
+pub(super) fn default_folder(at: &Path, force: bool) -> Result<PathBuf> {
+    const FOLDER: &str = "stackbeat-ab";
+    let numbered = (2..).map(|number| format!("{FOLDER}.{number}"));
+    for name in iter::once(FOLDER.to_owned()).chain(numbered) {
+        let folder = at.join(name);
+        let mut sides = [Side::Baseline, Side::Candidate].into_iter();
+        let is_used = sides.try_fold(false, |is_used, side| {
+            Ok::<_, anyhow::Error>(is_used | has_traces(&folder.join(side.name()))?)
+        })?;
+        if force || !is_used {
+            return Ok(folder);
+        }
+    }
+    unreachable!("the numbers do not end")
+}
+
 /// A recording that runs.
 struct Recording<'a> {
     program: &'a Program,
@@ -76,7 +97,7 @@ struct Recording<'a> {
 }
 
 impl Program {
-    pub(super) fn new(side: Side, command: &str, args: &AbArgs) -> Result<Program> {
+    pub(super) fn new(side: Side, command: &str, output: &Path, args: &AbArgs) -> Result<Program> {
         let flag = side.name();
         let words = shlex::split(command)
             .filter(|words| !words.is_empty())
@@ -85,9 +106,8 @@ impl Program {
             true => ["/bin/sh", "-c", command].map(String::from).into(),
             false => words,
         };
-        let folder = args.output.join(flag);
-        let has_traces = folder.exists() && !inputs::in_folder(&folder)?.is_empty();
-        if has_traces && !args.force {
+        let folder = output.join(flag);
+        if has_traces(&folder)? && !args.force {
             bail!(
                 "{}: has traces already; name another folder with -o, or replace them with --force",
                 folder.display()
@@ -327,6 +347,22 @@ mod tests {
         ] {
             assert!(!needs_shell(command), "{command}");
         }
+    }
+
+    #[test]
+    fn traces_of_an_earlier_time_stay() {
+        let at = tempfile::tempdir().expect("a folder");
+        let default = |force| default_folder(at.path(), force).expect("reads");
+        assert_eq!(default(false), at.path().join("stackbeat-ab"));
+        for name in ["stackbeat-ab", "stackbeat-ab.2"] {
+            let side = at.path().join(name).join("candidate");
+            fs::create_dir_all(&side).expect("is made");
+            // An empty folder has nothing to keep.
+            assert_eq!(default(false), at.path().join(name));
+            fs::write(side.join("001.beat"), "").expect("is written");
+        }
+        assert_eq!(default(false), at.path().join("stackbeat-ab.3"));
+        assert_eq!(default(true), at.path().join("stackbeat-ab"));
     }
 
     #[test]
