@@ -121,7 +121,10 @@ fn interpreter_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option
         file if file.contains("python") => {
             "Python functions: those of CPython 3.9 to 3.15 are known"
         }
-        // V8 says itself what it runs.
+        // V8 names what it compiles, and without a compiler nothing.
+        file if is_node(file) && is_jitless(report) => {
+            "JavaScript functions: V8 names none with --jitless; leave that out, and record again"
+        }
         _ => return None,
     };
     (ns > 0 && ns as f64 >= WORTH * whole as f64).then(|| {
@@ -131,6 +134,17 @@ fn interpreter_line(report: &Report, rows: &[FunctionRow], whole: u64) -> Option
             clean(file)
         )
     })
+}
+
+fn is_node(file: &str) -> bool {
+    ["node", "nodejs"].contains(&file) || file.starts_with("libnode.so")
+}
+
+/// Whether a Node.js was told not to compile.
+fn is_jitless(report: &Report) -> bool {
+    let processes = report.metadata.processes.iter();
+    let mut words = processes.flat_map(|process| &process.command);
+    words.any(|word| word == "--jitless")
 }
 
 /// `libfoo.so.1+0x1240`, in a file.
@@ -469,6 +483,11 @@ mod tests {
         );
         report.metadata.functions[price].module = "/usr/lib/libruby-3.0.so.3.0".into();
         assert!(says(&report).contains("names of Ruby methods: those of Ruby 3.1 to 3.4"));
+        report.metadata.functions[price].module = "/usr/bin/node".into();
+        assert!(!says(&report).contains("JavaScript"));
+        report.metadata.processes[0].command =
+            ["node", "--jitless", "x.js"].map(String::from).into();
+        assert!(says(&report).contains("V8 names none with --jitless; leave that out"));
         report.metadata.functions[0].module = "python".into();
         assert!(!says(&report).contains("are known"));
     }
