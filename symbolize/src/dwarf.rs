@@ -44,6 +44,8 @@ pub(crate) struct DwarfFrame {
     pub definition_line: u32,
     /// File of the definition, when it differs from `file`.
     pub definition_file: Option<String>,
+    /// Whether it is the body of an async function in Rust, which is a closure for its symbol.
+    pub is_async_body: bool,
 }
 
 impl<'a> Dwarf<'a> {
@@ -107,6 +109,7 @@ impl<'a> Dwarf<'a> {
                 {
                     *name = format!("{scope}::{name}");
                 }
+                found.is_async_body = is_async_body(*unit, offset);
                 let definition = definition(*unit, offset);
                 found.definition_line = match definition.line {
                     0 => self.first_line(*unit, offset),
@@ -274,6 +277,15 @@ fn origins(unit: UnitRef<'_, Reader<'_>>, offset: UnitOffset) -> impl Iterator<I
         }
     };
     std::iter::successors(Some(offset), next).take(ORIGINS)
+}
+
+/// Whether an entry is of the body of an async function in Rust, which is a closure for its symbol.
+fn is_async_body(unit: UnitRef<'_, Reader<'_>>, offset: UnitOffset) -> bool {
+    let name = origins(unit, offset).find_map(|at| {
+        let name = unit.entry(at).ok()?.attr_value(gimli::DW_AT_name)?;
+        unit.attr_string(name).ok()
+    });
+    name.is_some_and(|name| name.slice().starts_with(b"{async_fn#"))
 }
 
 /// Follows an entry to the one that says where the function is defined.

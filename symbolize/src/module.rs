@@ -326,7 +326,13 @@ impl Names<'_> {
 
 fn named(frame: DwarfFrame) -> NamedFrame {
     let mangled = frame.name.unwrap_or_default();
-    let name = demangle(&mangled);
+    let mut name = demangle(&mangled);
+    // `shop::load::{{closure}}`, or `shop::load::{async_fn#0}`.
+    if frame.is_async_body
+        && let Some(end) = name.rfind("::{")
+    {
+        name.truncate(end);
+    }
     let file = frame.file.unwrap_or_default();
     NamedFrame {
         definition_file: frame.definition_file.unwrap_or_else(|| file.clone()),

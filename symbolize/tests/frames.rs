@@ -93,6 +93,42 @@ fn functions_have_a_line_where_there_are_only_line_tables() {
     }
 }
 
+/// The compiler makes two functions of one that is async, and what it does is in the second.
+#[test]
+fn the_body_of_an_async_function_has_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, source) = (
+        directory.path().join("wait"),
+        directory.path().join("wait.rs"),
+    );
+    let written = "\
+        #[inline(never)] fn parse(n: u64) -> u64 { std::hint::black_box(n) + 1 }\n\
+        async fn load(n: u64) -> u64 { parse(n) * 3 }\n\
+        fn main() {\n\
+            let mut future = std::pin::pin!(load(7));\n\
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());\n\
+            let _ = std::hint::black_box(future.as_mut().poll(&mut context));\n\
+        }\n";
+    std::fs::write(&source, written).unwrap();
+    for mangling in [&[][..], &["-Csymbol-mangling-version=v0"]] {
+        let mut arguments = vec!["--edition=2024", "-g", "-o", text(&program), text(&source)];
+        arguments.extend(mangling);
+        run("rustc", &arguments);
+        let symbols = nm(&program, "-n").into_iter();
+        let begins = ["_ZN4wait4load", "_RNvCs", "_RNCNvCs"];
+        let of_load = symbols.filter(|(_, _, name)| {
+            name.contains("4wait4load") && begins.iter().any(|begin| name.starts_with(begin))
+        });
+        let addresses: Vec<u64> = of_load.map(|s| s.0 + 8).collect();
+        assert_eq!(addresses.len(), 2, "the function, and its body");
+        let options = options(directory.path());
+        let found = look_up(&program, vec![], &addresses, NodeKind::LeafPc, options);
+        for address in addresses {
+            assert_eq!(found.frames[&address][0].0, "wait::load");
+        }
+    }
+}
+
 /// Compilers give a lambda's type no name that could be shown, and its function no linkage name.
 #[test]
 fn an_inlined_lambda_is_named_by_the_function_that_it_stands_in() {
