@@ -362,7 +362,7 @@ pub enum Warning {
     },
     /// The process that was attached to had children.
     #[error(
-        "{count} processes that it has started before are not recorded; --children attaches to them too"
+        "processes that it has started before are not recorded: {count}; --children attaches to them too"
     )]
     DescendantsLeftOut {
         /// How many processes.

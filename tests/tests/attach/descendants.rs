@@ -84,7 +84,10 @@ fn processes_that_were_there_are_recorded_when_asked_for() {
     wait_until("it is attached to", || is_attached(pid));
     assert_eq!(pids.iter().filter(|pid| is_attached(**pid)).count(), 1);
     let summary = end_recorder(&mut alone);
-    let warning = format!("{} processes that it has started before", pids.len() - 1);
+    let warning = format!(
+        "processes that it has started before are not recorded: {};",
+        pids.len() - 1
+    );
     assert!(
         summary["warnings"].to_string().contains(&warning),
         "{summary}"
