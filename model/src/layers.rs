@@ -173,7 +173,14 @@ const ENTRIES: &[&str] = &[
 ];
 
 /// How names begin of what standard libraries have: Rust's and C++'s.
-const STANDARD: &[&str] = &["std::", "core::", "alloc::", "__gthread", "__gnu_cxx::"];
+const STANDARD: &[&str] = &[
+    "std::",
+    "core::",
+    "alloc::",
+    "__rust_try",
+    "__gthread",
+    "__gnu_cxx::",
+];
 
 /// Where the sources of templates, generics and inlined functions of these libraries lie.
 const STANDARD_SOURCES: &[&str] = &[

@@ -21,6 +21,32 @@ pub(crate) fn package(function: &FunctionName) -> Option<&str> {
     path.split('/').nth(1).filter(|_| !is_managed(function))
 }
 
+/// Crates that run a program's futures, jobs and waits. Where nothing says where sources are, they are known by
+/// their names.
+const CRATES: [&str; 14] = [
+    "tokio",
+    "mio",
+    "hyper",
+    "futures_executor",
+    "futures_util",
+    "async_std",
+    "async_executor",
+    "async_io",
+    "polling",
+    "rayon",
+    "rayon_core",
+    "crossbeam_channel",
+    "parking_lot",
+    "parking_lot_core",
+];
+
+/// Whether a function is of one of these crates: `<tokio::runtime::park::Inner>::park`.
+fn is_of_crate(name: &str) -> bool {
+    let name = name.trim_start_matches(['<', '&']);
+    name.split_once("::")
+        .is_some_and(|(begin, _)| CRATES.contains(&begin))
+}
+
 /// Whether a function is not the program's own: it belongs to the system or the runtime, or was installed for
 /// it.
 pub(crate) fn is_library(function: &FunctionName) -> bool {
@@ -44,6 +70,7 @@ pub(crate) fn is_library(function: &FunctionName) -> bool {
             // The last are `[vdso]` and the like.
             let mut begins = ["/lib", "/usr/lib", "["].iter();
             is_package
+                || function.file.is_empty() && is_of_crate(&function.name)
                 || function.file.starts_with("/usr/include/")
                 || begins.any(|begin| function.module.starts_with(begin))
         }

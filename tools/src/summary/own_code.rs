@@ -33,7 +33,9 @@ enum Class {
     /// The program's own, and every stack has it.
     Entry,
     Library,
-    /// It has no name, or its name tells nothing.
+    /// The program's own, known by its address: the program is stripped.
+    Nameless,
+    /// Its name tells nothing.
     Other,
 }
 
@@ -48,7 +50,10 @@ fn is_top_level(function: &FunctionName) -> bool {
 
 fn class(function: &FunctionName, layer: Layer) -> Class {
     if is_address(&function.name) {
-        return Class::Other;
+        return match layer == Layer::Nameless && !is_library(function) {
+            true => Class::Nameless,
+            false => Class::Other,
+        };
     }
     match layer {
         Layer::Program if is_library(function) || waits_for_lock(&function.name) => Class::Library,
@@ -179,9 +184,14 @@ impl<'a> OwnCode<'a> {
     /// What of a stack tells a reader something; `None` where no function is the program's own. What a
     /// standard library is called by has the name of the call, or says less.
     pub(crate) fn told(&self, place: u32) -> Option<Told> {
-        let all = self.calls(place);
+        let mut all = self.calls(place);
+        // What lies around an entry is a thread's begin.
+        let entry = all
+            .iter()
+            .rposition(|(_, f)| self.layer(*f) == Layer::Entry);
+        all.drain(..entry.map_or(0, |at| at + 1));
         let class = |(_, f): &(u32, FunctionIndex)| self.class(*f);
-        let innermost = [Class::Own, Class::Entry].into_iter();
+        let innermost = [Class::Own, Class::Entry, Class::Nameless].into_iter();
         let innermost = innermost
             .map(|wanted| all.iter().rposition(|call| class(call) == wanted))
             .find_map(|at| at)?;
@@ -190,9 +200,16 @@ impl<'a> OwnCode<'a> {
         };
         let called = all[innermost + 1..].iter().find(is_called);
         let called = called.filter(|(_, f)| !self.layer(*f).is_standard());
-        let outermost = all.iter().find(|call| {
-            matches!(class(call), Class::Own | Class::Entry) && self.layer(call.1) != Layer::Entry
-        });
+        let is_own = |call: &(u32, FunctionIndex)| {
+            matches!(class(call), Class::Own | Class::Entry | Class::Nameless)
+        };
+        // Rust's `main` for C calls the program's by this.
+        let is_rusts = |(_, f): &(u32, FunctionIndex)| {
+            let function = self.metadata.functions.get(f.0 as usize);
+            function.is_some_and(|f| f.name.starts_with("std::rt::lang_start"))
+        };
+        let begin = all[..innermost].iter().position(is_rusts).unwrap_or(0);
+        let outermost = all[begin..].iter().find(|call| is_own(call));
         let (from, _) = called.unwrap_or(&all[innermost]);
         let (to, _) = outermost?;
         Some(Told {
@@ -528,7 +545,8 @@ mod tests {
             ("Queue.get", "python", queue),
             ("Condition.wait", "python", threading),
         ];
-        let cases: [Case<'_>; 8] = [
+        let [price, sort] = [("shop+0x1230", shop, ""), ("shop+0x1450", shop, "")];
+        let cases: [Case<'_>; 11] = [
             (&of_node, "readFileSync ← load"),
             (&thread, "Queue.get ← worker"),
             (
@@ -564,6 +582,31 @@ mod tests {
             ),
             // A library calls the program back.
             (&[main, ("qsort", libc, ""), load], "load ← qsort ← main"),
+            // A stripped program's functions are its own.
+            (
+                &[
+                    ("shop+0x1080", shop, ""),
+                    start[1],
+                    price,
+                    sort,
+                    ("fgets", libc, ""),
+                ],
+                "fgets ← shop+0x1450 ← shop+0x1230",
+            ),
+            (&[("shop+0x1080", shop, ""), start[1], sort], "shop+0x1450"),
+            // Rust's `main` for C is no function of the program's, and a package without debug information
+            // none either.
+            (
+                &[
+                    start[1],
+                    main,
+                    ("std::rt::lang_start_internal", shop, ""),
+                    ("shop::main", shop, ""),
+                    ("<tokio::runtime::Runtime>::block_on", shop, ""),
+                    ("tokio::park::Inner::park", shop, ""),
+                ],
+                "<tokio::runtime::Runtime>::block_on ← shop::main",
+            ),
             // Nothing is the program's own.
             (&thread[..2], "Thread.run ← Thread._bootstrap"),
         ];
