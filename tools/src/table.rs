@@ -30,6 +30,8 @@ enum Content {
     /// Never cut.
     Number,
     Name,
+    /// A call with what it waits for.
+    Call,
     List,
 }
 
@@ -47,6 +49,14 @@ impl Column {
     pub(crate) fn text(title: &'static str, optional: u8) -> Column {
         Column {
             content: Content::Name,
+            ..Column::number(title, optional)
+        }
+    }
+
+    /// A column of calls with what they wait for: `pthread_mutex_lock(cache)`.
+    pub(crate) fn call(title: &'static str, optional: u8) -> Column {
+        Column {
+            content: Content::Call,
             ..Column::number(title, optional)
         }
     }
@@ -123,6 +133,7 @@ impl Table {
             let cells = shown.iter().map(|i| match self.columns[*i].content {
                 Content::Number => row[*i].clone(),
                 Content::Name => shorten_name(&row[*i], rooms[*i]),
+                Content::Call => shorten_call(&row[*i], rooms[*i]),
                 Content::List => shorten_list(&row[*i], rooms[*i]),
             });
             cells.collect()
@@ -237,7 +248,7 @@ impl Table {
             let padding = " ".repeat(width.saturating_sub(text_width(text)));
             let (before, after) = match self.columns[*i].content {
                 Content::Number => (&*padding, ""),
-                Content::Name | Content::List => ("", &*padding),
+                Content::Name | Content::Call | Content::List => ("", &*padding),
             };
             line.extend(["  ", before, text, after]);
         }
@@ -287,6 +298,22 @@ pub(crate) fn shorten_list(text: &str, room: usize) -> String {
         };
     }
     short + &end
+}
+
+/// Cuts a call that is too long so that what it waits for stays: which lock it is says more than the name of
+/// the function that takes locks.
+fn shorten_call(text: &str, room: usize) -> String {
+    let parts = text.strip_suffix(')').and_then(|text| text.split_once('('));
+    let Some((call, object)) = parts.filter(|_| text_width(text) > room) else {
+        return shorten_name(text, room);
+    };
+    let room = room.saturating_sub(2);
+    let object = shorten(
+        object,
+        room.saturating_sub(text_width(call).min(LEAST_NAME)),
+    );
+    let call = shorten(call, room.saturating_sub(text_width(&object)));
+    format!("{call}({object})")
 }
 
 /// A line that ends with a function's name.
@@ -372,6 +399,29 @@ mod tests {
                12.3 ms  1 ms  4 KiB  a_function_with_a_rather_long_name\n      \
                    1 s   1 s      0  main\n"
         );
+    }
+
+    #[test]
+    fn what_a_call_waits_for_stays() {
+        for (text, room, short) in [
+            ("fsync", 16, "fsync"),
+            ("pthread_mutex_lock(cache)", 25, "pthread_mutex_lock(cache)"),
+            ("pthread_mutex_lock(cache)", 20, "pthread_…lock(cache)"),
+            (
+                "sem_wait(shop::(anonymous namespace)::free)",
+                24,
+                "sem_wait(shop::(a…:free)",
+            ),
+            (
+                "pthread_rwlock_wrlock(table_of_orders)",
+                20,
+                "pthr…ock(table_…ers)",
+            ),
+        ] {
+            let shown = shorten_call(text, room);
+            assert!(text_width(&shown) <= room, "{shown}");
+            assert_eq!(shown, short);
+        }
     }
 
     #[test]

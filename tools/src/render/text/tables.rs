@@ -603,7 +603,7 @@ fn site_table(report: &Report, wanted: &dyn Fn(ThreadIndex) -> bool, layout: &La
         Column::number("LONGEST", 2),
         Column::number("WAITS", 3),
         Column::text("CAUSE", 0),
-        Column::text("CALL", 1),
+        Column::call("CALL", 1),
         Column::list("CALLED FROM", 0),
     ]);
     for (site, callers) in layout.part(&sites) {

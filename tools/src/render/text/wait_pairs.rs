@@ -37,12 +37,12 @@ pub(crate) fn table(
         Column::number("TOTAL", 0),
         Column::number("LONGEST", 4),
         Column::number("WAITS", 5),
-        Column::text("WAITING", 1),
-        Column::text("IN", 3),
+        Column::text("WAITING", 2),
+        Column::call("IN", 1),
         Column::list("CALLED FROM", 0),
         Column::text("HELD BY", 6),
         Column::text("ENDED BY", 0),
-        Column::list("AT", 2),
+        Column::list("AT", 3),
     ]);
     for ((call, waiting, waking), row) in rows.iter().take(layout.top) {
         table.row(vec![
