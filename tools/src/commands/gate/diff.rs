@@ -354,17 +354,21 @@ pub(super) fn text(table: &RunTable, sources: &Sources, shown: &Shown) -> String
     );
     out.push('\n');
     let is_all = top == usize::MAX;
-    let (changed, same): (Vec<Line>, Vec<Line>) = whole(table)
+    let (mut changed, same): (Vec<Line>, Vec<Line>) = whole(table)
         .into_iter()
         .partition(|line| is_all || line.has_changed());
+    let left_out = changed.len().saturating_sub(top);
+    changed.truncate(top);
     if !changed.is_empty() {
         out.push_str(&render("WHOLE RUN", &changed, width, style));
     }
-    if !same.is_empty() {
-        out.push_str(&format!(
-            "  … and {} without a difference (--top 0 shows all)\n",
-            same.len()
-        ));
+    let others = [(left_out, "with"), (same.len(), "without")].into_iter();
+    let others = others.filter(|(count, _)| *count > 0);
+    let others = others.map(|(count, has)| format!("{count} {has} a difference"));
+    let others: Vec<String> = others.collect();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        out.push_str(&format!("  … and {others} (--top 0 shows all)\n"));
     }
     out.push('\n');
     out.push_str(&render(

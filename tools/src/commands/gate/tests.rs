@@ -220,6 +220,17 @@ fn a_diff_shows_what_changed_most() {
     let Gate { table, sources, .. } = gate(1.5);
     let text = diff::text(&table, &sources, &shown());
     golden("diff.txt", &text);
+    // `--top` is for each of its tables.
+    let shown = diff::Shown { top: 1, ..shown() };
+    let text = diff::text(&table, &sources, &shown);
+    let (_, whole) = text.split_once("WHOLE RUN\n").expect("a table");
+    let whole: Vec<&str> = whole.lines().take(3).collect();
+    assert!(
+        whole[0].ends_with("wall time") && whole[2].is_empty(),
+        "{text}"
+    );
+    let others = "  … and 1 with a difference, 14 without a difference (--top 0 shows all)";
+    assert_eq!(whole[1], others);
 }
 
 #[test]
