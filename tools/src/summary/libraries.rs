@@ -21,8 +21,8 @@ pub(crate) fn package(function: &FunctionName) -> Option<&str> {
     path.split('/').nth(1).filter(|_| !is_managed(function))
 }
 
-/// Crates that run a program's futures, jobs and waits. Where nothing says where sources are, they are known by
-/// their names.
+/// Crates that run a program's futures, jobs and waits. Where nothing says where sources are, they are known
+/// by their names.
 const CRATES: [&str; 14] = [
     "tokio",
     "mio",
