@@ -175,6 +175,64 @@ fn of_a_pipeline_the_programs_are_named_and_who_waits_for_whom() {
     }
 }
 
+/// Waits in two functions of its own, which are stripped, with nothing else that has a name.
+const STRIPPED: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) static void often(void) { usleep(3000); __asm__ volatile(""); }
+__attribute__((noinline)) static void seldom(void) { usleep(20000); __asm__ volatile(""); }
+int main(void) {
+  for (int i = 0; i < 100; i++) often();
+  for (int i = 0; i < 10; i++) seldom();
+  return 0;
+}
+"#;
+
+#[test]
+fn callers_of_a_wait_begin_where_the_program_calls_a_library() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let script = "const { execSync } = require('child_process');
+        function load() { execSync('sleep 0.3'); }
+        load();";
+    fs::write(at.join("load.js"), script).expect("written");
+    let script = "import queue, threading, time
+jobs = queue.Queue()
+def worker():
+    jobs.get()
+def give():
+    time.sleep(0.3)
+    jobs.put(1)
+thread = threading.Thread(target=worker)
+thread.start()
+give()
+thread.join()
+";
+    fs::write(at.join("jobs.py"), script).expect("written");
+    compile(at, "stripped.c", STRIPPED, &["-s"]);
+    let blocking = |program: &[&str]| {
+        let record = [&["record", "-q", "-f", "-o", "t.beat", "--"], program].concat();
+        let output = stackbeat(at, &record);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = ["report", "t.beat", "--section", "blocking"];
+        let report = command_in(at, &report).env("COLUMNS", "140").output();
+        text(&report.expect("runs").stdout)
+    };
+    let node = blocking(&["node", "load.js"]);
+    assert!(node.contains("  execSync ← load"), "{node}");
+    let python = blocking(&[&stackbeat_tests::python(), "jobs.py"]);
+    let rows: Vec<&str> = python.lines().map(str::trim_end).collect();
+    for ends in ["  Queue.get ← worker", "  give ← <module>"] {
+        assert!(
+            rows.iter().any(|row| row.ends_with(ends)),
+            "{ends}: {python}"
+        );
+    }
+    // What differs in addresses only stays apart.
+    let stripped = blocking(&["./stripped"]);
+    let sleeps = stripped.lines().filter(|row| row.contains("  stripped+0x"));
+    assert_eq!(sleeps.count(), 2, "{stripped}");
+}
+
 #[test]
 fn the_program_that_a_wrapper_starts_comes_first_and_its_helpers_are_summed_up() {
     let helper = "x=$(echo a | sed s/a/b/); ".repeat(8);
