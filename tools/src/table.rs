@@ -12,6 +12,8 @@ use crate::terminal::{Style, clean};
 /// Narrowest useful column of names: the last one, which the table is about, and others.
 const MIN_LAST: usize = 32;
 const MIN_NAME: usize = 16;
+/// A call with what it waits for, while there are columns that are less important.
+const MIN_CALL: usize = 28;
 /// A column of names that has no room at all is not narrower.
 const LEAST_NAME: usize = 8;
 
@@ -211,9 +213,14 @@ impl Table {
         let is_text = |i: &usize| self.columns[*i].content != Content::Number;
         loop {
             let last = shown.iter().copied().rfind(is_text);
+            let is_least_important = |column: &usize| {
+                let mut shown = shown.iter().map(|i| self.columns[*i].optional);
+                !shown.any(|optional| optional > self.columns[*column].optional)
+            };
             let least = |i: &usize| match is_text(i) {
                 true if Some(*i) == last => widths[*i].min(MIN_LAST),
-                true => widths[*i].min(MIN_NAME),
+                true if is_least_important(i) => widths[*i].min(MIN_NAME),
+                true => (widths[*i].min(MIN_NAME)).max(self.call_with_object(*i).min(MIN_CALL)),
                 false => widths[*i],
             };
             if shown.iter().map(|i| least(i) + 2).sum::<usize>() <= width {
@@ -239,6 +246,18 @@ impl Table {
             left = left.saturating_sub(rooms[*i]);
         }
         (shown, rooms)
+    }
+
+    /// The width of the longest call with what it waits for, in a column of calls.
+    fn call_with_object(&self, column: usize) -> usize {
+        let calls = self.rows.iter().map(|row| &row[column]);
+        let calls = calls
+            .filter(|call| call.ends_with(')'))
+            .map(|call| text_width(call));
+        match self.columns[column].content {
+            Content::Call => calls.max().unwrap_or(0),
+            _ => 0,
+        }
     }
 
     /// One line of the columns that are shown, each as wide as it must be.
@@ -422,6 +441,31 @@ mod tests {
             assert!(text_width(&shown) <= room, "{shown}");
             assert_eq!(shown, short);
         }
+    }
+
+    #[test]
+    fn other_columns_yield_to_what_a_call_waits_for() {
+        let mut t = Table::new(vec![
+            Column::number("TOTAL", 0),
+            Column::number("LONGEST", 2),
+            Column::call("CALL", 1),
+            Column::list("CALLED FROM", 0),
+        ]);
+        let from = "shop::store::Store::insert ← main";
+        t.row(
+            ["1 s", "12.5 ms", "pthread_mutex_lock(table)", from]
+                .map(String::from)
+                .into(),
+        );
+        let text = |columns| t.render(Some(columns), Style::default());
+        assert!(text(80).contains("12.5 ms  pthread_mutex_lock(table)"));
+        let narrow = text(70);
+        assert!(
+            narrow.contains("1 s  pthread_mutex_lock(table)"),
+            "{narrow}"
+        );
+        // There is nothing left that could.
+        assert!(text(60).contains("(table)"), "{}", text(60));
     }
 
     #[test]
