@@ -78,7 +78,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8> {
         },
         None => {
             if !args.json {
-                recover::tidy();
+                recover::tidy(recover::Announced::All);
             }
             sorted(client::list())
         }

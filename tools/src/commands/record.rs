@@ -33,7 +33,7 @@ const INTERVAL_NS: u64 = 1_000_000;
 pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     let options = resolve(args)?;
     if !args.log.quiet && !args.log.json {
-        recover::tidy();
+        recover::tidy(recover::Announced::Once);
     }
     let outcome = match args.in_process {
         true => record_in_process(args, &options)?,

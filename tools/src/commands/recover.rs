@@ -1,13 +1,15 @@
 //! `stackbeat recover`: the trace of a recording that was killed.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 use stackbeat_collector::recover::leftovers::{self, Removed};
 use stackbeat_collector::recover::{self, Orphan, RecoverError, RecoverOptions, RecoverySummary};
-use stackbeat_symbolize::NameSources;
+use stackbeat_symbolize::{NameSources, paths};
 
 use crate::cli::RecoverArgs;
 use crate::units::{self, plural};
@@ -139,15 +141,30 @@ fn text(s: &RecoverySummary) -> String {
     out
 }
 
+/// Which recordings to recover are said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// All.
+    All,
+    /// Those that were not said before.
+    Once,
+}
+
 /// Removes what recorders that were killed have left and nobody needs, and says so; and that there is
 /// something to recover.
-pub(crate) fn tidy() {
+pub(crate) fn tidy(announced: Announced) {
     let found = leftovers::tidy(Path::new(SHARED_MEMORY), leftovers::YOUNG);
     let text = tidied(&found.removed);
     if !text.is_empty() {
         terminal::say(&text);
     }
-    if !found.kept.is_empty() {
+    let kept: Vec<&Path> = (found.kept.iter())
+        .map(|orphan| orphan.mapping.as_path())
+        .collect();
+    let list = paths::user_caches().map(|caches| caches.join("stackbeat"));
+    let are_new = announced == Announced::All
+        || list.is_none_or(|folder| are_new(&folder, &kept).unwrap_or(true));
+    if are_new && !kept.is_empty() {
         let bytes = found.kept.iter().map(|orphan| orphan.bytes).sum();
         let count = found.kept.len() as u64;
         terminal::say(&format!(
@@ -157,6 +174,24 @@ pub(crate) fn tidy() {
             units::bytes(bytes),
         ));
     }
+}
+
+/// Whether some of these recordings were not said before, by the list in a folder, which has them all
+/// afterwards.
+fn are_new(folder: &Path, kept: &[&Path]) -> Result<bool> {
+    let list = folder.join("leftovers");
+    let said = fs::read_to_string(&list).unwrap_or_default();
+    let said: BTreeSet<&str> = said.lines().collect();
+    let kept: BTreeSet<String> = kept.iter().map(|p| p.display().to_string()).collect();
+    if said.iter().copied().eq(kept.iter().map(String::as_str)) {
+        return Ok(false);
+    }
+    user_folders::private_folder(folder)?;
+    fs::write(
+        &list,
+        Vec::from_iter(kept.iter().map(String::as_str)).join("\n"),
+    )?;
+    Ok(kept.iter().any(|name| !said.contains(&**name)))
 }
 
 fn tidied(removed: &[Removed]) -> String {
@@ -243,4 +278,32 @@ fn list_text(orphans: &[Orphan]) -> String {
         "To throw a recording away, remove its file in {SHARED_MEMORY}."
     );
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_was_left_is_said_once() {
+        let caches = tempfile::tempdir().expect("a folder");
+        let folder = caches.path().join("stackbeat");
+        let are_new = |names: &[&str]| {
+            let kept: Vec<&Path> = names.iter().map(Path::new).collect();
+            are_new(&folder, &kept).expect("is noted")
+        };
+        assert!(!are_new(&[]));
+        assert!(!folder.exists());
+        assert!(are_new(&["/dev/shm/stackbeat.1"]));
+        assert!(!are_new(&["/dev/shm/stackbeat.1"]));
+        assert!(are_new(&["/dev/shm/stackbeat.1", "/dev/shm/stackbeat.2"]));
+        assert!(!are_new(&["/dev/shm/stackbeat.2"]));
+        assert!(!are_new(&[]));
+        // It is gone from the list.
+        assert!(are_new(&["/dev/shm/stackbeat.1"]));
+        // Where nothing can be noted it is said each time.
+        let file = caches.path().join("file");
+        fs::write(&file, "").expect("is written");
+        assert!(super::are_new(&file, &[Path::new("/dev/shm/stackbeat.1")]).is_err());
+    }
 }
