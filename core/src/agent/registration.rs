@@ -78,7 +78,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     (scratch.stack_low, scratch.stack_high) = stack;
     scratch.nodes_generation = 0;
     scratch.name = [0; NAME_BYTES];
-    scratch.managed.forget_name();
+    scratch.managed.forget();
     scratch.usage.reset();
     #[cfg(any(target_os = "linux", target_os = "android"))]
     scratch.unseen_calls.reset();

@@ -6,21 +6,23 @@
 //! DWARF of builds of these versions. Other versions are left alone: their stacks stay native.
 //!
 //! A thread finds its `PyThreadState` by `thread_id`, which is what `pthread_self` gives. Frames hang on it,
-//! each with its code object. It has one in each interpreter that it has come through to a sub-interpreter;
-//! the frames of all of them are on its stack. What one call of `_PyEval_EvalFrameDefault` runs is a run,
-//! anchored at a structure that this call has on the native stack: its `_PyCFrame` (3.10 and 3.11), or the
-//! frame that it pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`). In 3.9 it has none: there
-//! the native frames of that function are counted, which are as many as frames.
+//! each with its code object. It has one in each interpreter that it has come through to a sub-interpreter
+//! ([`states`]); the frames of all of them are on its stack. What one call of `_PyEval_EvalFrameDefault` runs
+//! is a run, anchored at a structure that this call has on the native stack: its `_PyCFrame` (3.10 and 3.11),
+//! or the frame that it pushes below its own (3.12 and later; `FRAME_OWNED_BY_CSTACK`). In 3.9 it has none:
+//! there the native frames of that function are counted, which are as many as frames.
 //!
 //! A method is its qualified name, its file, its first line and the length of its line table: code objects
 //! are freed and their memory is used again, and the same code is another object in each process.
 
 pub mod asyncio;
 mod offsets;
+mod states;
 mod thread_name;
 
 use self::asyncio::{Asyncio, Task};
-use self::offsets::{Chain, Offsets, THREAD_INTERPRETER, THREAD_NEXT, V3_9, V3_10, V3_11, V3_12};
+use self::offsets::{Chain, Offsets, V3_9, V3_10, V3_11, V3_12};
+use self::states::{Owner, State, States};
 pub use self::thread_name::ThreadName;
 use super::found_once::FoundOnce;
 use super::frame_sources::NativeFrames;
@@ -35,10 +37,6 @@ use crate::shm::methods::{
 };
 use crate::unwind::elf;
 
-const MOST_INTERPRETERS: usize = 64;
-const MOST_THREADS: usize = 1 << 14;
-/// Interpreters that one thread is in at a time.
-const MOST_STATES: usize = 8;
 /// Code of one method is shorter.
 const MOST_POSITION: u64 = 1 << 24;
 
@@ -144,38 +142,6 @@ impl Runtime {
         })
     }
 
-    /// Whether there are sub-interpreters.
-    fn has_several(&self, memory: &mut impl Memory) -> Option<bool> {
-        let first = memory.word(self.runtime + self.offsets.interpreters)?;
-        let next = first.checked_add(self.offsets.interpreter_next)?;
-        Some(first != 0 && memory.word(next)? != 0)
-    }
-
-    /// The `PyThreadState`s of the thread whose word at an offset of them is this, one of each interpreter.
-    fn states_with(&self, memory: &mut impl Memory, offset: u64, value: u64) -> Option<States> {
-        let o = &self.offsets;
-        let mut states = States::default();
-        let mut interpreter = memory.word(self.runtime + o.interpreters)?;
-        for _ in 0..MOST_INTERPRETERS {
-            if interpreter == 0 {
-                break;
-            }
-            let mut at = memory.word(interpreter.checked_add(o.threads)?)?;
-            for _ in 0..MOST_THREADS {
-                if at == 0 {
-                    break;
-                }
-                if memory.word(at.checked_add(offset)?)? == value {
-                    states.push(at);
-                    break;
-                }
-                at = memory.word(at + THREAD_NEXT)?;
-            }
-            interpreter = memory.word(interpreter.checked_add(o.interpreter_next)?)?;
-        }
-        Some(states)
-    }
-
     /// The managed frames of a thread of another process that stands still, as the kernel numbers it there.
     /// With `asyncio`, those that await its task are among them. None: it has no state in the interpreter, or
     /// cannot be found (3.9 and 3.10).
@@ -188,13 +154,18 @@ impl Runtime {
         to: &mut super::Thread,
     ) {
         to.frames.clear();
-        let offset = self.offsets.native_id;
-        if offset != 0
-            && let Some(states) = self.states_with(memory, offset, u64::from(tid))
+        let owner = Owner {
+            offset: self.offsets.native_id,
+            value: u64::from(tid),
+        };
+        let Thread { states, text, .. } = &mut to.cpython;
+        states.forget();
+        if owner.offset != 0
+            && let Some(states) = states.find(self, memory, owner)
         {
-            let (text, frames) = (&mut to.cpython.text, &mut to.frames);
+            let frames = &mut to.frames;
             self.follow(
-                states.as_slice(),
+                states,
                 memory,
                 methods,
                 asyncio,
@@ -214,7 +185,7 @@ impl Runtime {
     )]
     fn follow(
         &self,
-        states: &[u64],
+        states: &[State],
         memory: &mut impl Memory,
         methods: &Methods,
         asyncio: Option<Asyncio>,
@@ -239,9 +210,9 @@ impl Runtime {
                 reader.follow_counted(states, native, before, out)
             }
             chain => states.iter().try_for_each(|state| match chain {
-                Chain::Objects => reader.follow_objects(*state, out),
-                Chain::Shims if self.is_direct => reader.follow_shims(*state, out),
-                _ => reader.follow_calls(*state, out),
+                Chain::Objects => reader.follow_objects(state.address, out),
+                Chain::Shims if self.is_direct => reader.follow_shims(state.address, out),
+                _ => reader.follow_calls(state.address, out),
             }),
         };
         if let (Some(()), Some(name)) = (is_whole, name)
@@ -260,33 +231,11 @@ fn is_outermost(state: u64, cframe: u64) -> bool {
     cframe.wrapping_sub(state) < MOST_STATE_BYTES
 }
 
-/// A thread's states, that of the newest interpreter first. A thread goes from an interpreter into those that
-/// were made in it, so that this one's frames are the innermost.
-#[derive(Clone, Copy, Debug, Default)]
-struct States {
-    states: [u64; MOST_STATES],
-    count: usize,
-}
-
-impl States {
-    fn push(&mut self, state: u64) {
-        if let Some(free) = self.states.get_mut(self.count) {
-            *free = state;
-            self.count += 1;
-        }
-    }
-
-    fn as_slice(&self) -> &[u64] {
-        self.states.get(..self.count).unwrap_or_default()
-    }
-}
-
-/// What a thread remembers of its `PyThreadState`. All-zero: nothing.
+/// What a thread remembers of its `PyThreadState`s. All-zero: nothing.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
-    state: u64,
-    interpreter: u64,
+    states: States,
     /// What the program calls the thread.
     pub(super) name: ThreadName,
     pub(super) text: TextBuffer,
@@ -296,27 +245,10 @@ pub struct Thread {
 pub(super) type TextBuffer = [u8; NAME_BYTES + FILE_BYTES + LINES_BYTES];
 
 impl Thread {
-    /// The calling thread's states: the only one as remembered or searched.
-    fn own_states(&mut self, runtime: &Runtime, memory: &mut impl Memory) -> Option<States> {
-        let o = &runtime.offsets;
-        // SAFETY: asks for the calling thread's own number.
-        let me = unsafe { libc::pthread_self() } as u64;
-        let known = self.state;
-        let mut states = States::default();
-        if known != 0
-            && runtime.has_several(memory) == Some(false)
-            && memory.word(known + o.thread_id) == Some(me)
-            && memory.word(known + THREAD_INTERPRETER) == Some(self.interpreter)
-        {
-            states.push(known);
-            return Some(states);
-        }
-        self.state = 0;
-        let states = runtime.states_with(memory, o.thread_id, me)?;
-        let outermost = *states.as_slice().last()?;
-        self.interpreter = memory.word(outermost + THREAD_INTERPRETER)?;
-        self.state = outermost;
-        Some(states)
+    /// Forgets everything: the memory is another thread's from now on.
+    pub(super) fn forget(&mut self) {
+        self.states.forget();
+        self.name.forget();
     }
 
     /// Finds the calling thread's frames. With `asyncio`, those that await its task are among them.
@@ -329,18 +261,27 @@ impl Thread {
         native: NativeFrames,
         out: &mut Frames,
     ) -> Found {
+        let owner = Owner {
+            offset: runtime.offsets.thread_id,
+            // SAFETY: asks for the calling thread's own number.
+            value: unsafe { libc::pthread_self() } as u64,
+        };
         let finalizing = memory.word(runtime.runtime + runtime.offsets.finalizing);
         // Another thread ends the interpreter, and with it the states and frames of all others.
-        if finalizing.is_none_or(|by| by != 0 && by != self.state) {
+        let is_own = |by| self.states.as_slice().iter().any(|own| own.address == by);
+        if finalizing.is_none_or(|by| by != 0 && !is_own(by)) {
             return Found::default();
         }
-        let Some(states) = self.own_states(runtime, memory) else {
+        let Some(states) = self.states.find(runtime, memory, owner) else {
             return Found::default();
         };
-        let name = Some(&mut self.name);
-        let text = &mut self.text;
-        let states = states.as_slice();
-        runtime.follow(states, memory, methods, asyncio, native, text, out, name)
+        let (name, text) = (Some(&mut self.name), &mut self.text);
+        let found = runtime.follow(states, memory, methods, asyncio, native, text, out, name);
+        // Before 3.12 a state is another thread's at first, so that one may have been passed over.
+        if out.is_empty() {
+            self.states.forget();
+        }
+        found
     }
 }
 
@@ -364,7 +305,7 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// nobody knows which frame belongs where.
     fn follow_counted(
         &mut self,
-        states: &[u64],
+        states: &[State],
         native: NativeFrames,
         before: u64,
         out: &mut Frames,
@@ -374,7 +315,7 @@ impl<M: Memory> Reader<'_, '_, M> {
         let is_evaluator = |pc: u64| begin <= pc && pc < end;
         let mut frames = 0;
         for state in states {
-            let innermost = self.memory.word(state + o.cframe_current)?;
+            let innermost = self.memory.word(state.address + o.cframe_current)?;
             frames += self.count(innermost, o.previous, |_| false)?;
         }
         let calls = (0..).map_while(native).filter(|[pc, _]| is_evaluator(*pc));
@@ -386,7 +327,9 @@ impl<M: Memory> Reader<'_, '_, M> {
         let mut frame = 0;
         for [_, sp] in calls.skip(more) {
             while frame == 0 {
-                frame = self.memory.word(states.next()? + o.cframe_current)?;
+                frame = self
+                    .memory
+                    .word(states.next()?.address + o.cframe_current)?;
             }
             self.room(out.begin_run(sp))?;
             self.push(frame, out)?;
@@ -453,7 +396,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         let o = self.runtime.offsets;
         let mut cframe = self.memory.word(state + o.thread_frames)?;
         let mut is_innermost = true;
-        while !is_outermost(state, cframe) {
+        // 0: the state is being made.
+        while cframe != 0 && !is_outermost(state, cframe) {
             let outer = self.memory.word(cframe.checked_add(o.cframe_previous)?)?;
             let before = out.mark();
             let is_call = self.follow_call(cframe, outer, out);
@@ -777,9 +721,9 @@ mod tests {
     use std::vec::Vec;
 
     /// Memory in which nearly every word leads to another one: chains without an end.
-    struct Garbage {
-        seed: u64,
-        reads: u64,
+    pub(super) struct Garbage {
+        pub(super) seed: u64,
+        pub(super) reads: u64,
     }
 
     const BASE: u64 = 1 << 32;
@@ -799,7 +743,7 @@ mod tests {
         set_mask: 32,
     };
 
-    fn of(offsets: Offsets, is_direct: bool) -> Runtime {
+    pub(super) fn of(offsets: Offsets, is_direct: bool) -> Runtime {
         Runtime {
             runtime: BASE,
             code_type: CODE_TYPE,
@@ -855,7 +799,7 @@ mod tests {
             let Thread { text, name, .. } = &mut to.cpython;
             let frames = &mut to.frames;
             runtime.follow(
-                &[BASE],
+                &[State::of(BASE)],
                 &mut memory,
                 &methods,
                 Some(ASYNCIO),
@@ -945,7 +889,7 @@ mod tests {
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
             let found = runtime.follow(
-                &[state],
+                &[State::of(state)],
                 &mut words,
                 &methods,
                 None,
@@ -991,7 +935,16 @@ mod tests {
             to.frames.clear();
             let Thread { text, name, .. } = &mut to.cpython;
             let (out, name) = (&mut to.frames, Some(name));
-            let found = runtime.follow(&[state], words, &methods, None, &native, text, out, name);
+            let found = runtime.follow(
+                &[State::of(state)],
+                words,
+                &methods,
+                None,
+                &native,
+                text,
+                out,
+                name,
+            );
             let runs = (0..).map_while(|i| out.run(i));
             let runs: Vec<_> = runs
                 .map(|(anchor, run)| (anchor, run[0].position))
@@ -1052,7 +1005,7 @@ mod tests {
             let to = &mut *thread;
             let (text, frames) = (&mut to.cpython.text, &mut to.frames);
             let found = runtime.follow(
-                &[state],
+                &[State::of(state)],
                 &mut words,
                 &methods,
                 None,

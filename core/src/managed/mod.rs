@@ -322,9 +322,9 @@ impl Thread {
         self.cpython.name.get()
     }
 
-    /// Forgets the name: the memory is another thread's from now on.
-    pub fn forget_name(&mut self) {
-        self.cpython.name.forget();
+    /// Forgets what is the thread's: the memory is another one's from now on.
+    pub fn forget(&mut self) {
+        self.cpython.forget();
     }
 
     #[cold]

@@ -24,6 +24,8 @@ void stale_thread(uint64_t *state, uint64_t self)
     WORD(state, 136) = self;
     WORD(state, 56) = (uint64_t)((char *)state + 200);
     WORD(state, 8) = WORD(interpreter, 72);
+    if (WORD(interpreter, 72)) WORD(WORD(interpreter, 72), 0) = (uint64_t)state;
+    WORD(interpreter, 64)++;
     WORD(interpreter, 72) = (uint64_t)state;
     __atomic_store_n(&lock, 0, __ATOMIC_RELEASE);
 }

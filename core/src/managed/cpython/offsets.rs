@@ -42,9 +42,13 @@ pub(super) struct Offsets {
     /// `_PyRuntimeState`: `_finalizing`, and `interpreters.head`.
     pub(super) finalizing: u64,
     pub(super) interpreters: u64,
-    /// `PyInterpreterState`: `next` and `threads.head`.
+    /// `PyInterpreterState`: `id`, `next` and `threads.head` (before 3.11 `tstate_head`).
+    pub(super) interpreter_id: u64,
     pub(super) interpreter_next: u64,
     pub(super) threads: u64,
+    /// `PyThreadState::id`, which counts those that the interpreter has ever made (3.9 and 3.10); 0: the word
+    /// before `threads.head` has this count (`threads.next_unique_id`).
+    pub(super) state_number: u64,
     /// `PyThreadState`: `thread_id`, which is that of `pthread_self`, and `native_thread_id`, the kernel's
     /// (0: there is none).
     pub(super) thread_id: u64,
@@ -135,8 +139,10 @@ pub(super) const V3_10: Offsets = Offsets {
     chain: Chain::Objects,
     finalizing: 16,
     interpreters: 32,
+    interpreter_id: 24,
     interpreter_next: 0,
     threads: 8,
+    state_number: 256,
     thread_id: 176,
     native_id: 0,
     thread_frames: 48,
@@ -173,8 +179,10 @@ pub(super) const V3_11: Offsets = Offsets {
     chain: Chain::Entries,
     finalizing: 24,
     interpreters: 40,
+    interpreter_id: 48,
     interpreter_next: 0,
     threads: 16,
+    state_number: 0,
     thread_id: 152,
     native_id: 160,
     thread_frames: 56,
@@ -211,8 +219,10 @@ pub(super) const V3_12: Offsets = Offsets {
     chain: Chain::Shims,
     finalizing: 24,
     interpreters: 40,
+    interpreter_id: 8,
     interpreter_next: 0,
     threads: 72,
+    state_number: 0,
     thread_id: 136,
     native_id: 144,
     thread_frames: 56,
@@ -374,8 +384,10 @@ impl Offsets {
             chain: Chain::Shims,
             finalizing: at(4)?,
             interpreters: at(5)?,
+            interpreter_id: at(7)?,
             interpreter_next: at(8)?,
             threads: at(9)?,
+            state_number: 0,
             thread_id: at(p.thread_id)?,
             native_id: at(p.thread_id + 1)?,
             thread_frames: at(p.thread + 4)?,
