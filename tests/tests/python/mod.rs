@@ -274,6 +274,74 @@ fn functions_of_sub_interpreters_are_seen() {
     }
 }
 
+/// The functions of a stack from the first one on whose name ends with a thread's number.
+fn from_numbered(stack: Stack) -> String {
+    let is_numbered = |name: &str| name.ends_with(|end: char| end.is_ascii_digit());
+    let names = stack.into_iter().map(|(name, _)| name);
+    let own: Vec<String> = names.skip_while(|name| !is_numbered(name)).collect();
+    own.join(";")
+}
+
+/// Interpreters are made and ended while threads start and end: the sleeps of each thread, and its starts of
+/// others, are in its own functions.
+#[test]
+fn interpreters_that_come_and_go_are_seen() {
+    const ROUNDS: usize = 60;
+    let mut sleeps = BTreeMap::from([("stay_0;nap".to_owned(), ROUNDS)]);
+    for i in 1..=3 {
+        for stack in [
+            format!("work_{i};before_{i};nap"),
+            format!("work_{i};enter_{i};<module>;inner_{i};nap"),
+            format!("work_{i};enter_{i};<module>;nap"),
+            format!("work_{i};after_{i};nap"),
+            format!("short_{i};nap"),
+        ] {
+            sleeps.insert(stack, ROUNDS);
+        }
+    }
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/python/changing_interpreters.py"
+    );
+    for (python, version) in interpreters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let python = python.to_str().expect("UTF-8");
+        let rounds = ROUNDS.to_string();
+        let arguments = [
+            "record", "-q", "-o", "t.beat", "--", python, script, &rounds,
+        ];
+        let output = stackbeat(folder.path(), &arguments);
+        assert!(
+            output.status.success(),
+            "{version:?}: {}",
+            text(&output.stderr)
+        );
+        let trace = Trace::read(&folder.path().join("t.beat"));
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for stack in recorded(&trace).into_values().flatten() {
+            *counts.entry(from_numbered(stack)).or_default() += 1;
+        }
+        assert_eq!(counts, sleeps, "{python}");
+        // Some have no stack, where several threads start others at once.
+        let mut starts: BTreeMap<String, usize> = BTreeMap::new();
+        for thread in trace.threads.values().filter(|one| one.creator_node != 0) {
+            let start = managed(&trace, thread.creator_node);
+            let outermost = start.first().map(|(name, _)| name.clone());
+            let own = from_numbered(start);
+            let starter = own.split(';').next().filter(|name| !name.is_empty());
+            let starter = starter.map(str::to_owned).or(outermost);
+            *starts.entry(starter.unwrap_or_default()).or_default() += 1;
+        }
+        let main = starts.remove("<module>").unwrap_or(0);
+        let of_work: usize = (1..=3)
+            .filter_map(|i| starts.remove(&format!("work_{i}")))
+            .sum();
+        assert!(main <= 3, "{python}: {main}");
+        assert!(of_work > ROUNDS, "{python}: {of_work}");
+        assert_eq!(starts, BTreeMap::new(), "{python}");
+    }
+}
+
 /// A program that has the interpreter inside of it has any name.
 #[test]
 fn an_interpreter_of_another_name_is_seen() {
