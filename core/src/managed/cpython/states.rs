@@ -1,21 +1,24 @@
 //! Which `PyThreadState`s a thread has: one in each interpreter that it came through, sometimes several.
 //!
 //! Each interpreter has a list of states, newest first, and gives them numbers that only grow. So a thread
-//! that has looked at all of a list needs to look only at what was made since, at the list's head. What it has
-//! found stays its own as long as it is in the list.
+//! that has looked at all of a list needs to look only at what was made since, at the list's head. What it
+//! has found stays its own as long as it is in the list.
 //!
 //! Nothing keeps other threads from changing the lists meanwhile. A list that does not hang together is
-//! looked at again the next time, as is one with a state that no thread runs yet.
+//! looked at again, some times at once and then in the next search. So is one with a state that no thread
+//! runs yet.
 
 use super::Runtime;
 use super::offsets::{Offsets, THREAD_INTERPRETER, THREAD_NEXT};
 use crate::managed::memory::Memory;
 
 /// Most interpreters, and most states of all of them that a thread looks at in one capture.
-const MOST_INTERPRETERS: usize = 1 << 10;
+const MOST_INTERPRETERS: usize = 256;
 const MOST_LOOKS: u64 = 1 << 14;
 /// Interpreters whose lists a thread remembers: those behind them it looks at each time.
 const MOST_REMEMBERED: usize = 64;
+/// Lists that change meanwhile are looked at again at once, so often in all.
+const MOST_REPEATS: usize = 8;
 /// States of one thread. Before 3.13 whoever makes an interpreter keeps a state in it.
 const MOST_STATES: usize = 64;
 
@@ -97,6 +100,7 @@ impl States {
             memory,
             owner,
             looks_left: MOST_LOOKS,
+            repeats_left: MOST_REPEATS,
             is_complete: true,
             known: self,
             found: 0,
@@ -109,8 +113,8 @@ impl States {
         lists.map(|_| self.as_slice())
     }
 
-    /// How much of an interpreter's list is known, at this index of all. Those of interpreters that have ended
-    /// are taken out, and a new one is put in; `None`: there is no room. Lists are in the order of the
+    /// How much of an interpreter's list is known, at this index of all. Those of interpreters that have
+    /// ended are taken out, and a new one is put in; `None`: there is no room. Lists are in the order of the
     /// interpreters, and are asked for in this order.
     fn list(&mut self, index: usize, of: Interpreter) -> Option<&mut List> {
         if index >= MOST_REMEMBERED {
@@ -155,6 +159,7 @@ struct Search<'a, M> {
     memory: &'a mut M,
     owner: Owner,
     looks_left: u64,
+    repeats_left: usize,
     /// There was room for all states.
     is_complete: bool,
     known: &'a mut States,
@@ -171,8 +176,12 @@ impl<M: Memory> Search<'_, M> {
             let number = address.checked_add(self.offsets.interpreter_id)?;
             let number = self.memory.word(number)?;
             let of = Interpreter { address, number };
-            let seen = self.known.list(count, of).map_or(0, |list| list.seen);
-            let seen = self.look_at(of, seen)?;
+            let mut seen = self.known.list(count, of).map_or(0, |list| list.seen);
+            let before = self.found;
+            while !self.look_at(of, &mut seen)? && self.repeats_left > 0 {
+                self.repeats_left -= 1;
+                self.found = before;
+            }
             if let Some(list) = self.known.lists.get_mut(count) {
                 list.seen = seen;
             }
@@ -183,8 +192,8 @@ impl<M: Memory> Search<'_, M> {
         Some(count.min(MOST_REMEMBERED))
     }
 
-    /// One interpreter, of whose states those up to a number were seen. Gives up to which number they are now.
-    fn look_at(&mut self, of: Interpreter, seen: u64) -> Option<u64> {
+    /// One interpreter, of whose states those up to the number `seen` were seen. False: its list changes.
+    fn look_at(&mut self, of: Interpreter, seen: &mut u64) -> Option<bool> {
         let threads = of.address.checked_add(self.offsets.threads)?;
         let head = self.memory.word(threads)?;
         let made = match self.offsets.state_number {
@@ -205,13 +214,12 @@ impl<M: Memory> Search<'_, M> {
             // Or it is no such number.
             None | Some(0) => None,
             // The newest one may be gone, where the number is its own.
-            Some(made) if self.offsets.state_number != 0 => Some(made.saturating_sub(seen)),
+            Some(made) if self.offsets.state_number != 0 => Some(made.saturating_sub(*seen)),
             // It begins anew with the interpreter.
-            Some(made) => made.checked_sub(seen),
+            Some(made) => made.checked_sub(*seen),
         };
         let most = new.filter(|_| !has_lost).unwrap_or(u64::MAX);
-        // A list in which something cannot be read has just been changed.
-        let is_sure = self.walk(of, head, most) == Some(true);
+        let walk = self.walk(of, head, most);
         for index in self.found..self.known.states_len {
             let state = *self.known.states.get(index)?;
             if state.of == of && !(has_lost && is_lost(self, &state)) {
@@ -220,26 +228,30 @@ impl<M: Memory> Search<'_, M> {
         }
         // The newest one may have its number, and not be in the list yet.
         let seen_now = made.unwrap_or(0).saturating_sub(1);
-        Some(match is_sure {
-            true if self.offsets.state_number != 0 => seen_now.max(seen),
-            true => seen_now,
-            false if has_lost => 0,
-            false => seen,
-        })
+        match walk {
+            Some(true) if self.offsets.state_number != 0 => *seen = seen_now.max(*seen),
+            Some(true) => *seen = seen_now,
+            // Those that are lost may be further behind.
+            _ if has_lost => *seen = 0,
+            _ => {}
+        }
+        Some(walk.is_some())
     }
 
-    /// Looks at the first states of a list. False: it has changed meanwhile, or no thread runs one of them
-    /// yet.
+    /// Looks at the first states of a list. `Some(false)`: no thread runs one of them yet. `None`: the list
+    /// does not hang together, because it is being changed.
     fn walk(&mut self, of: Interpreter, head: u64, most: u64) -> Option<bool> {
         let mut is_sure = true;
         let (mut at, mut before) = (head, 0);
         for looked_at in 1..=most {
             if at == 0 {
                 let is_there = before == 0 || self.is_in_list(before, head)?;
-                return Some(is_sure && is_there);
+                return is_there.then_some(is_sure);
             }
             self.looks_left = self.looks_left.checked_sub(1)?;
-            is_sure &= before == 0 || self.memory.word(at)? == before;
+            if before != 0 && self.memory.word(at)? != before {
+                return None;
+            }
             let owner = self.memory.word(at.checked_add(self.owner.offset)?)?;
             is_sure &= owner != 0;
             if owner == self.owner.value {
