@@ -286,7 +286,7 @@ fn from_numbered(stack: Stack) -> String {
 /// others, are in its own functions.
 #[test]
 fn interpreters_that_come_and_go_are_seen() {
-    const ROUNDS: usize = 60;
+    const ROUNDS: usize = 20;
     let mut sleeps = BTreeMap::from([("stay_0;nap".to_owned(), ROUNDS)]);
     for i in 1..=3 {
         for stack in [

@@ -59,7 +59,9 @@ const SHARE: u32 = 100;
 /// Threads that wait for each other's locks have got there by beginning to wait for one: so long after one
 /// did they are looked for, ns.
 const LOCKS_NS: u64 = 2_000_000_000;
-/// Work of one pass after which the rest is left for the next one.
+/// Work of one pass after which the rest is left for the next one. It may be more, because what is loaded in
+/// a process is read with its first stack, in one go. That comes once, and no pass is kept waiting for it:
+/// nobody would see the waits of seconds.
 const WORK: Duration = Duration::from_millis(1);
 
 /// The off-CPU sampler of a session.
@@ -288,9 +290,7 @@ impl OffCpu {
         };
         let worked = worked();
         self.cpu_ns += worked.as_nanos() as u64;
-        whole_steps(wanted)
-            .clamp(shortest.min(LONGEST), LONGEST)
-            .max(worked * SHARE)
+        distance_after(worked, wanted, shortest)
     }
 
     /// Whether threads that have moved since the last pass do nothing but compute, for long. A dump that a
@@ -548,6 +548,12 @@ impl OffCpu {
     }
 }
 
+/// Distance to the next pass, after one that has worked for so long. `wanted`: when something is due.
+fn distance_after(worked: Duration, wanted: Duration, shortest: Duration) -> Duration {
+    let least = shortest.max(worked.min(WORK) * SHARE);
+    whole_steps(wanted).clamp(least.min(LONGEST), LONGEST)
+}
+
 /// As many of the shortest distance as it takes: passes then come at the moments of other polls.
 fn whole_steps(wanted: Duration) -> Duration {
     let step_ns = SHORTEST.as_nanos();
@@ -641,5 +647,23 @@ mod tests {
         // Neither the stack is known nor what the thread does.
         assert_eq!(judge(Some(InCall::Running), childs, &(0..0)), Waits::There);
         assert_eq!(judge(None, childs, &own), Waits::There);
+    }
+
+    #[test]
+    fn passes_take_their_share_of_the_time_but_for_what_comes_once() {
+        let ms = Duration::from_millis;
+        let us = Duration::from_micros;
+        for (worked, wanted, distance) in [
+            (us(50), ms(0), ms(20)),
+            (us(50), ms(33), ms(40)),
+            (us(500), ms(0), ms(50)),
+            (us(500), ms(200), ms(200)),
+            (us(50), ms(2_000), LONGEST),
+            // It has read a large program: waits of a second are not to pass unseen.
+            (ms(30), ms(0), ms(100)),
+            (ms(30), ms(2_000), LONGEST),
+        ] {
+            assert_eq!(distance_after(worked, wanted, SHORTEST), distance);
+        }
     }
 }
