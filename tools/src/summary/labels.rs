@@ -7,7 +7,7 @@ use stackbeat_model::layers::Layer;
 
 use crate::summary::call_tree::{Label, Leaf, Profile};
 use crate::summary::functions::SiteRow;
-use crate::summary::libraries::{self, package};
+use crate::summary::libraries::{self, is_address, package};
 use crate::summary::metadata::{FunctionName, Metadata};
 use crate::summary::own_code::OwnCode;
 
@@ -158,11 +158,6 @@ fn function(metadata: &Metadata, label: Label) -> Option<&FunctionName> {
 /// Whether a function is interpreted, or compiled by a runtime ([`libraries::is_managed`]).
 pub(crate) fn is_managed(metadata: &Metadata, label: Label) -> bool {
     function(metadata, label).is_some_and(libraries::is_managed)
-}
-
-/// Whether a function has no name: `libfoo.so+0x1240`, or the address alone.
-pub(crate) fn is_address(name: &str) -> bool {
-    name.starts_with("0x") || name.contains("+0x")
 }
 
 #[cfg(test)]

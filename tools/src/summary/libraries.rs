@@ -76,3 +76,8 @@ pub(crate) fn is_library(function: &FunctionName) -> bool {
         }
     }
 }
+
+/// Whether a function has no name: `libfoo.so+0x1240`, or the address alone.
+pub(crate) fn is_address(name: &str) -> bool {
+    name.starts_with("0x") || name.contains("+0x")
+}

@@ -15,8 +15,7 @@ use stackbeat_model::layers::{Layer, is_entry};
 use stackbeat_model::{FunctionIndex, waits_for_lock};
 
 use super::call_tree::{Label, Tree};
-use super::labels::is_address;
-use super::libraries::{is_library, is_managed};
+use super::libraries::{is_address, is_library, is_managed};
 use super::metadata::{FunctionName, Metadata};
 
 /// A callee with this part of its caller's total is what the caller does.

@@ -4,8 +4,7 @@ use stackbeat_core::probe::Cause;
 use stackbeat_model::ProbeId;
 
 use super::call_tree::{Label, Tree};
-use super::labels::is_address;
-use super::libraries::{is_library, is_managed};
+use super::libraries::{is_address, is_library, is_managed};
 use super::metadata::{FunctionName, Metadata};
 
 /// Of CPython, where a thread waits until it may run Python code.
