@@ -366,9 +366,9 @@ impl KernelClock {
                 false
             }
             SIGNAL => true,
-            // Not yet; or not any more: a sandbox does not let handlers return, the agent is off, or the
-            // program uses both.
-            0 => clocked.event.is_none(),
+            // Not yet; or not any more, because a sandbox does not let handlers return. Where the program has
+            // just begun to ignore the first, the second follows.
+            0 => clocked.event.is_none() || process.sandboxed.load(Ordering::Relaxed) == 0,
             _ => {
                 self.refuse(shared, thread, "it ignores SIGURG");
                 false
