@@ -326,7 +326,16 @@ fn interpreters_that_come_and_go_are_seen() {
             let polls = tids.flat_map(|tid| other_polls(&trace, tid));
             polls.filter(|poll| poll.1 >= 2_500_000).collect::<Vec<_>>()
         };
-        assert_eq!(counts, sleeps, "{python}; these are none: {:?}", others());
+        // None is in a wrong place. One that meets a list of states while it changes again and again is in
+        // none.
+        let of_none = sleeps.values().sum::<usize>() - counts.values().sum::<usize>();
+        let is_wrong =
+            |(stack, count): (&String, &usize)| sleeps.get(stack).is_none_or(|most| count > most);
+        assert!(
+            of_none <= 3 && !counts.iter().any(is_wrong),
+            "{python}: {counts:?}; these are none: {:?}",
+            others()
+        );
         // Some have no stack, where several threads start others at once.
         let mut starts: BTreeMap<String, usize> = BTreeMap::new();
         for thread in trace.threads.values().filter(|one| one.creator_node != 0) {
