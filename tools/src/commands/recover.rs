@@ -147,6 +147,10 @@ pub(crate) enum Announced {
     /// All.
     All,
     /// Those that were not said before.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "`record` says them")
+    )]
     Once,
 }
 
