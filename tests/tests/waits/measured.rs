@@ -246,7 +246,8 @@ fn whoever_waits_is_in_a_dump_and_in_the_trace_of_a_killed_program() {
 /// hook, between rare ones, between dense ones, and every kind of wait, hooked or not.
 #[test]
 fn all_that_computes_or_waits_has_its_share() {
-    let (compared, report) = compare_shares("shares.c", 0.1);
+    // Timers sample most of it: a thread of 400 ms has 100 samples, and two standard deviations are 0.1.
+    let (compared, report) = compare_shares("shares.c", 0.15);
     assert!(compared > 35, "{compared}");
     let waits = report.waits();
     for (function, call, cause) in [
