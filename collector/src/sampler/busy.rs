@@ -3,7 +3,7 @@
 //! itself, at its next capture. While threads wait for processors they have events or ticks again
 //! (`contention`), which are as far apart as timers go off: ticks while no thread of a process in its first
 //! second needs nearer ones. A process that computes in system calls which neither events nor hooks see
-//! leaves its events at once, and has none again.
+//! leaves its events early, and has none again.
 
 use std::collections::HashMap;
 
