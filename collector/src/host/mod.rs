@@ -374,9 +374,6 @@ pub(crate) trait ThreadClock: fmt::Debug + Send {
 
     /// Another period, ns, from the one under way on, or from the first signal on.
     fn set_period(&mut self, period_ns: u64);
-
-    /// CPU time that it has counted, ns.
-    fn counted_ns(&self) -> u64;
 }
 
 /// Answers what agents ask of other ends of sockets (`stackbeat_core::shm::watches`).

@@ -85,14 +85,6 @@ impl ThreadClock for Events {
             self.faults.set_period(faults_in(period_ns));
         }
     }
-
-    fn counted_ns(&self) -> u64 {
-        let mut count = [0; 8];
-        match rustix::io::read(&self.time.file, &mut count) {
-            Ok(8) => u64::from_ne_bytes(count),
-            _ => 0,
-        }
-    }
 }
 
 /// An event of a thread, which goes off in user mode.

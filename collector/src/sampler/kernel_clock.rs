@@ -35,6 +35,10 @@ const FIRST_QUESTION: u32 = 8;
 /// ticks), without a signal gets none.
 const UNHEARD_PERIODS: u64 = 16;
 const UNHEARD_NS: u64 = 50_000_000;
+/// Polls in a row without another signal before the kernel is asked how long a thread has computed, which
+/// takes some 10 µs, and how often it is asked at least from then on.
+const POLLS_UNHEARD: u32 = 2;
+const MOST_POLLS_UNHEARD: u32 = 256;
 
 /// Where threads can be on ticks as well: events are opened for one part in so many of the time, after so
 /// much at once, ns. A program that begins threads or processes all the time gets no more, and the rest are
@@ -60,15 +64,15 @@ pub(crate) struct KernelClock {
 struct Clocked {
     thread: Thread,
     event: Option<Box<dyn ThreadClock>>,
-    /// It has sent its first signal.
-    goes_on: bool,
     /// Polls in a row that found it without an event.
     polls_without: u32,
     /// What it had written at the last poll, and polls in a row at which that was the same.
     records: u64,
     quiet_polls: u32,
-    /// CPU time in user mode when its event or timer began, ns; `None`: its signals have been seen to arrive,
-    /// or it has not begun.
+    /// Signals that had arrived at the last poll, and polls in a row at which there was no other.
+    strikes: u32,
+    unheard_polls: u32,
+    /// CPU time in user mode since when there was none, ns; `None`: not asked.
     unheard_from_ns: Option<u64>,
     /// It has begun a timer of its own.
     has_started: bool,
@@ -79,10 +83,11 @@ impl Clocked {
         Clocked {
             thread,
             event: None,
-            goes_on: false,
             polls_without: 0,
             records: 0,
             quiet_polls: 0,
+            strikes: 0,
+            unheard_polls: 0,
             unheard_from_ns: None,
             has_started: false,
         }
@@ -113,34 +118,44 @@ impl Clocked {
             && !host.has_thread(self.thread.pid, self.thread.tid)
     }
 
-    /// Whether the event's signals arrive, as far as that is known: a runtime may have replaced our handler
-    /// by a bare system call.
+    /// At a poll: whether the clock's signals arrive, as far as that is known. A runtime may have replaced
+    /// our handler by a bare system call at any time.
     fn is_heard(&mut self, host: &dyn Host, entry: &ThreadEntry, period_ns: u64) -> bool {
-        let Some(from_ns) = self.unheard_from_ns else {
-            return true;
-        };
-        if entry.clock_strikes.load(Ordering::Relaxed) != 0 {
+        let strikes = entry.clock_strikes.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.strikes, strikes) != strikes {
+            self.unheard_polls = 0;
             self.unheard_from_ns = None;
             return true;
         }
-        let due_ns = (period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
-        let is_early = match &self.event {
-            Some(event) if self.goes_on => event.counted_ns() < due_ns,
-            // What it counts at first ends with the first signal. Those that wait are asked about more and
-            // more rarely.
-            _ => !self.quiet_polls.is_power_of_two(),
-        };
-        if is_early {
+        self.unheard_polls = self.unheard_polls.saturating_add(1);
+        let polls = self.unheard_polls;
+        if !polls.is_power_of_two() && !polls.is_multiple_of(MOST_POLLS_UNHEARD) {
             return true;
         }
-        let user_ns = host.user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
-        user_ns.saturating_sub(from_ns) < due_ns
+        let user_ns = || host.user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
+        match self.unheard_from_ns {
+            None => {
+                self.unheard_from_ns = (polls >= POLLS_UNHEARD).then(user_ns);
+                true
+            }
+            Some(from_ns) => {
+                let due_ns = (period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
+                user_ns().saturating_sub(from_ns) < due_ns
+            }
+        }
+    }
+
+    /// From now on signals are to arrive.
+    fn listens(&mut self, host: &dyn Host, entry: &ThreadEntry) {
+        self.strikes = entry.clock_strikes.load(Ordering::Relaxed);
+        self.unheard_polls = 0;
+        self.unheard_from_ns = host.user_ns(self.thread.pid, self.thread.tid);
     }
 
     /// The thread has a timer of its own.
-    fn begins(&mut self, host: &dyn Host) {
+    fn begins(&mut self, host: &dyn Host, entry: &ThreadEntry) {
         if !std::mem::replace(&mut self.has_started, true) {
-            self.unheard_from_ns = host.user_ns(self.thread.pid, self.thread.tid);
+            self.listens(host, entry);
         }
     }
 
@@ -149,10 +164,8 @@ impl Clocked {
         match self.start_event(host, entry, period_ns) {
             Ok(Some(event)) => {
                 self.event = Some(event);
-                self.goes_on = false;
                 self.polls_without = 0;
-                let user_ns = host.user_ns(self.thread.pid, self.thread.tid);
-                self.unheard_from_ns = Some(user_ns.unwrap_or(0));
+                self.listens(host, entry);
             }
             Ok(None) => self.end(entry),
             Err(error) => {
@@ -263,7 +276,7 @@ impl KernelClock {
             }
             let stays = entry.has_kernel_clock()
                 && self.may_have_signals(shared, sampler, clocked, entry.has_timer())
-                && self.keep(shared, &*host, clocked, entry, period_ns);
+                && self.keep(shared, &*host, clocked, entry, period_ns, is_poll);
             if stays {
                 i += 1;
                 continue;
@@ -282,7 +295,8 @@ impl KernelClock {
         self.active
     }
 
-    /// Has the thread's event follow what the thread wants. False: it is to be on ticks.
+    /// Has the thread's event follow what the thread wants. `is_poll`: it is time to ask whether its signals
+    /// arrive. False: it is to be on ticks.
     fn keep(
         &mut self,
         shared: &Shared,
@@ -290,6 +304,7 @@ impl KernelClock {
         clocked: &mut Clocked,
         entry: &ThreadEntry,
         period_ns: u64,
+        is_poll: bool,
     ) -> bool {
         let control = shared.mapping.control();
         let process = shared.mapping.process(clocked.thread.process);
@@ -302,7 +317,6 @@ impl KernelClock {
                 let still = entry.fault_descriptor.load(Ordering::Relaxed) & stands_still::ANY;
                 if still != 0 {
                     entry.fault_descriptor.fetch_and(!still, Ordering::SeqCst);
-                    clocked.goes_on |= still & stands_still::TIME != 0;
                     event.go_on(still);
                 }
             }
@@ -310,7 +324,7 @@ impl KernelClock {
             None => {}
         }
         match clocked.event {
-            None if is_wanted && has_timer => clocked.begins(host),
+            None if is_wanted && has_timer => clocked.begins(host, entry),
             None if is_wanted && control.has_timers() && !self.may_open() => return false,
             None if is_wanted => {
                 let before_ns = platform::thread_cpu_ns();
@@ -327,7 +341,7 @@ impl KernelClock {
         if clocked.polls_without >= MOST_MISSES {
             return false;
         }
-        let is_heard = clocked.is_heard(host, entry, period_ns);
+        let is_heard = !is_poll || clocked.is_heard(host, entry, period_ns);
         if !is_heard {
             self.refuse(shared, &clocked.thread, "the signals do not arrive");
         }

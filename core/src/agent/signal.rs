@@ -170,7 +170,7 @@ unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
             matches!(clock, Clock::Event { counts, .. } if counts == stands_still::FAULTS);
         if !is_of_faults {
             let strikes = entry.clock_strikes.load(Ordering::Relaxed);
-            let more = strikes.saturating_add(1);
+            let more = strikes.wrapping_add(1);
             entry.clock_strikes.store(more, Ordering::Relaxed);
         }
         if clock == Clock::Timer {

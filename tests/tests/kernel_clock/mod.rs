@@ -306,7 +306,7 @@ fn processes_without_this_clock_are_on_ticks() {
 fn processes_without_this_clock_are_on_ticks_by(clock: &str, folder: &Path) {
     let program = program(clock, folder, "refuses.c", include_str!("refuses.c"));
     let recorded = program.record_and_compare(folder, verbatim);
-    assert_eq!(recorded.run.stdout(), "0\n0\n0\n0\n");
+    assert_eq!(recorded.run.stdout(), "0\n0\n0\n0\n0\n");
     let report = report(&recorded.trace);
     // The second signal reaches those that do not let the first one come.
     for function in ["ignores", "begins_blocked"] {
@@ -315,6 +315,10 @@ fn processes_without_this_clock_are_on_ticks_by(clock: &str, folder: &Path) {
         let running_ns = number(&found["total"], "running_ns");
         assert!(running_ns > 400_000_000, "{function}: {found:#}");
     }
+    // Signals that stop to arrive are missed within half a second.
+    let later = array(&report, "functions").find(|f| f["name"] == "replaces_later");
+    let samples = number(&later.expect("is there")["total"], "running_samples");
+    assert!(samples > 500, "{samples} of 1,800");
     let notes: Vec<&str> = array(&report, "events")
         .filter_map(|event| event["text"].as_str())
         .filter(|text| text.contains("sampled at ticks"))
@@ -326,7 +330,7 @@ fn processes_without_this_clock_are_on_ticks_by(clock: &str, folder: &Path) {
         );
     }
     // That the process began with it blocked is no reason for the others.
-    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert_eq!(notes.len(), 4, "{notes:?}");
     let sent = figure(&info(&recorded.trace), "signals_sent");
     assert!(sent > if clock == "timer" { 100 } else { 500 }, "{sent}");
 }

@@ -41,6 +41,13 @@ __attribute__((noinline)) void replaces(void) {
     computes(0.6);
 }
 
+/* After signals have come. */
+__attribute__((noinline)) void replaces_later(void) {
+    computes(0.2);
+    replaces();
+    computes(1.0);
+}
+
 __attribute__((noinline)) void begins_blocked(void) {
     computes(0.5);
 }
@@ -50,8 +57,8 @@ int main(int argc, char **argv) {
         begins_blocked();
         return 0;
     }
-    void (*ways[])(void) = {ignores, handles, replaces};
-    for (int i = 0; i < 3; i++) {
+    void (*ways[])(void) = {ignores, handles, replaces, replaces_later};
+    for (int i = 0; i < 4; i++) {
         if (!fork()) {
             ways[i]();
             return 0;
