@@ -186,7 +186,7 @@ impl Meters {
                 faults: metrics.minor_faults.saturating_add(metrics.major_faults),
                 voluntary_switches: metrics.voluntary_switches,
                 involuntary_switches: metrics.involuntary_switches,
-                lock_waits: u64::from(is_lock_wait),
+                lock_waits: u64::from(is_lock_wait && !segment.is_inferred),
                 lock_wait_ns: lock_wait_ns.saturating_sub(booked.1),
             },
         });
