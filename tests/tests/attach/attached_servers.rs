@@ -165,7 +165,7 @@ fn assert_waits_there(trace: &Path, task: &Task) {
         Some(7 | 271) => &["poll"],
         Some(23 | 270) => &["select"],
         Some(61 | 247) => &["wait"],
-        Some(130) => &["sigsuspend"],
+        Some(130) => &["sigsuspend", "sigwait"],
         Some(202) => &["pthread_cond", "futex_wait"],
         Some(230) => &["sleep"],
         Some(232 | 281) => &["epoll"],
