@@ -61,12 +61,13 @@ pub(crate) const NAMES_SCRIPT: &str = include_str!("html/names.js");
 /// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this
 /// order.
 pub(crate) const FLAME_STYLE: &str = include_str!("html/flame.css");
-pub(crate) const FLAME_SCRIPTS: [&str; 5] = [
+pub(crate) const FLAME_SCRIPTS: [&str; 6] = [
     NAMES_SCRIPT,
     include_str!("html/format.js"),
     include_str!("html/tip.js"),
     include_str!("html/flame.js"),
     include_str!("html/picture.js"),
+    include_str!("html/address.js"),
 ];
 /// The rest of this page's script.
 const SCRIPTS: [&str; 11] = [

@@ -5,7 +5,7 @@ import java.util.concurrent.locks.LockSupport;
 // An app that records itself. Each mode says what it did.
 public class App {
     static final Object lock = new Object();
-    static volatile int held, taken;
+    static volatile int held, wanted, taken;
     /** Waits for the lock of more than 3 ms. */
     static volatile int waited;
 
@@ -30,7 +30,7 @@ public class App {
 
     /** One thread allocates. Then one holds a lock that another one waits for. */
     static void work(int rounds, int objects) throws InterruptedException {
-        held = taken = waited = 0;
+        held = wanted = taken = waited = 0;
         Thread allocator = start("allocator", () -> {
             Object last = null;
             for (int i = 0; i < objects; i++) last = new int[8];
@@ -40,6 +40,7 @@ public class App {
             for (int i = 1; i <= rounds; i++) {
                 synchronized (lock) {
                     held = i;
+                    while (wanted < i) Thread.yield();
                     sleep(8);
                 }
                 while (taken < i) Thread.yield();
@@ -49,6 +50,7 @@ public class App {
             for (int i = 1; i <= rounds; i++) {
                 while (held < i) Thread.yield();
                 long begin = System.nanoTime();
+                wanted = i;
                 synchronized (lock) {
                     if (System.nanoTime() - begin > 3000000) waited++;
                     taken = i;

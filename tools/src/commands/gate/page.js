@@ -95,20 +95,44 @@ function rebuild() {
   showFound();
 }
 
-flame.onZoom = () => { byId("back").hidden = flame.zoomPath.length === 0; };
+// What of this page is in its address.
+const STATE_DEFAULTS = { amount: "0", widths: String(CANDIDATE), search: "" }, zooms = { zoom: flame };
+const address = new Address(
+  () => stateToText({ amount: byId("weight").value, widths: byId("side").value, search: byId("search").value }, STATE_DEFAULTS, zooms),
+  (text) => {
+    const state = stateOfText(text, STATE_DEFAULTS);
+    // What a link has wrong stays as it was at the start.
+    for (const [id, key] of [["weight", "amount"], ["side", "widths"]]) {
+      byId(id).value = state[key];
+      if (byId(id).selectedIndex < 0) byId(id).value = STATE_DEFAULTS[key];
+    }
+    byId("search").value = state.search;
+    apply();
+    followZooms(state, zooms);
+  },
+);
+
+// The page as its controls say.
+function apply() {
+  comparison.side = Number(byId("side").value);
+  comparison.weigh(Number(byId("weight").value));
+  comparison.test = byId("search").value.trim() === "" ? null : nameTest(byId("search").value);
+  rebuild();
+  address.keep();
+}
+
+flame.onZoom = () => {
+  byId("back").hidden = flame.zoomPath.length === 0;
+  address.keep();
+};
 DATA.weights.forEach(([title], at) => byId("weight").append(new Option(title, at)));
-byId("weight").addEventListener("change", (e) => { comparison.weigh(Number(e.target.value)); rebuild(); });
-byId("side").addEventListener("change", (e) => { comparison.side = Number(e.target.value); rebuild(); });
-byId("search").addEventListener("input", (e) => {
-  comparison.test = e.target.value.trim() === "" ? null : nameTest(e.target.value);
-  flame.draw();
-  showFound();
-});
+for (const id of ["weight", "side"]) byId(id).addEventListener("change", apply);
+byId("search").addEventListener("input", apply);
 byId("svg").addEventListener("click", () => saveFile("flame-graph.svg", "image/svg+xml", flameToSvg(flame, document.title)));
 byId("back").addEventListener("click", () => flame.zoomTo([]));
 window.addEventListener("resize", () => flame.layout());
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { comparison.refresh(); flame.draw(); });
-rebuild();
+address.open();
 
 // What tests and curious people reach from the console.
 window.stackbeat = Promise.resolve({ flame, comparison });

@@ -162,6 +162,41 @@ fn the_differential_flame_graph_zooms_and_searches() {
     }
 }
 
+/// The page's address holds what is shown. What is wrong in a link is not followed.
+#[test]
+fn a_link_leads_to_what_the_differential_flame_graph_showed() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    std::fs::write(&file, html::render(&gate(1.5))).expect("writes");
+    let state = "JSON.stringify([page.comparison.weight, page.comparison.side, String(page.comparison.test), page.flame.zoomPath, \
+                 ['weight', 'side', 'search', 'back'].map((id) => [document.getElementById(id).value, document.getElementById(id).hidden])])";
+    let open = |link: &str| {
+        let mut b = Browser::start(&program, 1280, 900);
+        b.open(&PathBuf::from(format!("{}{link}", file.display())));
+        b.frame();
+        b
+    };
+    let mut b = open("");
+    let start = b.evaluate(state);
+    b.evaluate(
+        "(() => { const set = (id, value, event) => { const e = document.getElementById(id); e.value = value; e.dispatchEvent(new Event(event)); }; \
+         set('weight', '1', 'change'); set('side', '0', 'change'); set('search', '/pri|w&/', 'input'); \
+         page.flame.zoomTo(page.flame.pathOf(page.flame.rows.at(-1)[0].node)); })()",
+    );
+    let before = b.evaluate(state);
+    b.evaluate("new Promise((done) => setTimeout(done, 400))");
+    let link = b.evaluate("location.hash");
+    let link = link.as_str().expect("text");
+    assert!(link.contains("zoom=") && before != start, "{link} {before}");
+    assert_eq!(open(link).evaluate(state), before);
+    let wrong = open("#amount=99&widths=x&zoom=a.99999999").evaluate(state);
+    assert_eq!(wrong, start);
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
 /// The colour of a change follows its size, also where there is no larger one.
 #[test]
 fn a_small_change_is_pale() {

@@ -1,4 +1,4 @@
-// What is shown, as the fragment of the page's address: a link that somebody else opens shows the same.
+// What of this page is in its address.
 
 const LINK_DEFAULTS = { tab: "flame", weight: "wall", inverted: "", idle: "", outer: "", library: "", scope: "all", range: "", compare: "", shown: "", search: "", function: "", sort: "" };
 
@@ -21,15 +21,12 @@ function linkOf(page) {
     shown: from <= 0 && to >= timeline.duration ? "" : pairToText(timeline.shown), function: page.tab === "around" && page.around !== null ? String(page.around) : "",
     sort: Object.entries(tables.sort).filter(([table, order]) => order !== SORTED[table]).map(([table, order]) => [table, ...order].join(".")).join("_"),
   };
-  const parts = new URLSearchParams();
-  for (const [key, value] of Object.entries(state)) if (value !== LINK_DEFAULTS[key]) parts.set(key, value);
-  for (const [key, flame] of Object.entries(zoomsOf(page))) if (flame.zoomPath.length) parts.set(key, flame.zoomPath.join("."));
-  return parts.toString();
+  return stateToText(state, LINK_DEFAULTS, zoomsOf(page));
 }
 
 // Brings the page to the state of a link. What a link has wrong stays as it was at the start.
 function followLink(page, link) {
-  const state = { ...LINK_DEFAULTS, ...Object.fromEntries(new URLSearchParams(link)) }, { view, timeline, tables, data } = page;
+  const state = stateOfText(link, LINK_DEFAULTS), { view, timeline, tables, data } = page;
   const { threads, processes } = data.meta, scope = /^([pt])(\d{1,9})$/.exec(state.scope);
   const isScope = scope && Number(scope[2]) < (scope[1] === "t" ? threads : processes).length;
   byId("search").value = state.search;
@@ -47,8 +44,5 @@ function followLink(page, link) {
     scope: isScope ? state.scope : "all", range: pairOfText(state.range), baseline: pairOfText(state.compare), search: state.search,
   });
   page.open(page.tab);
-  for (const [key, flame] of Object.entries(zoomsOf(page))) {
-    flame.zoomPath = (state[key] || "").split(".").filter((label) => /^\d{1,9}$/.test(label)).map(Number);
-    if (flame.box.clientWidth > 0) flame.zoomTo(flame.zoomPath);
-  }
+  followZooms(state, zoomsOf(page));
 }

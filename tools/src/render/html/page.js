@@ -11,13 +11,14 @@ class Page {
     this.flame = new Flame(byId("flame"), new CallTree(data, this.view, this.colors), this.colors, this.tip);
     this.tables = new Tables(data, this.view, this.colors, this.timeline);
     this.aroundPanel = new AroundPanel(data, this.view, this.colors, this.tip);
+    this.address = new Address(() => linkOf(this), (text) => followLink(this, text));
     this.around = null; // number of the function whose callers and callees are shown
     this.tables.onFunction = (index) => this.showAround(index);
     for (const flame of [this.flame, ...this.aroundPanel.flames]) {
-      flame.onZoom = () => this.keepLink();
+      flame.onZoom = () => this.address.keep();
       flame.onChoose = (node) => { if (data.isFunction(node.label)) this.showAround((node.label - LABEL_FUNCTION) / 2); };
     }
-    this.timeline.onShow = () => this.keepLink();
+    this.timeline.onShow = () => this.address.keep();
     this.tables.onSort = () => this.refresh();
     this.tab = "flame";
     this.fillHeader();
@@ -25,22 +26,13 @@ class Page {
     this.fillScope();
     this.listen();
     this.view.onChange((changes) => this.changed(changes));
-    followLink(this, location.hash.slice(1));
+    this.address.open();
     this.timeline.redraw();
   }
 
   showAround(index) {
     this.around = index;
     this.open("around");
-  }
-
-  // The address follows what is shown, at most four times a second: browsers refuse more.
-  keepLink() {
-    this.link ||= setTimeout(() => {
-      this.link = null;
-      const link = linkOf(this);
-      if (link !== location.hash.slice(1)) history.replaceState(null, "", "#" + link);
-    }, 250);
   }
 
   saveSvg() {
@@ -118,7 +110,7 @@ class Page {
     if (this.tab === "flame") this.flame.rebuild();
     else if (this.tab === "around") this.around = this.aroundPanel.render(this.around);
     else this.tables.render(this.tab);
-    this.keepLink();
+    this.address.keep();
   }
 
   changed(changes) {
@@ -140,7 +132,7 @@ class Page {
     if (isSearch && this.tab === "flame") this.flame.draw();
     else if (isSearch && this.tab === "around") this.aroundPanel.draw();
     else this.refresh();
-    this.keepLink();
+    this.address.keep();
     this.timeline.redraw();
   }
 
@@ -181,7 +173,6 @@ class Page {
       view.set(view.baseline ? { baseline: null } : { baseline: view.range, range: null });
     });
     byId("svg").addEventListener("click", () => this.saveSvg());
-    window.addEventListener("hashchange", () => followLink(this, location.hash.slice(1)));
     byId("reset").addEventListener("click", () => this.reset());
     byId("help-button").addEventListener("click", () => byId("help").showModal());
     byId("theme").addEventListener("click", () => {
