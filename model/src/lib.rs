@@ -268,7 +268,8 @@ pub struct Segment {
     pub waker_tid: Option<u32>,
     /// An event loop's iteration began with this segment: slices of equal stacks are different executions.
     pub new_iteration: bool,
-    /// A stretch of waits seen from outside: how many they were, and how long each, is not known.
+    /// Time of waits that counts for none: a part of one that is counted where it was longest, or waits seen
+    /// from outside, of which it is not known how many they were and how long each.
     pub is_inferred: bool,
 }
 

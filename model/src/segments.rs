@@ -91,6 +91,8 @@ struct Step {
     came_waiting: bool,
     /// The first wait since A that was seen from outside.
     wait: Option<Wait>,
+    /// B is a call whose wait is counted where it was longest, before A.
+    is_counted: bool,
 }
 
 impl Step {
@@ -251,10 +253,12 @@ impl Segmenter {
         bursts: &mut Bursts,
         out: &mut impl FnMut(&Segment),
     ) {
-        let step = self.step(row, trace);
+        let mut step = self.step(row, trace);
         let call_ns = step.end.saturating_sub(row.duration_ns);
         if step.blocks && call_ns < step.from {
-            (self.held).fill(call_ns, |gap| blocked(gap, step.probe, row.arg, stack));
+            let part = |gap| blocked(gap, step.probe, row.arg, stack);
+            let rest_ns = step.end - step.begin;
+            step.is_counted = self.held.fill(call_ns, rest_ns, part);
         }
         let mut has_iterated = row.flags & flags::LOOP_ITERATION != 0 || iteration_ns.is_some();
         let hooks_only = trace.config.hooks_only;
@@ -543,6 +547,7 @@ impl Segmenter {
             preempted,
             came_waiting,
             wait,
+            is_counted: false,
         }
     }
 
@@ -622,7 +627,7 @@ impl Segmenter {
             result: row.arg.map(|(_, result)| result),
             waker_tid: row.waker_tid,
             new_iteration: std::mem::take(&mut self.iteration),
-            is_inferred: false,
+            is_inferred: step.is_counted,
         };
         self.flush(out);
         self.pending = Some(call);
@@ -961,7 +966,7 @@ fn blocked(gap: Segment, probe: ProbeId, arg: Option<(u64, i64)>, stack: StackIn
         stack,
         kind: SegmentKind::Blocked(probe),
         arg: arg.map(|(arg, _)| arg),
-        // The wait is counted where its own record is.
+        // A wait is counted once.
         is_inferred: true,
         ..gap
     }

@@ -30,8 +30,15 @@ impl Held {
         }
     }
 
-    /// A wait that began at `begin_ns` went on until after these segments: gaps since then are `part` of it.
-    pub(super) fn fill(&mut self, begin_ns: u64, part: impl Fn(Segment) -> Segment) {
+    /// A wait that began at `begin_ns` went on until after these segments, for `rest_ns`: gaps since then are
+    /// `part` of it. A wait is counted where it was longest. Gives whether that is in one of them.
+    pub(super) fn fill(
+        &mut self,
+        begin_ns: u64,
+        rest_ns: u64,
+        part: impl Fn(Segment) -> Segment,
+    ) -> bool {
+        let mut longest = (rest_ns, None);
         for mut segment in std::mem::take(&mut self.segments) {
             if segment.kind == SegmentKind::Gap && segment.end_ns > begin_ns {
                 if segment.begin_ns < begin_ns {
@@ -45,9 +52,15 @@ impl Held {
                     segment.new_iteration = false;
                 }
                 segment = part(segment);
+                let length_ns = segment.end_ns - segment.begin_ns;
+                if length_ns > longest.0 {
+                    longest = (length_ns, Some(self.segments.len()));
+                }
             }
             self.segments.push_back(segment);
         }
+        let found = longest.1.and_then(|at| self.segments.get_mut(at));
+        found.map(|segment| segment.is_inferred = false).is_some()
     }
 
     /// Hands out the rest.

@@ -111,22 +111,33 @@ fn who_lost_the_cpu_inside_of_a_call_did_not_wait_there() {
     assert_eq!(totals.metrics.runnable_ns, MS);
 }
 
-/// A handler's sample lies inside of a wait: what comes before it is no gap.
+/// A handler's sample lies inside of a wait: what comes before it is no gap. The wait is counted once, where
+/// it was longest.
 #[test]
 fn a_wait_lasts_through_the_samples_inside_of_it() {
-    let (_, all) = play(|b, t| {
-        let ab = b.stack(1, &[A, B], NATIVE);
-        let abc = b.stack(1, &[A, B, C], NATIVE);
-        t.run(ab, MS, Probe::Malloc);
-        t.vanish(30 * MS);
-        inside(t, abc, (1, 0));
-        t.block(ab, Probe::Poll, 20 * MS, (3, 0)).duration_ns = 50 * MS + MS / 10;
-        t.run(ab, MS, Probe::Malloc);
-    });
-    let totals = &all.totals[0].1;
-    assert_eq!(totals.blocked_ns[Cause::Poll as usize], 50 * MS);
-    assert_eq!(totals.gap_ns, 0);
-    assert_eq!(totals.metrics.runnable_ns, 0);
+    for (before_ms, after_ms) in [(30, 20), (20, 30)] {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], NATIVE);
+            let abc = b.stack(1, &[A, B, C], NATIVE);
+            t.run(ab, MS, Probe::Malloc);
+            t.vanish(before_ms * MS);
+            inside(t, abc, (1, 0));
+            let row = t.block(ab, Probe::Poll, after_ms * MS, (3, 0));
+            row.duration_ns = 50 * MS + MS / 10;
+            t.run(ab, MS, Probe::Malloc);
+        });
+        let totals = &all.totals[0].1;
+        assert_eq!(totals.blocked_ns[Cause::Poll as usize], 50 * MS);
+        assert_eq!(totals.gap_ns, 0);
+        assert_eq!(totals.metrics.runnable_ns, 0);
+        let waits = all.segments.iter().filter(|s| s.blocked_ns() > 0);
+        let waits: Vec<(u64, bool)> = waits.map(|s| (s.wall_ns(), s.is_inferred)).collect();
+        let expected = [
+            (before_ms * MS, before_ms < after_ms),
+            (after_ms * MS, before_ms > after_ms),
+        ];
+        assert_eq!(waits, expected);
+    }
 }
 
 /// The one switch may be the wait's, or that of a handler's own call: it is of who was off the CPU for
