@@ -44,8 +44,8 @@ impl Methods {
                 odd += 1;
                 continue;
             };
-            // A recording that was saved may have a method twice.
-            self.methods.entry(method.number).or_insert_with(|| Method {
+            // A recording that was saved may have a method twice, and what is learned of it later counts.
+            let described = Method {
                 function: Function {
                     name: match name {
                         "" => "[method without a name]".to_owned(),
@@ -56,9 +56,16 @@ impl Methods {
                     line: method.first_line,
                 },
                 lines,
-            });
+            };
+            self.methods.insert(method.number, described);
         }
         odd
+    }
+
+    /// The function of a method whose position is not known.
+    pub(super) fn function(&self, number: u32) -> Function {
+        self.frame(u64::from(number) << 32 | u64::from(NO_POSITION))
+            .0
     }
 
     /// The function and line that the address field of a managed node says.
@@ -83,19 +90,28 @@ impl Methods {
 const PYTHON: &str = "python";
 const RUBY: &str = "ruby";
 const OTHER: &str = "managed";
+/// Runtimes whose compilers name their code in perf maps.
+const V8: &str = "node";
+const JVM: &str = "java";
+const DOTNET: &str = "dotnet";
+const PHP: &str = "php";
 
 /// What stands in the place of a module.
 fn runtime_name(runtime: i32) -> &'static str {
     match Runtime::try_from(runtime) {
         Ok(Runtime::Cpython) => PYTHON,
         Ok(Runtime::Ruby) => RUBY,
+        Ok(Runtime::V8) => V8,
+        Ok(Runtime::Jvm) => JVM,
+        Ok(Runtime::Dotnet) => DOTNET,
+        Ok(Runtime::Php) => PHP,
         Ok(Runtime::Other) | Err(_) => OTHER,
     }
 }
 
 /// Whether what stands in the place of a function's module is a runtime: then its file says more.
 pub fn is_runtime(module: &str) -> bool {
-    matches!(module, PYTHON | RUBY | OTHER)
+    matches!(module, PYTHON | RUBY | OTHER | V8 | JVM | DOTNET | PHP)
 }
 
 /// A function's name where others stand beside it: of Python's it has the module, because each file may have

@@ -26,8 +26,14 @@ const CODE_ADDRESSES: Range<u64> = 1 << 16..1 << 63;
 
 /// A process, epoch, address, kind.
 type Place<P> = (P, u32, u64, u8);
-/// First, and how many.
-type Run = (u32, u16);
+/// What an address is called.
+#[derive(Clone, Copy, Debug)]
+enum Run {
+    /// The first of `symbol_frames`, and how many.
+    Frames(u32, u16),
+    /// The number of the method that its code was made of.
+    Method(u32),
+}
 
 /// Functions, and the frames of every address that stacks name.
 #[derive(Debug, Default)]
@@ -37,7 +43,6 @@ pub(super) struct Names {
     function_index: HashMap<Function, FunctionIndex>,
     /// Of each function: whether who waits below it waits for a lock.
     are_locks: Vec<bool>,
-    /// Runs of `symbol_frames`.
     symbols: HashMap<Place<Upid>, Run>,
     /// By file, address in it and kind.
     in_files: HashMap<ModuleFile, HashMap<(Svma, u8), Run>>,
@@ -130,7 +135,8 @@ impl Names {
         for address in &packet.addresses {
             let count = address.function.len();
             let from = self.symbol_frames.len();
-            if (count == 0 && address.from_ns == 0) || count > INLINE_LIMIT {
+            let is_named = count != 0 || address.method != 0;
+            if (!is_named && address.from_ns == 0) || count > INLINE_LIMIT {
                 odd += u64::from(count != 0);
                 continue;
             }
@@ -150,7 +156,10 @@ impl Names {
                 address.address,
                 address.kind as u8,
             );
-            let run = (from as u32, count as u16);
+            let run = match address.method {
+                0 => Run::Frames(from as u32, count as u16),
+                number => Run::Method(number),
+            };
             if let Some(in_file) = &mut in_file {
                 in_file.insert((Svma(address.address), address.kind as u8), run);
             } else if address.from_ns != 0 {
@@ -158,7 +167,7 @@ impl Names {
                     .entry(key)
                     .or_default()
                     .push((address.from_ns, run));
-            } else if count != 0 {
+            } else if is_named {
                 self.symbols.insert(key, run);
             }
         }
@@ -233,7 +242,8 @@ impl Names {
             return from..to;
         }
         let (_, run) = self.later(process, epoch, address, kind)[before];
-        let frames = self.push_frames(process, epoch, address, kind, (run.1 != 0).then_some(run));
+        let run = Some(run).filter(|run| !matches!(run, Run::Frames(_, 0)));
+        let frames = self.push_frames(process, epoch, address, kind, run);
         self.known_later.insert(key, (frames.start, frames.end));
         frames
     }
@@ -305,7 +315,18 @@ impl Names {
         let from = self.frames.len() as u32;
         let truncated = kind == NodeKind::Truncated as u8;
         match symbol {
-            Some((start, count)) if !truncated => {
+            Some(Run::Method(number)) if !truncated => {
+                let function = self.methods.function(number);
+                let function = self.intern(function);
+                self.frames.push(Frame {
+                    function,
+                    address,
+                    line: 0,
+                    inlined: false,
+                    truncated: false,
+                });
+            }
+            Some(Run::Frames(start, count)) if !truncated => {
                 for i in 0..u32::from(count) {
                     let (function, line) = self.symbol_frames[(start + i) as usize];
                     self.frames.push(Frame {

@@ -1,7 +1,7 @@
 //! Managed frames: methods, and the lines that positions stand for.
 
 use super::super::synthetic::{
-    self, Builder, MANAGED, MANAGED_AWAITING, MANAGED_INTERPRETED, Message, NATIVE,
+    self, Builder, LEAF_PC, MANAGED, MANAGED_AWAITING, MANAGED_INTERPRETED, Message, NATIVE,
 };
 use super::*;
 
@@ -87,9 +87,9 @@ fn what_waits_for_a_frame_is_marked_as_no_call() {
 /// The line that the position stands for, in a trace with this line table.
 fn line_at(position: u64, lines: &[(u64, u64)]) -> u32 {
     let mut b = Builder::new(1_000_000, &["program"], 0);
-    b.method(1, "f", "f.py", 5, lines);
-    // The first one counts.
+    // The last one counts.
     b.method(1, "g", "g.py", 6, &[(0, 99)]);
+    b.method(1, "f", "f.py", 5, lines);
     let node = b.mixed_stack(1, &[(1 << 32 | position, MANAGED)]);
     b.samples(
         1,
@@ -123,6 +123,62 @@ fn the_last_entry_at_or_before_a_position_says_the_line() {
     assert_eq!(line_at(u32::MAX.into(), &lines), 0);
     assert_eq!(line_at(u64::from(u32::MAX) - 1, &lines), 12);
     assert_eq!(line_at(7, &[]), 0);
+}
+
+/// An address of process 1 whose code was made of a method (0: of none that is known) from this time on.
+fn made_of(address: u64, kind: u64, method: u64, from_ns: u64) -> Message {
+    Message::default()
+        .varint(1, 1)
+        .varint(2, 1)
+        .fixed64(3, address)
+        .varint(4, kind)
+        .varint(8, from_ns)
+        .varint(9, method)
+}
+
+#[test]
+fn code_that_was_made_of_a_method_is_a_managed_frame() {
+    const CODE: u64 = 0x7000_0000_0010;
+    let mut b = Builder::new(1_000_000, &["program"], 0);
+    b.process(1, 1000, 0, 0, "/bin/program");
+    let method = |number, runtime| {
+        let method = Message::default().varint(1, number).varint(2, number);
+        method.varint(3, 3).varint(4, 7).varint(5, runtime)
+    };
+    b.thread(1, 1, 1000, "program", 0);
+    let texts = ["", "f", "g", "f.js"];
+    let strings = texts
+        .iter()
+        .fold(Message::default(), |m, text| m.string(1, text));
+    let methods = strings.message(2, &method(1, 3)).message(2, &method(2, 6));
+    b.packet(24, &methods);
+    let entries = [
+        made_of(CODE, LEAF_PC, 1, 0),
+        made_of(CODE, LEAF_PC, 0, 20),
+        made_of(CODE, LEAF_PC, 2, 30),
+        // One that no packet describes.
+        made_of(CODE + 8, NATIVE, 9, 0),
+    ];
+    let symbols = |m: Message, entry| m.message(3, entry);
+    b.packet(11, &entries.iter().fold(Message::default(), symbols));
+    let node = b.mixed_stack(1, &[(CODE + 8, NATIVE), (CODE, LEAF_PC)]);
+    let times = [(0, 10), (1, 25), (2, 35)];
+    let row = |(record, time_ns)| SampleRow {
+        record,
+        node,
+        time_ns,
+        ..SampleRow::default()
+    };
+    b.samples(1, &times.map(row));
+    let trace = open(b.finish(40, 3));
+    let functions = trace.functions().iter();
+    let of_js = functions.filter(|f| f.file == "f.js");
+    let mut of_js: Vec<_> = of_js.map(|f| (&*f.name, &*f.module, f.line)).collect();
+    of_js.sort_unstable();
+    assert_eq!(of_js, [("f", "node", 7), ("g", "php", 7)]);
+    assert!(of_js.iter().all(|(_, module, _)| is_runtime(module)));
+    let is_there = |name: &str| trace.functions().iter().any(|f| f.name == name);
+    assert!(is_there("[unknown method]") && is_there("[JIT program]"));
 }
 
 #[test]

@@ -551,7 +551,8 @@ pub struct CallstackNodes {
     #[prost(uint32, repeated, tag = "4")]
     pub kind_runs: ::prost::alloc::vec::Vec<u32>,
 }
-/// Methods of managed code, which nodes name by their numbers. Of several messages for a number the first one counts.
+/// Methods of managed code, which nodes and AddressSymbols name by their numbers. Of several messages for a number the last
+/// one counts.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Methods {
     /// index 0 is ""
@@ -583,6 +584,9 @@ pub mod methods {
         pub position: ::prost::alloc::vec::Vec<u32>,
         #[prost(sint32, repeated, tag = "7")]
         pub line: ::prost::alloc::vec::Vec<i32>,
+        /// in first_line, from 1; 0 unknown
+        #[prost(uint32, tag = "8")]
+        pub first_column: u32,
     }
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
     #[repr(i32)]
@@ -590,6 +594,10 @@ pub mod methods {
         Other = 0,
         Cpython = 1,
         Ruby = 2,
+        V8 = 3,
+        Jvm = 4,
+        Dotnet = 5,
+        Php = 6,
     }
     impl Runtime {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -601,6 +609,10 @@ pub mod methods {
                 Self::Other => "OTHER",
                 Self::Cpython => "CPYTHON",
                 Self::Ruby => "RUBY",
+                Self::V8 => "V8",
+                Self::Jvm => "JVM",
+                Self::Dotnet => "DOTNET",
+                Self::Php => "PHP",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -609,6 +621,10 @@ pub mod methods {
                 "OTHER" => Some(Self::Other),
                 "CPYTHON" => Some(Self::Cpython),
                 "RUBY" => Some(Self::Ruby),
+                "V8" => Some(Self::V8),
+                "JVM" => Some(Self::Jvm),
+                "DOTNET" => Some(Self::Dotnet),
+                "PHP" => Some(Self::Php),
                 _ => None,
             }
         }
@@ -1047,7 +1063,8 @@ pub mod drops {
         }
     }
 }
-/// Names for addresses, written when the session is finished.
+/// Names for addresses. Those of files are written when the session is finished, those of generated code when they are
+/// known.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Symbols {
     /// index 0 is ""
@@ -1124,13 +1141,16 @@ pub mod symbols {
         /// strings index, 0: the function's file
         #[prost(uint32, repeated, tag = "7")]
         pub file: ::prost::alloc::vec::Vec<u32>,
-        /// The frames hold from here on until the address' next entry; the first one's (0) also before. Without functions:
-        /// no name holds. Entries of one address stand in order of time.
+        /// The frames hold from here on until the address' next entry; the first one's (0) also before. Without functions
+        /// and method: no name holds. Entries of one address stand in order of time.
         #[prost(uint64, tag = "8")]
         pub from_ns: u64,
+        /// Number of a Method, in place of functions: code that a runtime has made of it.
+        #[prost(uint32, tag = "9")]
+        pub method: u32,
     }
 }
-/// How far a process' run-time compiler had written its names: the length of its perf-PID.map.
+/// Of versions that read a process' perf-PID.map at the end: how long it was, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JitMap {
     #[prost(uint32, tag = "1")]
