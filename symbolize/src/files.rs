@@ -81,14 +81,14 @@ impl StillWanted {
 }
 
 /// Names the addresses in these files, and says in `report` how many. `progress` is called as in
-/// [`super::Symbolizer::symbolize`]. False: it wants no more.
+/// [`super::Symbolizer::symbolize`].
 pub(super) fn symbolize(
     mut jobs: Vec<Job>,
     options: &Options,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress<'_>) -> bool,
     emit: &mut dyn FnMut(v1::Symbols),
-) -> bool {
+) {
     // The one that takes longest does not begin last.
     let bytes = |job: &Job| std::fs::metadata(&job.file.path).map_or(0, |file| file.len());
     jobs.sort_by_cached_key(|job| std::cmp::Reverse(bytes(job)));
@@ -180,7 +180,6 @@ pub(super) fn symbolize(
             .map(|job| job.addresses.len())
             .sum::<usize>();
     });
-    wanted.names()
 }
 
 /// Tells that a job has ended, also by a panic, after which none is begun.

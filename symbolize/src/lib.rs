@@ -11,23 +11,20 @@ mod boundaries;
 mod builds;
 mod debug_files;
 mod demangle;
-mod dotnet_names;
 mod dwarf;
 mod dwarf_units;
 mod files;
-mod jit;
 mod module;
 mod modules;
 mod namespaces;
 mod object_file;
 pub mod paths;
-mod php_names;
+pub mod perf_map;
 mod plt;
 pub mod retrace;
 mod section_cache;
 pub mod short_names;
 mod symtab;
-mod v8_names;
 mod variables;
 mod wanted;
 
@@ -39,14 +36,11 @@ pub use modules::{Module, ModuleFile, Modules};
 pub use section_cache::SymbolCache;
 pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 
-use jit::{Growth, JitNames};
 use stackbeat_core::address::Svma;
-use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 use variables::NamedVariable;
 
 /// Addresses in one `Symbols` packet.
@@ -115,10 +109,6 @@ pub struct Options {
     pub sources: NameSources,
     /// Looked into instead of the files that modules name.
     pub files_of_builds: Arc<FilesOfBuilds>,
-    /// Where runtimes leave `perf-PID.map` files.
-    pub jit_map_directory: PathBuf,
-    /// Older `perf-PID.map` files belong to earlier processes.
-    pub jit_maps_not_before: Option<SystemTime>,
     /// Start no thread: all is done on the calling one.
     pub without_threads: bool,
 }
@@ -129,8 +119,6 @@ impl Default for Options {
             debug_roots: vec!["/usr/lib/debug".into()],
             sources: NameSources::default(),
             files_of_builds: Arc::default(),
-            jit_map_directory: "/tmp".into(),
-            jit_maps_not_before: None,
             without_threads: false,
         }
     }
@@ -164,9 +152,6 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Symbolizer {
     options: Options,
-    pids: HashMap<Upid, Pid>,
-    /// By process: when its `perf-PID.map` grew.
-    growths: HashMap<Upid, Growth>,
 }
 
 impl Report {
@@ -186,22 +171,9 @@ impl Report {
 }
 
 impl Symbolizer {
-    /// Without any process or map so far.
+    /// One that looks there.
     pub fn new(options: Options) -> Symbolizer {
-        Symbolizer {
-            options,
-            ..Default::default()
-        }
-    }
-
-    /// Tells a process' pid, for the maps that its run-time compilers write.
-    pub fn add_process(&mut self, upid: Upid, pid: Pid) {
-        self.pids.insert(upid, pid);
-    }
-
-    /// Tells how far the map of a process' run-time compiler had grown; in order of time.
-    pub fn add_jit_map(&mut self, map: &v1::JitMap) {
-        self.growths.entry(Upid(map.upid)).or_default().add(map);
+        Symbolizer { options }
     }
 
     /// Names the addresses. Packets go to `emit` as they are ready; `progress` is called before each
@@ -228,87 +200,9 @@ impl Symbolizer {
             files::Job::new(file, addresses, variables)
         });
         let files = files.collect();
-        let goes_on = files::symbolize(files, &self.options, &mut report, progress, emit);
-        let mut elsewhere: BTreeMap<Upid, Vec<Query>> = BTreeMap::new();
-        for ((upid, epoch), set) in wanted.elsewhere {
-            let query = |(address, kind)| Query {
-                upid,
-                epoch,
-                address,
-                kind,
-            };
-            let queries = elsewhere.entry(upid).or_default();
-            queries.extend(set.iter().map(query));
-        }
-        for (upid, queries) in elsewhere {
-            if !goes_on {
-                report.skipped += queries.len();
-                continue;
-            }
-            self.symbolize_jit(upid, &queries, &mut report, emit);
-        }
+        files::symbolize(files, &self.options, &mut report, progress, emit);
         report
     }
-
-    fn symbolize_jit(
-        &self,
-        upid: Upid,
-        wanted: &[Query],
-        report: &mut Report,
-        emit: &mut dyn FnMut(v1::Symbols),
-    ) {
-        let Some(pid) = self.pids.get(&upid) else {
-            return;
-        };
-        let path = jit::map_of(&self.options.jit_map_directory, *pid);
-        let mut addresses: Vec<u64> = wanted.iter().map(Query::inside).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let unknown = Growth::default();
-        let growth = self.growths.get(&upid).unwrap_or(&unknown);
-        let not_before = self.options.jit_maps_not_before;
-        let Some(found) = JitNames::open(&path, not_before, growth, &addresses) else {
-            return;
-        };
-        report.skipped += found.left_out;
-        let mut packet = Packet::default();
-        for query in wanted {
-            let at = addresses.partition_point(|address| *address < query.inside());
-            let timeline = &found.timelines[at];
-            report.named += usize::from(!timeline.is_empty());
-            for (i, (from_ns, name)) in timeline.iter().enumerate() {
-                if i > 0 && *from_ns == u64::MAX {
-                    // Written after the last sample.
-                    break;
-                }
-                let maps = self.options.sources.source_maps.as_deref();
-                let frame = name.map(|name| frame_of_map(&found.names[name as usize], maps));
-                // What holds first is the best guess for what was before.
-                let from_ns = if i == 0 { 0 } else { *from_ns };
-                packet.add_of_process(query, frame.as_slice(), from_ns);
-                if packet.is_full() {
-                    emit(std::mem::take(&mut packet).symbols);
-                }
-            }
-        }
-        packet.finish(emit);
-    }
-}
-
-/// The function that a line of a map names: of a runtime whose way to write them is known, without what tells
-/// its pieces of code apart.
-fn frame_of_map(text: &str, maps: Option<&dyn SourceMaps>) -> NamedFrame {
-    let known = v8_names::frame(text, maps).or_else(|| php_names::frame(text));
-    let known = known.or_else(|| dotnet_names::frame(text));
-    known.unwrap_or_else(|| NamedFrame {
-        name: text.to_owned(),
-        ..NamedFrame::default()
-    })
-}
-
-/// Whether a process' run-time compiler has left a map where [`Options::default`] looks.
-pub fn has_jit_map(pid: Pid) -> bool {
-    jit::map_of(&Options::default().jit_map_directory, pid).exists()
 }
 
 /// A `Symbols` packet in the making.
@@ -319,9 +213,8 @@ struct Packet {
     module: u32,
 }
 
-impl Default for Packet {
-    /// One for code that no file holds.
-    fn default() -> Packet {
+impl Packet {
+    fn of_file(file: &ModuleFile) -> Packet {
         let mut packet = Packet {
             symbols: v1::Symbols::default(),
             strings: HashMap::new(),
@@ -329,13 +222,6 @@ impl Default for Packet {
             module: 0,
         };
         packet.string("");
-        packet
-    }
-}
-
-impl Packet {
-    fn of_file(file: &ModuleFile) -> Packet {
-        let mut packet = Packet::default();
         packet.module = packet.string(&file.path);
         packet.symbols.file = Some(v1::symbols::File {
             path: file.path.clone(),
@@ -393,28 +279,11 @@ impl Packet {
 
     /// Frames at an address of the file.
     fn add(&mut self, svma: Svma, kind: NodeKind, frames: &[NamedFrame]) {
-        let entry = v1::symbols::AddressSymbol {
+        let mut entry = v1::symbols::AddressSymbol {
             address: svma.0,
             kind: kind.into(),
             ..Default::default()
         };
-        self.add_entry(entry, frames);
-    }
-
-    /// Frames at an address of a process that hold from this time on.
-    fn add_of_process(&mut self, query: &Query, frames: &[NamedFrame], from_ns: u64) {
-        let entry = v1::symbols::AddressSymbol {
-            upid: query.upid.0,
-            epoch: query.epoch,
-            address: query.address,
-            kind: query.kind.into(),
-            from_ns,
-            ..Default::default()
-        };
-        self.add_entry(entry, frames);
-    }
-
-    fn add_entry(&mut self, mut entry: v1::symbols::AddressSymbol, frames: &[NamedFrame]) {
         for frame in frames {
             let function = self.function(frame);
             let file = if frame.file == frame.definition_file {

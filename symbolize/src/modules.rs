@@ -129,6 +129,13 @@ impl Modules {
         found.map(|(_, module)| module)
     }
 
+    /// The paths of all modules that a process has or had.
+    pub fn paths_of(&self, upid: Upid) -> impl Iterator<Item = &str> + Clone {
+        let all = (upid, 0, 0)..=(upid, u64::MAX, u32::MAX);
+        let modules = self.by_key.range(all);
+        modules.map(|(_, module)| module.file.path.as_str())
+    }
+
     /// Forgets the modules of a process.
     pub fn remove_process(&mut self, upid: Upid) {
         let all = (upid, 0, 0)..=(upid, u64::MAX, u32::MAX);

@@ -100,30 +100,23 @@ impl AddressSet {
 pub struct Wanted {
     /// [`Svma`]s.
     pub(super) by_file: BTreeMap<Arc<ModuleFile>, AddressSet>,
-    /// By process and epoch, in code that no file holds: addresses of the process.
-    pub(super) elsewhere: BTreeMap<(Upid, u32), AddressSet>,
     /// What threads waited for in files' data.
     pub(super) variables: BTreeMap<Arc<ModuleFile>, BTreeSet<Svma>>,
     count: usize,
 }
 
 impl Wanted {
-    /// Takes an address in. False: there are too many.
+    /// Takes an address in, unless no file holds it. False: there are too many.
     pub fn add(&mut self, modules: &Modules, query: &Query) -> bool {
-        let module = modules.at(query.upid, Some(query.epoch), query.inside());
-        let process = (query.upid, query.epoch);
-        let address = module.map_or(query.address, |m| m.bias.in_file(query.address).0);
+        let Some(module) = modules.at(query.upid, Some(query.epoch), query.inside()) else {
+            return true;
+        };
+        let address = module.bias.in_file(query.address).0;
         if self.count >= MOST_ADDRESSES && self.put_in_order() >= MOST_ADDRESSES {
-            let set = match module {
-                Some(module) => self.by_file.get(&module.file),
-                None => self.elsewhere.get(&process),
-            };
+            let set = self.by_file.get(&module.file);
             return set.is_some_and(|set| set.contains(address, query.kind));
         }
-        let set = match module {
-            Some(module) => self.by_file.entry(Arc::clone(&module.file)).or_default(),
-            None => self.elsewhere.entry(process).or_default(),
-        };
+        let set = self.by_file.entry(Arc::clone(&module.file)).or_default();
         self.count = self
             .count
             .wrapping_add_signed(set.insert(address, query.kind));
@@ -147,27 +140,12 @@ impl Wanted {
         })
     }
 
-    /// Whether a process has addresses in code that no file holds.
-    pub fn has_elsewhere(&self, upid: Upid) -> bool {
-        let all = (upid, 0)..=(upid, u32::MAX);
-        self.elsewhere.range(all).next().is_some()
-    }
-
-    /// Takes out the addresses of a process in code that no file holds.
-    pub fn forget_elsewhere(&mut self, upid: Upid) {
-        let all = (upid, 0)..=(upid, u32::MAX);
-        for (_, set) in self.elsewhere.extract_if(all, |_, _| true) {
-            self.count -= set.len();
-        }
-    }
-
     /// Puts all in order, for a search; gives how many they are.
     pub(super) fn put_in_order(&mut self) -> usize {
-        for set in (self.by_file.values_mut()).chain(self.elsewhere.values_mut()) {
+        for set in self.by_file.values_mut() {
             set.put_in_order();
         }
-        let sets = self.by_file.values().chain(self.elsewhere.values());
-        self.count = sets.map(AddressSet::len).sum();
+        self.count = self.by_file.values().map(AddressSet::len).sum();
         self.count
     }
 }

@@ -1,7 +1,7 @@
-//! Code that no file holds: the vdso, the signal trampoline, code compiled at run time.
+//! Code that no file holds: the vdso and the signal trampoline.
 
 use super::*;
-use stackbeat_core::ids::{Pid, Upid};
+use stackbeat_core::ids::Upid;
 
 #[test]
 fn the_vdso_is_named() {
@@ -55,44 +55,4 @@ fn the_frame_below_a_signal_handler_is_the_trampoline() {
         options(Path::new("/nonexistent")),
     );
     assert_eq!(found.frames[&at][0].0, "<signal handler called>");
-}
-
-#[test]
-fn code_compiled_at_run_time_takes_its_names_from_the_perf_map() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(
-        directory.path().join("perf-77.map"),
-        "7f0000001000 100 LazyCompile:*hot /a.js:3\n",
-    )
-    .unwrap();
-    let mut symbolizer = Symbolizer::new(Options {
-        jit_map_directory: directory.path().into(),
-        ..Default::default()
-    });
-    symbolizer.add_process(Upid(1), Pid(77));
-    let query = |address, kind| Query {
-        upid: Upid(1),
-        epoch: 0,
-        address,
-        kind,
-    };
-    let queries = [
-        query(0x7f00_0000_1000, NodeKind::LeafPc),
-        query(0x7f00_0000_1100, NodeKind::Native),
-        query(0x7f00_0000_1100, NodeKind::LeafPc),
-    ];
-    let mut found = Vec::new();
-    let report = symbolizer.symbolize(wanted(&[], &queries), &mut |_| true, &mut |packet| {
-        assert!(packet.file.is_none());
-        assert_eq!(packet.strings[packet.functions[0].name as usize], "hot");
-        found.extend(packet.addresses.iter().map(|a| (a.address, a.kind())));
-    });
-    assert_eq!(report.named, 2);
-    assert_eq!(
-        found,
-        [
-            (0x7f00_0000_1000, NodeKind::LeafPc),
-            (0x7f00_0000_1100, NodeKind::Native)
-        ]
-    );
 }

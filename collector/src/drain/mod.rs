@@ -13,6 +13,7 @@
 pub(crate) mod counters;
 pub(crate) mod crash;
 pub(crate) mod decode_record;
+pub(crate) mod generated_code;
 pub(crate) mod lifecycle;
 pub(crate) mod methods;
 pub(crate) mod nodes;
@@ -44,6 +45,7 @@ use stackbeat_symbolize::Wanted;
 
 use counters::Counters;
 use decode_record::Record;
+use generated_code::GeneratedCode;
 use lifecycle::{Changed, Lifecycle};
 use methods::Methods;
 use nodes::Nodes;
@@ -129,6 +131,7 @@ pub(crate) struct Drainer {
     pub lifecycle: Lifecycle,
     pub nodes: Nodes,
     pub methods: Methods,
+    pub generated: GeneratedCode,
     /// What wants a name of processes that are forgotten.
     wanted: Wanted,
     /// What threads waited for: names of variables are wanted for these addresses.
@@ -167,6 +170,7 @@ impl Drainer {
             lifecycle: Lifecycle::default(),
             nodes: Nodes::default(),
             methods: Methods::default(),
+            generated: GeneratedCode::default(),
             wanted: Wanted::default(),
             waited_for: BTreeSet::new(),
             totals: Totals::default(),
@@ -201,6 +205,7 @@ impl Drainer {
             lifecycle: Lifecycle::of_the_dead(seed),
             nodes: Nodes::default(),
             methods: Methods::default(),
+            generated: GeneratedCode::default(),
             wanted: Wanted::default(),
             waited_for: BTreeSet::new(),
             totals: Totals::default(),
@@ -290,6 +295,7 @@ impl Drainer {
                 .say(packet::Body::Clock(clock_packet(&snapshot)));
         }
         self.flush(mapping, sink, &mut batch)?;
+        self.name_generated_code();
         // Everything of the threads that had ended before the copying is stored.
         self.lifecycle.conclude(mapping, &self.converter);
         self.flush(mapping, sink, &mut batch)?;
@@ -305,16 +311,10 @@ impl Drainer {
         while addresses < most
             && let Some(upid) = self.lifecycle.next_to_forget(now_ns)
         {
+            self.forget_generated(upid);
             addresses += self.want_names(Some(upid)) + 1;
-            let has_jit_map = self.wanted.has_elsewhere(upid)
-                && self
-                    .lifecycle
-                    .pid(upid)
-                    .is_some_and(stackbeat_symbolize::has_jit_map);
-            if !has_jit_map {
-                self.wanted.forget_elsewhere(upid);
-            }
-            self.lifecycle.forget(upid, keep, has_jit_map);
+            let has_map = self.generated.has_met(upid);
+            self.lifecycle.forget(upid, keep, has_map);
         }
     }
 

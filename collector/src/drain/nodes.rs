@@ -1,7 +1,8 @@
 //! Reads the CallstackTable into packets, gives it more room in time, and begins a new generation when
 //! one is nearly full.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::callstack::{NodeValue, Table, process_of_root};
@@ -50,6 +51,8 @@ pub(crate) struct Nodes {
     /// By root, which tells process and epoch: the addresses that a name is wanted for.
     addresses: BTreeMap<u64, AddressSet>,
     address_count: usize,
+    /// Those that came since the last [`Nodes::take_fresh`], some twice.
+    fresh: Vec<Query>,
     /// Times a name was wanted for an address beyond `MOST_ADDRESSES`.
     pub unnamed: u64,
     /// Nodes read.
@@ -80,6 +83,9 @@ impl Nodes {
             return;
         }
         let set = self.addresses.entry(root).or_default();
+        if !set.contains(address, kind) {
+            self.fresh.push(query(root, address, kind));
+        }
         let more = set.insert(address, kind);
         self.address_count = self.address_count.wrapping_add_signed(more);
     }
@@ -178,21 +184,33 @@ impl Nodes {
 
     /// Takes out the addresses that names are wanted for: those of one process, or all.
     pub(crate) fn take_wanted(&mut self, upid: Option<Upid>) -> Vec<Query> {
-        let processes = upid.map_or(0..=u32::MAX, |upid| upid.0..=upid.0);
-        let roots = u64::from(*processes.start()) << 32
-            ..=u64::from(*processes.end()) << 32 | u64::from(u32::MAX);
+        let roots = roots(upid.unwrap_or(Upid(0)), upid.unwrap_or(Upid(u32::MAX)));
         let mut queries = Vec::new();
         for (root, set) in self.addresses.extract_if(roots, |_, _| true) {
             self.address_count -= set.len();
-            let (upid, epoch) = process_of_root(root);
-            queries.extend(set.iter().map(|(address, kind)| Query {
-                upid,
-                epoch,
-                address,
-                kind,
-            }));
+            queries.extend(set.iter().map(|(address, kind)| query(root, address, kind)));
         }
         queries
+    }
+
+    /// Takes out what came since the last call.
+    pub(crate) fn take_fresh(&mut self) -> Vec<Query> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// The addresses of a process that names are wanted for, some twice.
+    pub(crate) fn wanted_of(&self, upid: Upid) -> impl Iterator<Item = Query> {
+        let sets = self.addresses.range(roots(upid, upid));
+        sets.flat_map(|(root, set)| {
+            set.iter()
+                .map(|(address, kind)| query(*root, address, kind))
+        })
+    }
+
+    /// The processes with such addresses.
+    pub(crate) fn processes(&self) -> BTreeSet<Upid> {
+        let roots = self.addresses.keys();
+        roots.map(|root| process_of_root(*root).0).collect()
     }
 
     /// Whether every node of this generation is in the trace.
@@ -238,6 +256,21 @@ impl Nodes {
         }
         control.generation.store(current, Ordering::SeqCst);
         true
+    }
+}
+
+/// All roots of these processes.
+fn roots(first: Upid, last: Upid) -> RangeInclusive<u64> {
+    u64::from(first.0) << 32..=u64::from(last.0) << 32 | u64::from(u32::MAX)
+}
+
+fn query(root: u64, address: u64, kind: NodeKind) -> Query {
+    let (upid, epoch) = process_of_root(root);
+    Query {
+        upid,
+        epoch,
+        address,
+        kind,
     }
 }
 

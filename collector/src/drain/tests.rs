@@ -9,7 +9,9 @@ use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Pid, Tid, Upid};
 use stackbeat_core::shm::buffer::Writer;
 use stackbeat_core::shm::callstack::{NodeValue, Table, root_address};
-use stackbeat_core::shm::layout::{Capacity, Mode, ThreadEntry, buffer_state, node_id, node_kind};
+use stackbeat_core::shm::layout::{
+    Capacity, METHODS, Mode, ThreadEntry, buffer_state, node_id, node_kind,
+};
 use stackbeat_core::shm::record_format::{RecordKind, header};
 use stackbeat_core::shm::registry::{NewProcess, NewThread, add_process, add_thread, end_thread};
 use stackbeat_proto::columns;
@@ -611,10 +613,6 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
         build_id: Vec::new(),
     };
     assert_eq!(in_files, [(&file, Svma(0x1100), v1::NodeKind::Native)]);
-    assert!(
-        !wanted.has_elsewhere(Upid(1)),
-        "it has left no map of a compiler"
-    );
 
     // What is seen still later of it is no reason to remember it for good.
     let late = || v1::Module {
@@ -642,6 +640,135 @@ fn of_an_ended_process_only_addresses_in_files_are_kept() {
                 .is_none()
         );
     }
+}
+
+/// Names of addresses of process 1, from when on each, as packets have them.
+fn names_of_code(memory: &Memory) -> Vec<(u64, u64, Option<String>)> {
+    let (mut methods, mut names) = (HashMap::new(), Vec::new());
+    for body in memory.bodies() {
+        match body {
+            packet::Body::Methods(packet) => {
+                for method in packet.methods {
+                    let name = packet.strings[method.name as usize].clone();
+                    assert_eq!(methods.insert(method.number, name), None);
+                }
+            }
+            packet::Body::Symbols(symbols) => {
+                for entry in symbols.addresses {
+                    let name = methods.get(&entry.method).cloned();
+                    assert_eq!(name.is_some(), entry.method != 0, "its method comes first");
+                    names.push((entry.address, entry.from_ns, name));
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+#[test]
+fn generated_code_has_its_names_in_the_pass_that_knows_them() {
+    use super::generated_code::MapLines;
+
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let thread = world.thread();
+    let path = u64::from_ne_bytes(*b"/lib/x.o");
+    let module = header(RecordKind::Module, 7, 0, 0, 0);
+    thread.append(&[module, 0x1000, 0x2000, 0x400, 0, 8, path]);
+    let table = Table::of(&world.mapping, 0).expect("the first generation");
+    let insert = |parent, address, kind| {
+        let node = table.insert(NodeValue {
+            parent,
+            address,
+            kind,
+        });
+        node.expect("room")
+    };
+    let root = insert(0, root_address(Upid(1), 0), node_kind::ROOT);
+    let see = |address| insert(root, address, node_kind::LEAF_PC);
+    let lines = |from_ns, text: &str| MapLines {
+        upid: Upid(1),
+        from_ns,
+        begins_anew: false,
+        bytes: text.into(),
+    };
+    let name = |address, from_ns, name: &str| (address, from_ns, Some(name.to_owned()));
+    // What lies in a file has that file's names.
+    see(0x1500);
+    see(0x9000);
+    let pass = |drainer: &mut Drainer, memory: &mut Memory| {
+        let is_refused = memory.refuse > 0;
+        let stored = drainer.pass(&world.mapping, memory, Keep::Records);
+        assert_eq!(stored.is_err(), is_refused);
+    };
+    pass(&mut drainer, &mut memory);
+    assert_eq!(names_of_code(&memory), []);
+    drainer
+        .generated
+        .take(lines(5, "1000 1000 x\n9000 10 a\na000 10 b\n"));
+    pass(&mut drainer, &mut memory);
+    assert_eq!(names_of_code(&memory), [name(0x9000, 0, "a")]);
+    // Of what was seen before this pass the name of then holds, and later ones from their times on.
+    see(0xa000);
+    drainer.generated.take(lines(7, "a000 10 c\n9000 8 a\n"));
+    drainer.generated.take(lines(9, "a000 10 b\n"));
+    memory.refuse = 1;
+    pass(&mut drainer, &mut memory);
+    pass(&mut drainer, &mut memory);
+    let expected = [
+        name(0x9000, 0, "a"),
+        name(0xa000, 0, "b"),
+        name(0xa000, 7, "c"),
+        name(0xa000, 9, "b"),
+    ];
+    assert_eq!(names_of_code(&memory), expected);
+    // Numbers that the table of methods cannot give.
+    let is_own = |body: &packet::Body| match body {
+        packet::Body::Methods(packet) => packet.methods.iter().all(|m| m.number >= METHODS),
+        _ => true,
+    };
+    assert!(memory.bodies().iter().all(is_own));
+}
+
+/// A JVM writes its map at its end, a killed recorder has read none.
+#[test]
+fn a_map_that_nobody_has_found_in_time_is_read_once() {
+    let world = World::new(8, Mode::Endless);
+    let (mut drainer, mut memory) = (world.drainer(), Memory::default());
+    let entry = world.mapping.process(world.process).expect("its entry");
+    // Nobody's.
+    entry.pid.store(1 << 22, Ordering::Relaxed);
+    let table = Table::of(&world.mapping, 0).expect("the first generation");
+    let mut parent = 0;
+    for (address, kind) in [
+        (root_address(Upid(1), 0), node_kind::ROOT),
+        (0x9000, node_kind::NATIVE),
+        (0x9000, node_kind::LEAF_PC),
+    ] {
+        let node = NodeValue {
+            parent,
+            address,
+            kind,
+        };
+        parent = table.insert(node).expect("room");
+    }
+    drainer
+        .pass(&world.mapping, &mut memory, Keep::Nothing)
+        .expect("stored");
+    let named = (Upid(1), 0, 0x9000, v1::NodeKind::Native);
+    drainer.generated.seed([], HashSet::from([named]));
+    let map = "/tmp/perf-4194304.map";
+    std::fs::write(map, "9000 10 early\n8000 1001 late").expect("written");
+    drainer.name_by_maps_left(None);
+    std::fs::remove_file(map).expect("removed");
+    drainer.name_by_maps_left(None);
+    drainer
+        .flush_queue(&world.mapping, &mut memory)
+        .expect("stored");
+    // The other one has a name in a trace that was left.
+    let expected = [(0x9000, 0, Some("late".to_owned()))];
+    assert_eq!(names_of_code(&memory), expected);
 }
 
 #[test]

@@ -33,7 +33,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use stackbeat_core::ids::Pid;
 use stackbeat_core::platform;
@@ -263,6 +263,7 @@ fn run(
         options: &options,
         chosen: &chosen,
         place: Place::Inside,
+        program_began_at: None,
         working_directory: None,
     };
     let Opened {
@@ -295,7 +296,6 @@ fn run(
     let has_counters = options.counters_ns.is_some();
     let ticker =
         ticker.run(move || ticker::run(&of_ticker, sampler, budget, has_counters, cpu_before));
-    let program_began_at = SystemTime::now();
     let session = Arc::new(Session {
         shared: Arc::clone(&shared),
         mapping_name: mapping_name.to_vec(),
@@ -304,7 +304,6 @@ fn run(
         trace: options.output.clone(),
         program_pid: AtomicU32::new(own_pid.0),
         began: Instant::now(),
-        program_began_at,
         names: NameSources {
             debug: None,
             ..options.names.clone()
@@ -357,7 +356,6 @@ fn run(
         shared: &shared,
         storage,
         warnings,
-        program_began_at,
         start_ns: start.monotonic_ns,
         cpu_before,
         preloaded: true,

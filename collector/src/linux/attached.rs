@@ -143,7 +143,6 @@ pub fn attach(
         shared,
         storage: setup.storage,
         warnings,
-        program_began_at: session.program_began_at,
         start_ns: session.start.monotonic_ns,
         cpu_before: setup.cpu_before,
         preloaded: false,

@@ -160,7 +160,6 @@ pub fn record(
         shared,
         storage: setup.storage,
         warnings,
-        program_began_at: session.program_began_at,
         start_ns: session.start.monotonic_ns,
         cpu_before: setup.cpu_before,
         preloaded: program.preload(),
@@ -274,6 +273,7 @@ pub(super) fn begin(
         options,
         chosen: &chosen,
         place: Place::Outside,
+        program_began_at: subject.began_at,
         working_directory: subject.working_directory.as_ref(),
     };
     let Opened {
@@ -314,7 +314,6 @@ pub(super) fn begin(
         trace: std::path::absolute(&options.output).unwrap_or_else(|_| options.output.clone()),
         program_pid: AtomicU32::new(0),
         began: Instant::now(),
-        program_began_at: subject.began_at.unwrap_or_else(SystemTime::now),
         names: NameSources {
             debug: None,
             ..options.names.clone()

@@ -403,6 +403,9 @@ fn join(
     );
     drainer.nodes.seed(&partial.nodes);
     drainer.methods.seed(std::mem::take(&mut partial.methods));
+    let named = std::mem::take(&mut partial.named);
+    let described = std::mem::take(&mut partial.described);
+    drainer.generated.seed(described, named);
     let sums = match &copy {
         Some(copy) => {
             // Twice: an image that exec replaced is over only when all others were read.
@@ -411,10 +414,17 @@ fn join(
             drainer.conclude_living(&copy.mapping);
             drainer.lifecycle.conclude_unmet();
             drainer.flush_queue(&copy.mapping, &mut writer)?;
+            if options.symbolize {
+                drainer.name_by_maps_left(None);
+                drainer.flush_queue(&copy.mapping, &mut writer)?;
+            }
             drainer.lifecycle.sums(&copy.mapping)
         }
         None => {
             drainer.lifecycle.conclude_unmet();
+            if options.symbolize {
+                drainer.name_by_maps_left(None);
+            }
             let (bytes, packets) = drainer.lifecycle.said();
             writer.append(&bytes, packets)?;
             drainer.lifecycle.heard();
@@ -427,7 +437,6 @@ fn join(
         (_, without_names) = finish::add_names(
             &mut drainer,
             &mut writer,
-            None,
             options.names.clone(),
             false,
             &mut |_| {},

@@ -12,7 +12,9 @@ use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, packet};
+use stackbeat_symbolize::perf_map::Method;
 
+use crate::drain::generated_code::{Named, methods_of_code};
 use crate::drain::lifecycle::{Seed, SeedThread};
 use crate::drain::nodes::SeedNode;
 
@@ -26,8 +28,11 @@ pub(super) struct Partial {
     pub clocks: Vec<v1::ClockSnapshot>,
     pub seed: Seed,
     pub nodes: HashMap<u32, SeedNode>,
-    /// Numbers of methods.
+    /// Numbers of methods, and those of generated code.
     pub methods: HashSet<u32>,
+    pub described: HashMap<Method, u32>,
+    /// Addresses of generated code that have names.
+    pub named: HashSet<Named>,
     /// Packets that could not be read.
     pub damaged: u64,
     pub packets: u64,
@@ -84,6 +89,14 @@ impl Partial {
             packet::Body::Methods(packet) => {
                 let numbers = packet.methods.iter().map(|method| method.number);
                 self.methods.extend(numbers);
+                self.described.extend(methods_of_code(&packet));
+            }
+            packet::Body::Symbols(symbols) => {
+                let of_code = symbols.addresses.iter().filter(|entry| entry.method != 0);
+                self.named.extend(of_code.map(|entry| {
+                    let upid = Upid(entry.upid);
+                    (upid, entry.epoch, entry.address, entry.kind())
+                }));
             }
             packet::Body::Samples(batch) => self.take_samples(&batch),
             packet::Body::Clock(clock) => self.clocks.push(clock),
@@ -103,13 +116,12 @@ impl Partial {
             packet::Body::ProcessEnd(end) => {
                 self.seed.ended_processes.insert(Upid(end.upid));
             }
-            packet::Body::JitMap(map) => self.seed.jit_maps.push(map),
             packet::Body::Footer(_) => self.is_finished = true,
             packet::Body::Counters(_)
             | packet::Body::LongWait(_)
             | packet::Body::Wake(_)
             | packet::Body::Deadlock(_)
-            | packet::Body::Symbols(_)
+            | packet::Body::JitMap(_)
             | packet::Body::Waits(_)
             | packet::Body::CallCounts(_)
             | packet::Body::Unrecorded(_)

@@ -379,7 +379,7 @@ impl<'a> Ticking<'a> {
         if let Some(clock) = &mut self.kernel {
             clock.end_all(self.shared);
         }
-        self.upkeep.jit_maps.poll(self.shared, now_ns());
+        self.upkeep.jit_maps.finish(self.shared, now_ns());
         self.keeper.finish(self.shared);
         let cpu_ns = &self.shared.figures.ticker_cpu_ns;
         cpu_ns.store(platform::thread_cpu_ns(), Ordering::Relaxed);

@@ -183,6 +183,7 @@ impl DrainThread {
         for order in shared.take_orders() {
             match order {
                 Order::Say(body) => self.drainer.lifecycle.say(*body),
+                Order::MapLines(lines) => self.drainer.generated.take(lines),
                 Order::FindCopiesOfCode(upid) => {
                     self.drainer.find_copies_of_code(upid);
                 }

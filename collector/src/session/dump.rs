@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::ids::Utid;
@@ -64,6 +63,8 @@ impl Frozen {
         let (rows, events) = drainer.copy_records(mapping);
         // Stacks, modules and names that these refer to.
         drainer.flush_queue(mapping, writer)?;
+        drainer.name_generated_code();
+        drainer.flush_queue(mapping, writer)?;
         Ok(Frozen {
             trace: writer.path().to_path_buf(),
             bytes: writer.bytes(),
@@ -88,8 +89,6 @@ pub(super) struct Window {
     pub before_ns: Option<u64>,
     pub symbolize: bool,
     pub names: NameSources,
-    /// Maps of compiled code that are older belong to other processes.
-    pub jit_maps_not_before: SystemTime,
 }
 
 /// What was written.
@@ -169,12 +168,14 @@ pub(super) fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
     }
     let mut without_names = Vec::new();
     if window.symbolize {
-        let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
-            jit_maps_not_before: Some(window.jit_maps_not_before),
+        let symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
             sources: window.names.clone(),
             ..Default::default()
         });
-        without_names = content.add_names(&mut symbolizer, &queries, &dump.waited_for, &mut out)?;
+        if let Some(maps) = &window.names.source_maps {
+            content.write_sources(&queries, &**maps, &mut out)?;
+        }
+        without_names = content.add_names(&symbolizer, &queries, &dump.waited_for, &mut out)?;
     }
     dump.written.covered_ns = now_ns - dump.first_ns.min(now_ns);
     dump.written.threads = dump.threads.len() as u64;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::ids::Pid;
@@ -19,6 +19,7 @@ use super::options::{Options, Outcome, Progress};
 use super::own_threads;
 use super::shared::{Shared, count};
 use super::storage::Storage;
+use crate::drain::generated_code::in_sources;
 use crate::drain::lifecycle::believed;
 use crate::drain::{Drainer, clock_packet};
 use crate::hooked_calls;
@@ -43,7 +44,6 @@ pub(crate) struct Finisher<'a> {
     pub shared: &'a Shared,
     pub storage: Storage,
     pub warnings: Vec<Warning>,
-    pub program_began_at: SystemTime,
     /// When the recording began, ns.
     pub start_ns: u64,
     pub cpu_before: Duration,
@@ -330,6 +330,8 @@ impl Finisher<'_> {
                 count,
             }));
         }
+        drain.drainer.flush_queue(mapping, &mut drain.writer)?;
+        drain.drainer.name_by_maps_left(None);
         drain.drainer.flush_queue(mapping, &mut drain.writer)
     }
 
@@ -347,7 +349,6 @@ impl Finisher<'_> {
             (skipped, without_names) = add_names(
                 &mut drain.drainer,
                 &mut drain.writer,
-                Some(self.program_began_at),
                 self.options.names.clone(),
                 self.options.compress,
                 progress,
@@ -361,7 +362,11 @@ impl Finisher<'_> {
         }
         if self.removes_jit_maps {
             let pids = drain.drainer.lifecycle.pids().map(|(_, pid)| pid);
-            jit_maps::remove(pids, &self.shared.folders.all(), self.program_began_at);
+            jit_maps::remove(
+                pids,
+                &self.shared.folders.all(),
+                self.shared.program_began_at,
+            );
         }
         let bytes = drain.writer.bytes();
         let figures = &self.shared.figures;
@@ -387,26 +392,18 @@ impl Finisher<'_> {
 pub(crate) fn add_names(
     drainer: &mut Drainer,
     writer: &mut Writer,
-    not_before: Option<SystemTime>,
     sources: NameSources,
     compress: bool,
     progress: &mut dyn FnMut(&Progress),
     leave: &mut dyn FnMut() -> bool,
 ) -> io::Result<(u64, Vec<String>)> {
-    let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
-        jit_maps_not_before: not_before,
+    let symbolizer = Symbolizer::new(stackbeat_symbolize::Options {
         sources: sources.clone(),
         // A thread of ours inside the program is one that no hook knows; those of the search would be the
         // program's.
         without_threads: own_threads::cpu().is_some(),
         ..Default::default()
     });
-    for (upid, pid) in drainer.lifecycle.pids() {
-        symbolizer.add_process(upid, pid);
-    }
-    for map in drainer.lifecycle.jit_maps() {
-        symbolizer.add_jit_map(map);
-    }
     let mut result = Ok(());
     let mut say = |p: stackbeat_symbolize::Progress<'_>| {
         progress(&Progress::Symbolizing {
@@ -416,10 +413,10 @@ pub(crate) fn add_names(
         });
         !leave()
     };
-    let report = symbolizer.symbolize(drainer.take_wanted(), &mut say, &mut |symbols| {
+    let mut write = |body| {
         if result.is_ok() {
             let mut out = Vec::new();
-            writer::encode(packet::Body::Symbols(symbols), &mut out);
+            writer::encode(body, &mut out);
             if compress {
                 let mut packed = Vec::new();
                 stackbeat_proto::stream::write_compressed(&out, 6, &mut packed);
@@ -427,11 +424,22 @@ pub(crate) fn add_names(
             }
             result = writer.append(&out, 1);
         }
+    };
+    if let Some(maps) = &sources.source_maps {
+        let in_sources = in_sources(drainer.generated.methods(), &**maps);
+        in_sources
+            .into_iter()
+            .map(packet::Body::Methods)
+            .for_each(&mut write);
+    }
+    let report = symbolizer.symbolize(drainer.take_wanted(), &mut say, &mut |symbols| {
+        write(packet::Body::Symbols(symbols));
     });
     result?;
     let mut reasons = report.reasons();
     reasons.extend(sources.complaints());
-    Ok((report.skipped as u64 + drainer.nodes.unnamed, reasons))
+    let left_out = drainer.nodes.unnamed + drainer.generated.left_out;
+    Ok((report.skipped as u64 + left_out, reasons))
 }
 
 /// Adds the last packet. `end_ns` is the end of the recording, `end` a reading of the clocks.

@@ -1,6 +1,6 @@
-//! When run-time compilers write the names of their code: watches how the program's `perf-PID.map` files
-//! grow, so that each name holds from its time on (`symbolize::jit`). Runs on the ticker's thread: no code is
-//! compiled while it is parked.
+//! When run-time compilers write the names of their code: watches how the program's perf maps grow, and gives
+//! the drain what is new, with its time (`crate::drain::generated_code`). A map that is open is read to its
+//! end even when somebody removes it. Runs on the ticker's thread: no code is compiled while it is parked.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -11,21 +11,20 @@ use std::time::SystemTime;
 
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_core::platform;
-use stackbeat_proto::v1::{self, packet};
 use stackbeat_symbolize::paths;
+use stackbeat_symbolize::perf_map::file::{self, Tail};
 
 use super::orders::Order;
 use super::shared::Shared;
+use crate::drain::generated_code::MapLines;
 
-/// Where compilers leave their maps.
-const FOLDER: &str = "/tmp";
-/// Distance between two polls of the maps, ns, and how much longer it is for each map: a poll takes 1 to 2
-/// µs.
+/// Distance between two polls of the maps, ns, and how much longer it is for each map: a poll takes 1 µs.
 const POLL_NS: u64 = 2_000_000;
 const POLL_EACH_NS: u64 = 1_000_000;
-/// After so many steps of growth polls are twice as far apart, after twice as many three times: what a long
-/// session remembers stays small.
-const STEPS: u64 = 1 << 14;
+/// So much is read at once, bytes: ticks do not wait long.
+const PIECE: usize = 256 << 10;
+/// The drain takes larger pieces soon: they are not to pile up.
+const LARGE: usize = 64 << 10;
 /// Distance between two searches for new maps, ns, and for each process without one.
 const SEARCH_NS: u64 = 5_000_000;
 const SEARCH_EACH_NS: u64 = 2_000_000;
@@ -56,7 +55,7 @@ pub(crate) fn remove(
     };
     let mut of_v8 = HashSet::new();
     for pid in pids {
-        let map = map_of(pid);
+        let map = file::path_of(pid);
         if is_its(&map) && is_of_v8(&map) {
             let _ = fs::remove_file(map);
             of_v8.insert(pid);
@@ -121,7 +120,7 @@ fn is_of_v8(map: &Path) -> bool {
 /// Where .NET lists the assemblies of a process that writes a map (`PerfInfo` of
 /// src/coreclr/vm/perfinfo.cpp).
 fn list_of_assemblies(pid: Pid) -> PathBuf {
-    Path::new(FOLDER).join(format!("perfinfo-{pid}.map"))
+    Path::new(file::FOLDER).join(format!("perfinfo-{pid}.map"))
 }
 
 /// Whether .NET has written such a list; one of a process that ended early is empty.
@@ -134,26 +133,32 @@ fn is_of_dotnet(list: &Path) -> bool {
     read.is_ok() && (first.is_empty() || first == BEGIN)
 }
 
-fn map_of(pid: Pid) -> PathBuf {
-    Path::new(FOLDER).join(format!("perf-{pid}.map"))
-}
-
 /// The maps of the program's processes.
 #[derive(Debug, Default)]
 pub(crate) struct JitMaps {
     /// By the process' upid.
-    maps: HashMap<Upid, Map>,
+    processes: HashMap<Upid, Process>,
     next_poll_ns: u64,
     next_search_ns: u64,
-    steps: u64,
+}
+
+#[derive(Debug)]
+struct Process {
+    path: PathBuf,
+    /// `None`: none was found so far.
+    map: Option<Map>,
 }
 
 #[derive(Debug)]
 struct Map {
-    pid: Pid,
+    tail: Tail,
+    /// How long it was when it was last looked at, and when that was.
     bytes: u64,
-    /// When it was last looked at.
     polled_ns: u64,
+    /// From when on what was not read yet holds, ns.
+    from_ns: u64,
+    begins_anew: bool,
+    is_removed: bool,
     /// When the process' code is to be looked at: after growth.
     look_at_code_ns: Option<u64>,
     /// How often that was done.
@@ -171,90 +176,144 @@ impl JitMaps {
         if now_ns < self.next_poll_ns && now_ns < self.next_search_ns {
             return;
         }
-        // Before the search, which forgets those of processes that have ended.
         self.poll(shared, now_ns);
         if now_ns >= self.next_search_ns {
-            self.next_search_ns = now_ns + self.search(shared, processes);
+            self.next_search_ns = now_ns + self.search(shared, processes, now_ns);
         }
-        let distance_ns = POLL_NS.max(self.maps.len() as u64 * POLL_EACH_NS);
-        self.next_poll_ns = match self.maps.is_empty() {
-            true => u64::MAX,
-            false => now_ns + distance_ns * (1 + self.steps / STEPS),
+        let maps = self.processes.values().filter(|p| p.map.is_some()).count();
+        self.next_poll_ns = match maps as u64 {
+            0 => u64::MAX,
+            maps => now_ns + POLL_NS.max(maps * POLL_EACH_NS),
         };
     }
 
-    /// Finds the maps of processes that had none, and forgets those of processes that ended. Gives the
-    /// distance to the next search, ns.
-    fn search(&mut self, shared: &Shared, processes: impl Iterator<Item = (Upid, Pid)>) -> u64 {
+    /// Finds the maps of processes that had none, and those that took the place of a removed one, and forgets
+    /// processes that ended. Gives the distance to the next search, ns.
+    fn search(
+        &mut self,
+        shared: &Shared,
+        processes: impl Iterator<Item = (Upid, Pid)>,
+        now_ns: u64,
+    ) -> u64 {
         let mut living = HashSet::new();
         let mut searched = 0;
         for (upid, pid) in processes {
             living.insert(upid);
-            if self.maps.contains_key(&upid) {
+            let process = self.processes.entry(upid).or_insert_with(|| Process {
+                path: file::path_of_living(pid),
+                map: None,
+            });
+            if process.map.as_ref().is_some_and(|map| !map.is_removed) {
                 continue;
             }
             searched += 1;
-            if length(pid).is_some() {
-                shared.folders.add_that_of(pid);
-                let map = Map {
-                    pid,
-                    bytes: 0,
-                    polled_ns: 0,
-                    look_at_code_ns: None,
-                    looks: 0,
+            if let Some(tail) = Tail::open(&process.path, Some(shared.program_began_at)) {
+                let begins_anew = match &mut process.map {
+                    Some(removed) => {
+                        removed.read_rest(shared, upid, now_ns);
+                        true
+                    }
+                    None => {
+                        shared.folders.add_that_of(pid);
+                        false
+                    }
                 };
-                self.maps.insert(upid, map);
+                process.map = Some(Map::new(tail, begins_anew));
             }
         }
-        self.maps.retain(|upid, _| living.contains(upid));
+        self.processes.retain(|upid, process| {
+            let lives = living.contains(upid);
+            if let (false, Some(map)) = (lives, &mut process.map) {
+                map.read_rest(shared, *upid, now_ns);
+            }
+            lives
+        });
         SEARCH_NS.max(searched * SEARCH_EACH_NS)
     }
 
-    /// Tells how the maps have grown.
-    pub(crate) fn poll(&mut self, shared: &Shared, now_ns: u64) {
-        for (upid, map) in &mut self.maps {
-            if map.look_at_code_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-                map.look_at_code_ns = None;
-                map.looks += 1;
-                shared.order_later(Order::FindCopiesOfCode(*upid));
+    /// Reads what was appended.
+    fn poll(&mut self, shared: &Shared, now_ns: u64) {
+        for (upid, process) in &mut self.processes {
+            if let Some(map) = &mut process.map {
+                if map.look_at_code_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                    map.look_at_code_ns = None;
+                    map.looks += 1;
+                    shared.order_later(Order::FindCopiesOfCode(*upid));
+                }
+                map.poll(shared, *upid, now_ns);
             }
-            let before_ns = std::mem::replace(&mut map.polled_ns, now_ns);
-            let Some((bytes, age_ns)) = length(map.pid).filter(|found| found.0 != map.bytes) else {
-                continue;
-            };
-            let grown = bytes.saturating_sub(map.bytes);
-            map.bytes = bytes;
-            let distance_ns = LOOK_AT_CODE_NS << map.looks.min(MOST_DOUBLINGS);
-            (map.look_at_code_ns).get_or_insert(now_ns + distance_ns);
-            self.steps += 1;
-            // The lines came after the poll before and until the file's time, a single one at that time. Of
-            // many the earliest moment counts: new code runs at once, and what was there before is seldom
-            // still in use. After a pause the poll before is long ago.
-            let written_ns = now_ns.saturating_sub(age_ns);
-            let spread_ns = if grown <= LINE_BYTES { 0 } else { SPREAD_NS };
-            let from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));
-            let body = packet::Body::JitMap(v1::JitMap {
-                upid: upid.0,
-                from_ns,
-                bytes,
-            });
-            shared.order_later(Order::Say(Box::new(body)));
+        }
+    }
+
+    /// The session ends: reads all that there is.
+    pub(crate) fn finish(mut self, shared: &Shared, now_ns: u64) {
+        for (upid, process) in &mut self.processes {
+            if let Some(map) = &mut process.map {
+                map.read_rest(shared, *upid, now_ns);
+            }
         }
     }
 }
 
-/// The length of a process' map, and how long ago it was written, ns.
-fn length(pid: Pid) -> Option<(u64, u64)> {
-    let path = map_of(pid);
-    let meta = fs::symlink_metadata(path)
-        .ok()
-        .filter(|meta| meta.is_file())?;
-    let now_ns = platform::clock_ns(libc::CLOCK_REALTIME);
-    Some((meta.len(), now_ns.saturating_sub(modified_ns(&meta))))
-}
+impl Map {
+    fn new(tail: Tail, begins_anew: bool) -> Map {
+        Map {
+            tail,
+            bytes: 0,
+            polled_ns: 0,
+            from_ns: 0,
+            begins_anew,
+            is_removed: false,
+            look_at_code_ns: None,
+            looks: 0,
+        }
+    }
 
-fn modified_ns(meta: &fs::Metadata) -> u64 {
-    (meta.mtime() as u64)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(meta.mtime_nsec() as u64)
+    /// Reads a piece of what was appended. False: there is nothing.
+    fn poll(&mut self, shared: &Shared, upid: Upid, now_ns: u64) -> bool {
+        let before_ns = std::mem::replace(&mut self.polled_ns, now_ns);
+        let Some(look) = self.tail.look() else {
+            return false;
+        };
+        self.is_removed = look.is_removed;
+        if look.bytes < self.bytes {
+            self.tail.begin_anew();
+            self.begins_anew = true;
+            self.bytes = 0;
+        }
+        if look.bytes > self.bytes {
+            let distance_ns = LOOK_AT_CODE_NS << self.looks.min(MOST_DOUBLINGS);
+            (self.look_at_code_ns).get_or_insert(now_ns + distance_ns);
+            // The lines came after the poll before and until the file's time, a single one at that time. Of
+            // many the earliest moment counts: new code runs at once, and what was there before is seldom
+            // still in use. After a pause the poll before is long ago.
+            let written_ns = now_ns.saturating_sub(look.age_ns);
+            let is_single = look.bytes - self.bytes <= LINE_BYTES;
+            let spread_ns = if is_single { 0 } else { SPREAD_NS };
+            if self.tail.position() == self.bytes {
+                self.from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));
+            }
+            self.bytes = look.bytes;
+        }
+        if self.tail.position() >= self.bytes {
+            return false;
+        }
+        let bytes = self.tail.read(PIECE);
+        let (read, is_large) = (bytes.len(), bytes.len() >= LARGE);
+        let lines = Order::MapLines(MapLines {
+            upid,
+            from_ns: self.from_ns,
+            begins_anew: std::mem::take(&mut self.begins_anew),
+            bytes,
+        });
+        match is_large {
+            true => shared.order(lines),
+            false => shared.order_later(lines),
+        }
+        read > 0
+    }
+
+    fn read_rest(&mut self, shared: &Shared, upid: Upid, now_ns: u64) {
+        while self.poll(shared, upid, now_ns) {}
+    }
 }

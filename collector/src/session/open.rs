@@ -2,6 +2,7 @@
 //! yet.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use stackbeat_core::clock::{self, Snapshot};
 use stackbeat_core::shm::layout::ClockSource;
@@ -38,6 +39,8 @@ pub(crate) struct Opening<'a> {
     pub options: &'a Options,
     pub chosen: &'a Chosen,
     pub place: Place,
+    /// When the program began; `None`: it begins later.
+    pub program_began_at: Option<SystemTime>,
     /// Where the program runs, if that is not where the recorder does.
     pub working_directory: Option<&'a String>,
 }
@@ -87,7 +90,8 @@ impl Opening<'_> {
         for warning in &*warnings {
             progress(&Progress::Warning(warning.clone()));
         }
-        let shared = Arc::new(Shared::new(mapping, self.place));
+        let program_began_at = self.program_began_at.unwrap_or_else(SystemTime::now);
+        let shared = Arc::new(Shared::new(mapping, self.place, program_began_at));
         let mapping_name = storage.mapping_name();
         let host = host(&mapping_name);
         let mut drainer = Drainer::new(
@@ -97,6 +101,7 @@ impl Opening<'_> {
             time_unit_ns(options.interval_ns.min(options.main_interval_ns)),
             options.compress,
         );
+        drainer.generated.not_before = Some(program_began_at);
         let second = Snapshot::take(source);
         drainer.add_snapshot(&second);
         let cycles_in = |ns| drainer.converter.to_cycles(ns);

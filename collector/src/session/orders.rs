@@ -8,6 +8,7 @@ use stackbeat_proto::v1::{self, packet};
 
 use super::dump::Frozen;
 use crate::drain::crash::Crash;
+use crate::drain::generated_code::MapLines;
 use crate::drain::lifecycle::Since;
 use crate::drain::seen_waits::SeenWait;
 use crate::drain::suspended::SuspendedSample;
@@ -17,6 +18,8 @@ use crate::drain::suspended::SuspendedSample;
 pub(crate) enum Order {
     /// Put this into the trace.
     Say(Box<packet::Body>),
+    /// This was appended to a perf map.
+    MapLines(MapLines),
     /// This process makes code at run time, and may have mapped more of its file's code beside it.
     FindCopiesOfCode(Upid),
     /// Threads were seen waiting, with stacks in these modules.

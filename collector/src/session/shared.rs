@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::shm::buffer::Pool;
@@ -161,6 +161,8 @@ pub(crate) struct Shared {
     /// Goes before the mapping does. A program keeps its own handler of SIGBUS.
     guard: Option<Guard>,
     pub place: Place,
+    /// Files that are older are not of the program.
+    pub program_began_at: SystemTime,
     pub mapping: Mapping,
     pub figures: Figures,
     /// Polls that nobody waits for may come so many times later than usual, because the recorder is to save
@@ -180,10 +182,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(mapping: Mapping, place: Place) -> Shared {
+    pub(crate) fn new(mapping: Mapping, place: Place, program_began_at: SystemTime) -> Shared {
         Shared {
             guard: (place == Place::Outside).then(|| Guard::new(&mapping)),
             place,
+            program_began_at,
             mapping,
             figures: Figures::default(),
             leisure: AtomicU32::new(1),

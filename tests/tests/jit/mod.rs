@@ -4,10 +4,11 @@ mod source_maps;
 
 use serde_json::Value;
 use stackbeat_tests::tool_json::{array, number};
-use stackbeat_tests::{Program, compile, report, scratch, stackbeat};
+use stackbeat_tests::{Program, compile, report, scratch, stackbeat, target_folder};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 fn program(folder: &Path) -> PathBuf {
     compile(folder, "replaced.c", include_str!("replaced.c"), &[])
@@ -50,13 +51,77 @@ fn assert_both_are_there(trace: &Path, ms: u64) {
 fn each_sample_has_the_name_that_its_code_had_then() {
     let folder = scratch();
     let program = program(folder.path());
-    for arguments in [["0.2", "1"], ["0.03", "7"]] {
-        let command = [&[program.to_str().expect("UTF-8")], &arguments[..]].concat();
+    for arguments in [
+        &["0.2", "1"][..],
+        &["0.03", "7"],
+        // The map is gone before the program ends.
+        &["0.2", "1", "remove"],
+        &["0.03", "7", "remove"],
+    ] {
+        let command = [&[program.to_str().expect("UTF-8")], arguments].concat();
         let recorded = Program::new(command).record(folder.path());
         remove_map(&recorded.run.stdout());
         assert!(recorded.run.output.status.success());
         assert_both_are_there(&recorded.trace, 205);
+        let report = report(&recorded.trace);
+        let of_code = array(&report, "functions").filter(|function| {
+            let name = function["name"].as_str().expect("a name");
+            name.starts_with("compiled ")
+        });
+        // They are managed frames, of a runtime that nobody knows.
+        let modules = of_code.map(|function| &function["module"]);
+        assert!(modules.eq(["managed", "managed"]), "{report:#}");
     }
+}
+
+/// Names are written while the program runs: after the death of recorder and program, and without the map,
+/// nothing but the trace has them. Nor has a dump anything else.
+#[test]
+fn names_outlive_the_recorder_and_the_map() {
+    let folder = scratch();
+    let program = program(folder.path());
+    let mut recorder = Command::new(stackbeat());
+    recorder.args(["record", "-q", "--mode", "ring", "-o", "t.beat", "--"]);
+    recorder
+        .arg(program)
+        .args(["0.2", "1000", "remove"])
+        .current_dir(folder.path());
+    let mut recorder = recorder.stdout(Stdio::piped()).spawn().expect("started");
+    let mut said = String::new();
+    let said_by = recorder.stdout.as_mut().expect("a pipe");
+    BufReader::new(said_by).read_line(&mut said).expect("said");
+    let pid = said.trim();
+    // Both have run, and a pass has seen it.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!Path::new(&format!("/tmp/perf-{pid}.map")).exists());
+    let dump = stackbeat_tests::tool::stackbeat(folder.path(), &["dump", pid, "-o", "d.beat"]);
+    assert!(dump.status.success(), "{dump:?}");
+    recorder.kill().expect("it still runs");
+    recorder.wait().expect("it ended");
+    let killed = Command::new("kill").args(["-KILL", pid]).status();
+    assert!(killed.expect("kill runs").success());
+    let arguments = ["recover", "t.beat", "-o", "r.beat"];
+    let recovered = stackbeat_tests::tool::stackbeat(folder.path(), &arguments);
+    assert!(recovered.status.success(), "{recovered:?}");
+    for trace in ["d.beat", "r.beat"] {
+        assert_both_are_there(&folder.path().join(trace), 300);
+    }
+}
+
+/// As in a container: its `/tmp` is not the recorder's.
+#[test]
+fn a_program_with_files_of_its_own_has_its_names() {
+    let folder = tempfile::tempdir_in(target_folder()).expect("a folder");
+    let program = program(folder.path());
+    let script = "mount -t tmpfs none /tmp && exec \"$0\" 0.2 1";
+    let program = program.to_str().expect("UTF-8");
+    let command = ["unshare", "-rm", "sh", "-c", script, program];
+    let recorded = Program::new(command).record(folder.path());
+    assert!(recorded.run.output.status.success());
+    let said = recorded.run.stdout();
+    let pid = said.lines().next().expect("the pid");
+    assert!(!Path::new(&format!("/tmp/perf-{pid}.map")).exists());
+    assert_both_are_there(&recorded.trace, 205);
 }
 
 #[test]
@@ -277,6 +342,12 @@ fn javascript_has_names_with_nothing_else_to_type() {
             .eq([function]);
         assert!(is_named, "{function}: {names:#?}");
     }
+    let report = report(&folder.path().join("t.beat"));
+    let mut functions = array(&report, "functions");
+    let compiled = functions.find(|function| function["name"] == "compiled_often");
+    let compiled = compiled.expect("it was found before");
+    assert_eq!(compiled["module"], "node");
+    assert_eq!(compiled["file"], script);
     // What the user asks for is the user's.
     let arguments = [
         "record", "-q", "-f", "-o", "t.beat", "--", "node", "--prof", script,

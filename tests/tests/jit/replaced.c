@@ -1,5 +1,6 @@
 // A run-time compiler: two functions, one after the other, at the same address of memory. Half of a function's time is
-// its own, half that of what it calls.
+// its own, half that of what it calls. Its map lies where others leave theirs, or at the path that the third argument
+// says. With "remove" in its place the map has no name any more once the first function has run, and is written on.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ int main(int argc, char **argv) {
     int rounds = argc > 2 ? atoi(argv[2]) : 1;
     char path[64];
     snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
-    FILE *map = fopen(argc > 3 ? argv[3] : path, "w");
+    int removes = argc > 3 && strcmp(argv[3], "remove") == 0;
+    FILE *map = fopen(argc > 3 && !removes ? argv[3] : path, "w");
     unsigned char *place = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!map || place == MAP_FAILED)
         return 1;
@@ -47,6 +49,8 @@ int main(int argc, char **argv) {
     fflush(stdout);
     for (int i = 0; i < rounds; i++) {
         play(map, place, decrement, sizeof decrement - 1, "compiled first", seconds);
+        if (removes)
+            unlink(path);
         play(map, place, subtract, sizeof subtract - 1, "compiled second", seconds);
     }
     fclose(map);

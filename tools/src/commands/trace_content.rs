@@ -16,8 +16,6 @@ use stackbeat_symbolize::{Modules, Query};
 /// What of a trace says which names are wanted.
 #[derive(Default)]
 pub(crate) struct Content {
-    pub(crate) processes: Vec<v1::Process>,
-    pub(crate) jit_maps: Vec<v1::JitMap>,
     pub(crate) modules: Modules,
     pub(crate) queries: Vec<Query>,
     /// What threads of processes waited for.
@@ -60,7 +58,6 @@ impl Content {
         for item in PacketReader::new(BufReader::new(File::open(trace)?)) {
             let (offset, packet) = item.map_err(io::Error::other)?;
             match packet.body {
-                Some(packet::Body::Process(process)) => content.processes.push(process),
                 Some(packet::Body::Module(module)) => {
                     content.modules.insert(&module);
                 }
@@ -73,7 +70,6 @@ impl Content {
                         .waited_for
                         .extend(process.map(|upid| (*upid, wait.object)));
                 }
-                Some(packet::Body::JitMap(map)) => content.jit_maps.push(map),
                 Some(packet::Body::Nodes(columns)) => {
                     for node in nodes(&columns).into_iter().flatten() {
                         // A parent stands before its children.

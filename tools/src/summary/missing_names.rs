@@ -85,8 +85,10 @@ pub(crate) fn lines(
     let mut lines = stripped_lines(&heaviest(stripped), whole, system);
     lines.extend(interpreter_line(report, &rows, whole));
     let modules = || names.iter().map(|function| function.module.as_str());
-    // A runtime was asked for names and gave some: `[JIT php]` is none.
-    let is_of_map = |f: &FunctionName| f.module.is_empty() && !f.name.starts_with('[');
+    // A runtime was asked for names and gave some: `[JIT php]` is none. Older traces do not say whose they
+    // are.
+    let is_of_map =
+        |f: &FunctionName| is_runtime(&f.module) || f.module.is_empty() && !f.name.starts_with('[');
     let mut of_rows = rows
         .iter()
         .filter_map(|row| names.get(row.function.0 as usize));

@@ -307,16 +307,16 @@ impl Lifecycle {
         }
     }
 
-    /// Drops what is kept of an ended process, but its pid where it has left a JIT map, by which that is
-    /// found. Where records are kept only its modules go: the others may still tell of it.
-    pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_jit_map: bool) {
+    /// Drops what is kept of an ended process, but its pid where it has a perf map, by which that is
+    /// removed. Where records are kept only its modules go: the others may still tell of it.
+    pub(crate) fn forget(&mut self, upid: Upid, keep: Keep, has_map: bool) {
         self.modules.remove_process(upid);
         self.module_counts.remove(&upid);
         if keep == Keep::Nothing {
             self.off.remove(&upid);
             self.replaced.remove(&upid);
             self.named.remove(&upid);
-            if !has_jit_map {
+            if !has_map {
                 self.pids.remove(&upid);
             }
         }

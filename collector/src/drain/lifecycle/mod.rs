@@ -185,8 +185,6 @@ pub(crate) struct Lifecycle {
     pub contradictions: u64,
     /// By process, start and epoch: one address range can hold several modules in turn.
     modules: Modules,
-    /// How the maps of run-time compilers grew.
-    jit_maps: Vec<v1::JitMap>,
     /// How many of them a process has.
     module_counts: HashMap<Upid, usize>,
     /// Processes whose agent is off in a sandbox: they run unrecorded.
@@ -300,9 +298,6 @@ impl Lifecycle {
 
     /// Queues a packet for the next flush.
     pub(crate) fn say(&mut self, body: packet::Body) {
-        if let packet::Body::JitMap(map) = &body {
-            self.jit_maps.push(*map);
-        }
         encode(body, &mut self.out);
         self.packets += 1;
     }
@@ -435,10 +430,5 @@ impl Lifecycle {
     /// The modules of all processes that are remembered.
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
-    }
-
-    /// How the maps of run-time compilers grew, in order of time.
-    pub(crate) fn jit_maps(&self) -> impl Iterator<Item = &v1::JitMap> {
-        self.jit_maps.iter()
     }
 }

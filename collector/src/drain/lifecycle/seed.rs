@@ -25,7 +25,6 @@ pub(crate) struct Seed {
     pub(super) threads: HashMap<Utid, SeedThread>,
     pub modules: Modules,
     pub events: HashSet<(Utid, u64, String)>,
-    pub jit_maps: Vec<v1::JitMap>,
 }
 
 impl Seed {
@@ -42,7 +41,6 @@ impl Lifecycle {
             dead_world: true,
             ended_processes: std::mem::take(&mut seed.ended_processes),
             modules: std::mem::take(&mut seed.modules),
-            jit_maps: std::mem::take(&mut seed.jit_maps),
             processes_seen: (seed.processes.values())
                 .filter(|process| !replaces_another(process))
                 .count() as u32,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::cycles::Cycles;
@@ -53,8 +53,6 @@ pub(crate) struct Session {
     pub trace: PathBuf,
     pub program_pid: AtomicU32,
     pub began: Instant,
-    /// When the program was started, or the session, if that starts it.
-    pub program_began_at: SystemTime,
     /// Of dumps: nobody waits for a download.
     pub names: NameSources,
     /// The clocks when it began, for the rate of the cycle counter.
@@ -249,7 +247,6 @@ impl Session {
             before_ns,
             symbolize: request.symbolize,
             names: self.names.clone(),
-            jit_maps_not_before: self.program_began_at,
         };
         let written = frozen
             .and_then(|frozen| dump::write(frozen, &window))

@@ -5,17 +5,19 @@ use std::io;
 use std::rc::Rc;
 
 use stackbeat_core::clock::Snapshot;
-use stackbeat_core::ids::{Pid, Upid, Utid};
+use stackbeat_core::ids::{Upid, Utid};
 use stackbeat_core::shm::callstack::process_of_root;
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::columns::{Rusage, SampleRow};
 use stackbeat_proto::nodes;
+use stackbeat_proto::v1::symbols::AddressSymbol;
 use stackbeat_proto::v1::{self, NodeKind, drops, event, packet};
 
 use super::window::Thread;
 use super::{Frozen, Out, each_packet};
+use crate::drain::generated_code::{Named, in_sources, methods_of_code};
 use crate::drain::methods::Batch;
-use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
+use stackbeat_symbolize::{Modules, Query, SourceMaps, Symbolizer, Wanted};
 
 const NODES_PER_PACKET: usize = 64 << 10;
 
@@ -34,7 +36,8 @@ pub(super) struct Content {
     /// By number: the method, and the strings of its packet.
     methods: BTreeMap<u32, (v1::methods::Method, Rc<Vec<String>>)>,
     drops: BTreeMap<(Utid, i32), v1::Drops>,
-    jit_maps: Vec<v1::JitMap>,
+    /// Names of generated code, in order of time.
+    of_code: HashMap<Named, Vec<AddressSymbol>>,
     /// The settings in force when the window begins, by kind, process, thread and name.
     settings: BTreeMap<(i32, Upid, Utid, String), v1::Event>,
     /// By thread, of one wait each.
@@ -74,7 +77,12 @@ impl Content {
                     self.methods.entry(described.0.number).or_insert(described);
                 }
             }
-            packet::Body::JitMap(map) => self.jit_maps.push(map),
+            packet::Body::Symbols(symbols) => {
+                for entry in symbols.addresses {
+                    let named = (Upid(entry.upid), entry.epoch, entry.address, entry.kind());
+                    self.of_code.entry(named).or_default().push(entry);
+                }
+            }
             packet::Body::Waits(waits) => self.take_waits(&waits, from_ns),
             packet::Body::Event(event) if is_setting(&event) && event.time_ns < from_ns => {
                 let name = event.name.clone();
@@ -240,8 +248,8 @@ impl Content {
                 }
             }
         }
-        self.write_methods(&wanted, out)?;
-        let mut queries = BTreeSet::new();
+        let queries = self.queries(&wanted);
+        self.write_methods(&wanted, &queries, out)?;
         let mut columns = v1::CallstackNodes::default();
         let (mut last_id, mut last_address) = (0i64, 0i64);
         // A parent has a lower id than its children.
@@ -264,35 +272,67 @@ impl Content {
                 .push((address as i64).wrapping_sub(last_address));
             last_address = address as i64;
             columns.kind_runs.extend([1, kind]);
-            if matches!(
-                kind,
-                node_kind::NATIVE | node_kind::LEAF_PC | node_kind::AWAITING
-            ) {
-                let root = self.root(id);
-                queries.insert((process_of_root(root), address, kind));
-            }
         }
         out.say(packet::Body::Nodes(columns))?;
-        let query = |((upid, epoch), address, kind)| Query {
+        let addresses: Vec<AddressSymbol> = self.names_of_code(&queries).cloned().collect();
+        for addresses in addresses.chunks(NODES_PER_PACKET) {
+            out.say(packet::Body::Symbols(v1::Symbols {
+                addresses: addresses.to_vec(),
+                ..v1::Symbols::default()
+            }))?;
+        }
+        Ok(queries)
+    }
+
+    /// What of these nodes wants a name.
+    fn queries(&self, nodes: &BTreeSet<u32>) -> Vec<Query> {
+        let mut queries = BTreeSet::new();
+        for id in nodes {
+            if let Some((_, address, kind)) = self.nodes.get(id).copied()
+                && matches!(
+                    kind,
+                    node_kind::NATIVE | node_kind::LEAF_PC | node_kind::AWAITING
+                )
+            {
+                let is_exact = kind != node_kind::NATIVE;
+                queries.insert((process_of_root(self.root(*id)), address, is_exact));
+            }
+        }
+        let query = |((upid, epoch), address, is_exact)| Query {
             upid,
             epoch,
             address,
-            kind: match kind {
-                node_kind::LEAF_PC | node_kind::AWAITING => NodeKind::LeafPc,
-                _ => NodeKind::Native,
+            kind: match is_exact {
+                true => NodeKind::LeafPc,
+                false => NodeKind::Native,
             },
         };
-        Ok(queries.into_iter().map(query).collect())
+        queries.into_iter().map(query).collect()
     }
 
-    /// Writes the methods that these nodes name.
-    fn write_methods(&self, nodes: &BTreeSet<u32>, out: &mut Out) -> io::Result<()> {
-        let numbers: BTreeSet<u32> = nodes
+    /// The names of those of these that lie in generated code.
+    fn names_of_code(&self, queries: &[Query]) -> impl Iterator<Item = &AddressSymbol> {
+        let named = |query: &Query| (query.upid, query.epoch, query.address, query.kind);
+        queries
+            .iter()
+            .filter_map(move |query| self.of_code.get(&named(query)))
+            .flatten()
+    }
+
+    /// Writes the methods that these nodes and names of code name.
+    fn write_methods(
+        &self,
+        nodes: &BTreeSet<u32>,
+        queries: &[Query],
+        out: &mut Out,
+    ) -> io::Result<()> {
+        let of_nodes = nodes
             .iter()
             .filter_map(|id| self.nodes.get(id))
             .filter(|(_, _, kind)| node_kind::is_managed(*kind))
-            .map(|(_, address, _)| (address >> 32) as u32)
-            .collect();
+            .map(|(_, address, _)| (address >> 32) as u32);
+        let of_code = self.names_of_code(queries).map(|entry| entry.method);
+        let numbers: BTreeSet<u32> = of_nodes.chain(of_code).collect();
         let mut batch = Batch::default();
         for (method, strings) in numbers.iter().filter_map(|number| self.methods.get(number)) {
             batch.add(method, strings);
@@ -304,6 +344,28 @@ impl Content {
             Some(rest) => out.say(packet::Body::Methods(rest)),
             None => Ok(()),
         }
+    }
+
+    /// Writes where the sources are of the methods that names of code name.
+    pub(super) fn write_sources(
+        &self,
+        queries: &[Query],
+        maps: &dyn SourceMaps,
+        out: &mut Out,
+    ) -> io::Result<()> {
+        let of_code = self.names_of_code(queries).map(|entry| entry.method);
+        let numbers: BTreeSet<u32> = of_code.collect();
+        let mut batch = Batch::default();
+        for (method, strings) in numbers.iter().filter_map(|number| self.methods.get(number)) {
+            batch.add(method, strings);
+        }
+        let packet = batch.take_rest().unwrap_or_default();
+        let methods: Vec<_> = methods_of_code(&packet).collect();
+        let methods = methods.iter().map(|(method, number)| (method, *number));
+        for packet in in_sources(methods, maps) {
+            out.say(packet::Body::Methods(packet))?;
+        }
+        Ok(())
     }
 
     /// The address field of a node's root: process upid and epoch.
@@ -320,14 +382,11 @@ impl Content {
 
     pub(super) fn add_names(
         &self,
-        symbolizer: &mut Symbolizer,
+        symbolizer: &Symbolizer,
         queries: &[Query],
         waited_for: &BTreeSet<(Utid, u64)>,
         out: &mut Out,
     ) -> io::Result<Vec<String>> {
-        for process in self.processes.values() {
-            symbolizer.add_process(Upid(process.upid), Pid(process.pid));
-        }
         let mut modules = Modules::default();
         for module in self.modules.values() {
             modules.insert(module);
@@ -340,9 +399,6 @@ impl Content {
             if let Some(thread) = self.threads.get(utid) {
                 wanted.add_variable(&modules, Upid(thread.upid), *object);
             }
-        }
-        for map in &self.jit_maps {
-            symbolizer.add_jit_map(map);
         }
         let mut result = Ok(());
         let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |symbols| {

@@ -1,6 +1,6 @@
 //! `stackbeat status --locks`: which threads of a session wait for locks now, who holds these, and deadlocks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use anyhow::Result;
@@ -9,6 +9,8 @@ use stackbeat_collector::session::control::client;
 use stackbeat_collector::session::protocol::{LockReply, LocksReply, Request};
 use stackbeat_core::ids::{Pid, Upid};
 use stackbeat_proto::v1::{self, NodeKind};
+use stackbeat_symbolize::perf_map::file::{self, Tail};
+use stackbeat_symbolize::perf_map::{Method, PerfMap};
 use stackbeat_symbolize::short_names::{simplify, variable_name};
 use stackbeat_symbolize::{Modules, Query, Symbolizer, Wanted};
 
@@ -138,10 +140,9 @@ struct Names {
 
 fn names(locks: &LocksReply) -> Names {
     let mut modules = Modules::default();
-    let mut symbolizer = Symbolizer::new(stackbeat_symbolize::Options::default());
+    let symbolizer = Symbolizer::new(stackbeat_symbolize::Options::default());
     for module in &locks.modules {
         // A reply has no upids.
-        symbolizer.add_process(Upid(module.pid), Pid(module.pid));
         modules.insert(&v1::Module {
             upid: module.pid,
             epoch: 0,
@@ -163,11 +164,16 @@ fn names(locks: &LocksReply) -> Names {
         },
     };
     let mut wanted = Wanted::default();
+    let mut of_code: BTreeMap<Pid, Vec<Query>> = BTreeMap::new();
     for wait in &locks.waits {
         wanted.add_variable(&modules, Upid(wait.pid), wait.lock);
         for (address, exact) in &wait.frames {
-            // What has no room among two million has no name.
-            wanted.add(&modules, &query(wait, *address, *exact));
+            let query = query(wait, *address, *exact);
+            match modules.at(query.upid, Some(0), query.inside()) {
+                // What has no room among two million has no name.
+                Some(_) => drop(wanted.add(&modules, &query)),
+                None => of_code.entry(Pid(wait.pid)).or_default().push(query),
+            }
         }
     }
     // By the file's path, or the process where no file holds the code.
@@ -192,6 +198,11 @@ fn names(locks: &LocksReply) -> Names {
             names.insert(key, named.collect());
         }
     });
+    for (pid, queries) in of_code {
+        for (address, name) in names_of_code(pid, &queries) {
+            names.insert((String::new(), Upid(pid.0), address), vec![name]);
+        }
+    }
     let key = |query: &Query| {
         let module = modules.at(query.upid, Some(0), query.inside());
         module.map_or((String::new(), query.upid, query.address), |module| {
@@ -219,4 +230,21 @@ fn names(locks: &LocksReply) -> Names {
         stacks: locks.waits.iter().map(frames).collect(),
         variables: locks.waits.iter().map(variable).collect(),
     }
+}
+
+/// What generated code of a process is called now, by its perf map: addresses and names.
+fn names_of_code(pid: Pid, queries: &[Query]) -> Vec<(u64, String)> {
+    let Some(mut tail) = Tail::open(&file::path_of_living(pid), None) else {
+        return Vec::new();
+    };
+    let (mut map, mut changes, mut room) = (PerfMap::default(), Vec::new(), usize::MAX);
+    for query in queries {
+        map.add(query.epoch, query.address, query.kind, &mut changes);
+    }
+    map.append(&tail.read_all(), 0, &mut room, &mut changes);
+    let named = changes.into_iter().filter_map(|change| {
+        let name = Method::from_text(&change.text?).name;
+        Some((change.address, name))
+    });
+    named.collect()
 }

@@ -3,11 +3,13 @@
 //! `zend_jit_trace_name` of ext/opcache/jit, PHP 8.0 to 8.5). A function that is compiled in several traces
 //! is one function all the same.
 
-use super::NamedFrame;
+use stackbeat_proto::v1::methods::Runtime;
+
+use super::Method;
 
 /// The function that a line of a map names; code of a script outside of functions has its file's name.
 /// `None`: PHP's compiler did not write it, or it is a helper of its own (`JIT$$trace_exit`).
-pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
+pub(crate) fn method(text: &str) -> Option<Method> {
     let name = match text.strip_prefix("JIT$") {
         Some(name) => name,
         None => {
@@ -18,10 +20,7 @@ pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
             (is_number(number) && is_number(line)).then_some(name)?
         }
     };
-    (!name.is_empty() && !name.starts_with('$')).then(|| NamedFrame {
-        name: name.to_owned(),
-        ..NamedFrame::default()
-    })
+    (!name.is_empty() && !name.starts_with('$')).then(|| Method::of(Runtime::Php, name))
 }
 
 #[cfg(test)]
@@ -46,7 +45,7 @@ mod tests {
             ("JIT$", None),
             ("price", None),
         ] {
-            assert_eq!(frame(text).map(|f| f.name).as_deref(), name, "{text}");
+            assert_eq!(method(text).map(|m| m.name).as_deref(), name, "{text}");
         }
     }
 }

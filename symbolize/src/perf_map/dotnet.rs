@@ -3,21 +3,18 @@
 //! src/coreclr/vm/perfmap.cpp, .NET Core 3.1 to .NET 10). A method that is compiled better and better is one
 //! function all the same.
 
-use super::NamedFrame;
+use stackbeat_proto::v1::methods::Runtime;
+
+use super::Method;
 
 /// The method that a line of a map names. `None`: it is none of .NET's, or a stub (`stub<7> …`).
-pub(crate) fn frame(text: &str) -> Option<NamedFrame> {
+pub(crate) fn method(text: &str) -> Option<Method> {
     // `PerfMapShowOptimizationTiers=0` leaves the tier out.
     let signature = match text.rsplit_once(")[") {
         Some((before, tier)) if is_tier(tier) => &text[..before.len() + 1],
         _ => text.strip_suffix(')').map(|_| text)?,
     };
-    Some(NamedFrame {
-        name: behind_assembly(signature)?.to_owned(),
-        // Those of several assemblies are told apart.
-        mangled: signature.to_owned(),
-        ..NamedFrame::default()
-    })
+    Some(Method::of(Runtime::Dotnet, behind_assembly(signature)?))
 }
 
 /// What stands between the last brackets, as `OptimizedTier1]`, `PreJit-cold]`.
@@ -94,13 +91,7 @@ mod tests {
             ("f [clone] (int)", None),
             ("", None),
         ] {
-            assert_eq!(frame(text).map(|f| f.name).as_deref(), name, "{text}");
+            assert_eq!(method(text).map(|m| m.name).as_deref(), name, "{text}");
         }
-        let of = |text| frame(text).expect("a method").mangled;
-        assert_eq!(
-            of("void [a] X::Y()[PreJIT]"),
-            of("void [a] X::Y()[Optimized]")
-        );
-        assert_ne!(of("void [a] X::Y()[PreJIT]"), of("void [b] X::Y()[PreJIT]"));
     }
 }

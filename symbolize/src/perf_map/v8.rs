@@ -2,7 +2,9 @@
 //! `JS:*render /shop/page.js:12:3` (`V8_OBJECT_LOG` of src/logging/log.cc, Node.js 12 to 24). A function that
 //! is compiled better and better is one function all the same.
 
-use super::{NamedFrame, SourceMaps, SourcePlace};
+use stackbeat_proto::v1::methods::Runtime;
+
+use super::Method;
 
 /// Kinds of code that are made of JavaScript. Of others, as `Builtin:ArrayMap`, the name stays as it is.
 const KINDS: [&str; 5] = ["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"];
@@ -11,11 +13,10 @@ const TIERS: [char; 5] = ['~', '^', '+', '*', '\''];
 /// What places begin with.
 const PLACES: [&str; 4] = [" /", " file:", " node:", " evalmachine."];
 /// What has no name.
-const NAMELESS: &str = "(anonymous)";
+pub(crate) const NAMELESS: &str = "(anonymous)";
 
-/// The function that a line of a map names, and where it is defined: in its source, where `maps` know that.
-/// `None`: it is no code of JavaScript.
-pub(crate) fn frame(text: &str, maps: Option<&dyn SourceMaps>) -> Option<NamedFrame> {
+/// The function that a line of a map names, and where it is defined. `None`: it is no code of JavaScript.
+pub(crate) fn method(text: &str) -> Option<Method> {
     let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind))?;
     let rest = rest.strip_prefix(TIERS).unwrap_or(rest);
     let at = (PLACES.iter().filter_map(|place| rest.find(place)).min()).or_else(|| rest.rfind(' '));
@@ -24,24 +25,15 @@ pub(crate) fn frame(text: &str, maps: Option<&dyn SourceMaps>) -> Option<NamedFr
         None => (rest, ""),
     };
     let (file, line, column) = file_and_line(place);
-    let original = maps.and_then(|maps| maps.original(file, name, line, column));
-    let original = original.unwrap_or_else(|| SourcePlace {
-        file: file.to_owned(),
-        line,
-        name: None,
-    });
-    let name = original.name.unwrap_or_else(|| name.to_owned());
-    Some(NamedFrame {
+    Some(Method {
+        runtime: Some(Runtime::V8),
         name: match name.is_empty() {
             true => NAMELESS.to_owned(),
-            false => name,
+            false => name.to_owned(),
         },
-        // Functions without a name are told apart by their places.
-        mangled: rest.to_owned(),
-        definition_file: original.file.clone(),
-        definition_line: original.line,
-        file: original.file,
-        ..NamedFrame::default()
+        file: file.to_owned(),
+        line,
+        column,
     })
 }
 
@@ -110,12 +102,12 @@ mod tests {
             ("Script:~ [eval]:1:1", "(anonymous)", "[eval]", 1),
             ("JS:*alone", "alone", "", 0),
         ] {
-            let frame = frame(text, None).expect("V8's");
-            let found = (&*frame.name, &*frame.definition_file, frame.definition_line);
+            let method = method(text).expect("V8's");
+            let found = (&*method.name, &*method.file, method.line);
             assert_eq!(found, (name, file, line), "{text}");
         }
         for text in ["Builtin:ArrayMap", "py::work:/app/w.py", ""] {
-            assert!(frame(text, None).is_none(), "{text}");
+            assert!(method(text).is_none(), "{text}");
         }
     }
 }
