@@ -326,8 +326,8 @@ impl Drainer {
         module.is_none() && !self.generated.named.contains(&named)
     }
 
-    /// Names generated code of a process, or of all, whose map nobody has found while it ran: it came with its
-    /// end, or there is nothing but a mapping that was left. Follow with [`Drainer::flush_queue`].
+    /// Names generated code of a process, or of all, whose map nobody has found while it ran: it came with
+    /// its end, or there is nothing but a mapping that was left. Follow with [`Drainer::flush_queue`].
     pub(crate) fn name_by_maps_left(&mut self, upid: Option<Upid>) {
         self.name_generated_code();
         let upids = match upid {

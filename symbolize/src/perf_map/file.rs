@@ -55,8 +55,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// `None`: there is no map, or one that is older than `not_before` and so belongs to an earlier process of
-    /// that number.
+    /// `None`: there is no map, or one that is older than `not_before` and so belongs to an earlier process
+    /// of that number.
     pub fn open(path: &Path, not_before: Option<SystemTime>) -> Option<Tail> {
         // A link may lead anywhere, and a pipe must not be waited for.
         let mut options = File::options();
