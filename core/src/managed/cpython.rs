@@ -57,6 +57,9 @@ pub struct Runtime {
     is_direct: bool,
 }
 
+/// `PyFrameObject` of 3.10: `f_gen`.
+const GENERATOR_3_10: u64 = 88;
+
 static RUNTIME: FoundOnce<Runtime> = FoundOnce::new();
 
 /// The interpreter, if one was found in this process.
@@ -268,8 +271,14 @@ impl Thread {
         };
         let finalizing = memory.word(runtime.runtime + runtime.offsets.finalizing);
         // Another thread ends the interpreter, and with it the states and frames of all others.
-        let is_own = |by| self.states.as_slice().iter().any(|own| own.address == by);
-        if finalizing.is_none_or(|by| by != 0 && !is_own(by)) {
+        let is_ended_by_other = match finalizing {
+            Some(0) => false,
+            Some(by) => {
+                by.checked_add(owner.offset).and_then(|at| memory.word(at)) != Some(owner.value)
+            }
+            None => true,
+        };
+        if is_ended_by_other {
             return Found::default();
         }
         let Some(states) = self.states.find(runtime, memory, owner) else {
@@ -367,27 +376,61 @@ impl<M: Memory> Reader<'_, '_, M> {
     }
 
     /// 3.10: one frame for each `CFrame`. Inside the interpreter's first and last instructions there is one
-    /// `CFrame` more.
+    /// `CFrame` more. Generators that an exception is thrown through have none: each stands in the run of the
+    /// next outer frame that has one.
     fn follow_objects(&mut self, state: u64, out: &mut Frames) -> Option<()> {
         let o = self.runtime.offsets;
         let mut anchor = self.memory.word(state + o.thread_frames)?;
         let mut frame = self.memory.word(state + o.cframe_current)?;
-        let is_end = |at| is_outermost(state, at);
-        let anchors = self.count(anchor, o.cframe_previous, is_end)?;
-        let frames = self.count(frame, o.previous, is_end)?;
-        for _ in frames..anchors {
+        let anchors = self.count(anchor, o.cframe_previous, |at| is_outermost(state, at))?;
+        // A frame object may lie right behind the state.
+        let frames = self.count(frame, o.previous, |_| false)?;
+        let passed = self.count_passed(frame, frames)?;
+        let fits = |frames: usize| matches!(anchors.wrapping_sub(frames), 0 | 1);
+        // While a function is traced, generators that run look like those.
+        let has_passed = fits(frames - passed);
+        self.room(has_passed || fits(frames))?;
+        let passed = if has_passed { passed } else { 0 };
+        for _ in frames - passed..anchors {
             anchor = self.memory.word(anchor + o.cframe_previous)?;
         }
-        for _ in anchors..frames {
-            frame = self.memory.word(frame + o.previous)?;
-        }
+        let mut is_in_run = false;
         while frame != 0 {
-            self.room(out.begin_run(anchor))?;
+            if !is_in_run {
+                self.room(out.begin_run(anchor))?;
+            }
             self.push(frame, out)?;
-            anchor = self.memory.word(anchor + o.cframe_previous)?;
+            is_in_run = passed > 0 && self.is_passed_object(frame)?;
+            if !is_in_run {
+                anchor = self.memory.word(anchor + o.cframe_previous)?;
+            }
             frame = self.memory.word(frame + o.previous)?;
         }
         Some(())
+    }
+
+    /// How many of so many frames of 3.10 no call of the interpreter runs. `None`: the outermost one is of a
+    /// generator, so there are more outside of it.
+    fn count_passed(&mut self, innermost: u64, frames: usize) -> Option<usize> {
+        let (mut frame, mut passed) = (innermost, 0);
+        let mut is_generator = false;
+        for _ in 0..frames {
+            is_generator = self.memory.word(frame.checked_add(GENERATOR_3_10)?)? != 0;
+            passed += usize::from(is_generator && self.is_passed_object(frame)?);
+            frame = self.memory.word(frame + self.runtime.offsets.previous)?;
+        }
+        self.room(!is_generator)?;
+        Some(passed)
+    }
+
+    /// Whether a frame of 3.10 is that of a generator, and no call of the interpreter runs it: such a call
+    /// takes the depth of its stack of values out of it.
+    fn is_passed_object(&mut self, frame: u64) -> Option<bool> {
+        /// `PyFrameObject`: `f_stackdepth`.
+        const STACK_DEPTH: u64 = 80;
+
+        let is_generator = self.memory.word(frame.checked_add(GENERATOR_3_10)?)? != 0;
+        Some(is_generator && self.memory.half(frame + STACK_DEPTH)? as i32 >= 0)
     }
 
     /// 3.11 and 3.12: a `_PyCFrame` for each call of the interpreter. The innermost one may not have its
@@ -417,10 +460,16 @@ impl<M: Memory> Reader<'_, '_, M> {
     }
 
     /// The run of one call. It ends at the frame that hangs on the one that the outer call is in: false: it
-    /// does not.
+    /// does not. In 3.11 generators that an exception is thrown through are in it, too: each has the mark of
+    /// the call that it ran in before.
     fn follow_call(&mut self, cframe: u64, outer: u64, out: &mut Frames) -> Option<bool> {
         let o = self.runtime.offsets;
         let mut frame = self.memory.word(cframe.checked_add(o.cframe_current)?)?;
+        // The one that a greenlet begins with is no call of the interpreter.
+        if frame == 0 {
+            let has_room = out.take_room();
+            return self.room(has_room).map(|()| true);
+        }
         let outer_frame = self.memory.word(outer.checked_add(o.cframe_current)?)?;
         self.room(out.begin_run(cframe))?;
         loop {
@@ -432,11 +481,21 @@ impl<M: Memory> Reader<'_, '_, M> {
                 Chain::Shims if is_entry => out.anchor_last(frame),
                 _ => self.push(frame, out)?,
             }
+            let inner = frame;
             frame = self.memory.word(frame.checked_add(o.previous)?)?;
-            if is_entry {
+            if is_entry && (frame == outer_frame || !self.is_passed(inner)?) {
                 return Some(frame == outer_frame);
             }
         }
+    }
+
+    /// Whether a frame is of a generator, and the call it is marked for may be over (3.11).
+    fn is_passed(&mut self, frame: u64) -> Option<bool> {
+        const OWNED_BY_GENERATOR: u8 = 1;
+
+        let o = self.runtime.offsets;
+        let is_generator = self.memory.byte(frame.checked_add(o.owner)?)? == OWNED_BY_GENERATOR;
+        Some(o.chain == Chain::Entries && is_generator)
     }
 
     /// 3.13 and later: one chain of frames, in which each call of the interpreter begins with a shim.
@@ -972,6 +1031,135 @@ mod tests {
         // The outermost one is a suspended generator's.
         words.0.insert(frames[1] + 96, BASE + 0x6000);
         assert_eq!(follow(&mut words, "ee"), []);
+    }
+
+    /// 3.10: generators that an exception is thrown through stand in the run of who threw it.
+    #[test]
+    fn frames_that_no_call_runs_are_in_the_run_outside_of_them() {
+        let o = &V3_10;
+        let [state, code, name, file, root] = [0, 1, 2, 3, 4].map(|page| BASE + (page << 12));
+        // Behind the state, closer than the end of the calls may be.
+        let frame = |i: u64| state + 256 + 128 * i;
+        let cframe = |i: u64| BASE + 0x8000 + 64 * i;
+        // Frames from the innermost on: one that is called, a generator that runs, two that are passed, one
+        // that throws and the outermost one.
+        let generators = [false, true, true, true, false, false];
+        let depths = [-1, -1, 1, 1, -1, -1];
+        let mapping = small();
+        let methods = Methods::of(&mapping);
+        let runtime = of(V3_10, false);
+        let mut thread = super::super::Thread::boxed();
+        let mut follow = |frames: std::ops::Range<usize>, calls: u64| {
+            let mut words = Words(std::collections::HashMap::new());
+            put_code(&mut words, o, code, name, file);
+            let mut put = |address: u64, value: u64| words.0.insert(address, value);
+            put(state + o.cframe_current, frame(frames.start as u64));
+            put(state + o.thread_frames, cframe(0));
+            for i in 0..calls {
+                let outer = if i + 1 == calls {
+                    state + 8
+                } else {
+                    cframe(i + 1)
+                };
+                put(cframe(i) + o.cframe_previous, outer);
+            }
+            for i in frames.clone() {
+                let at = frame(i as u64);
+                let outer = if i + 1 == frames.end {
+                    0
+                } else {
+                    frame(i as u64 + 1)
+                };
+                put(at + o.code, code);
+                put(at + o.previous, outer);
+                put(at + GENERATOR_3_10, if generators[i] { root } else { 0 });
+                put(at + 80, depths[i] as u32 as u64);
+            }
+            let to = &mut *thread;
+            to.frames.clear();
+            let (text, out) = (&mut to.cpython.text, &mut to.frames);
+            let found = runtime.follow(
+                &[State::of(state)],
+                &mut words,
+                &methods,
+                None,
+                &|_| None,
+                text,
+                out,
+                None,
+            );
+            let runs = (0..).map_while(|i| out.run(i));
+            let runs: Vec<_> = runs
+                .map(|(anchor, run)| ((anchor - cframe(0)) / 64, run.len()))
+                .collect();
+            assert_eq!(found.is_truncated, runs.is_empty(), "{frames:?} {calls}");
+            runs
+        };
+        for (frames, calls, expected) in [
+            (0..6, 4, &[(0, 1), (1, 1), (2, 3), (3, 1)][..]),
+            // The innermost call has no frame yet.
+            (0..6, 5, &[(1, 1), (2, 1), (3, 3), (4, 1)]),
+            (4..6, 3, &[(1, 1), (2, 1)]),
+            // Functions are traced: all of them run.
+            (0..6, 6, &[(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]),
+            // The chain ends at a generator, or has too few calls.
+            (0..4, 2, &[]),
+            (0..6, 3, &[]),
+            (4..6, 4, &[]),
+        ] {
+            assert_eq!(follow(frames, calls), expected, "{calls}");
+        }
+    }
+
+    /// 3.11: they are in the run of the call that they hang on, with the mark of the call before.
+    #[test]
+    fn generators_that_are_passed_do_not_end_a_run() {
+        let o = &V3_11;
+        let [state, code, name, file] = [0, 1, 2, 3].map(|page| BASE + (page << 12));
+        let frame = |i: u64| BASE + 0x4000 + 256 * i;
+        let cframe = |i: u64| BASE + 0x8000 + 64 * i;
+        let mapping = small();
+        let methods = Methods::of(&mapping);
+        let runtime = of(V3_11, false);
+        let mut thread = super::super::Thread::boxed();
+        // Owned by a generator, or by the thread.
+        for (owner, expected) in [(1, &[1, 2][..]), (0, &[1][..])] {
+            let mut words = Words(std::collections::HashMap::new());
+            put_code(&mut words, o, code, name, file);
+            let mut put = |address: u64, value: u64| words.0.insert(address, value);
+            put(state + o.thread_frames, cframe(0));
+            for (i, current) in [(0, 0), (1, 1), (2, 3)] {
+                put(cframe(i) + o.cframe_current, frame(current));
+                put(cframe(i) + o.cframe_previous, cframe(i + 1));
+            }
+            // The last one is what a greenlet begins with.
+            put(cframe(2) + o.cframe_current, 0);
+            put(cframe(2) + o.cframe_previous, state + 8);
+            for (i, outer) in [(0, frame(1)), (1, frame(2)), (2, 0)] {
+                put(frame(i) + o.code, code);
+                put(frame(i) + o.previous, outer);
+                put(frame(i) + (o.is_entry & !7), (1 | owner << 8) << 32);
+            }
+            let to = &mut *thread;
+            to.frames.clear();
+            let (text, out) = (&mut to.cpython.text, &mut to.frames);
+            let found = runtime.follow(
+                &[State::of(state)],
+                &mut words,
+                &methods,
+                None,
+                &|_| None,
+                text,
+                out,
+                None,
+            );
+            let lengths: Vec<_> = (0..)
+                .map_while(|i| out.run(i))
+                .map(|(_, run)| run.len())
+                .collect();
+            assert_eq!(lengths, expected);
+            assert_eq!(found.is_truncated, owner == 0);
+        }
     }
 
     /// A frame that hangs on itself, with good code.

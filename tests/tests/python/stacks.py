@@ -139,6 +139,32 @@ def with_context(go):
 WAYS.append(with_context)
 
 
+def catching(go):
+    try:
+        yield
+    except ValueError:
+        go()
+
+
+def passing(go):
+    yield from catching(go)
+
+
+def throwing(go):
+    """An exception is thrown through one generator into another one."""
+    outer = passing(go)
+    next(outer)
+    try:
+        outer.throw(ValueError())
+    except StopIteration:
+        pass
+
+
+# Before that the interpreter's own account ends at `passing`.
+if sys.version_info >= (3, 10):
+    WAYS.append(throwing)
+
+
 def descend(stacks, depth):
     if depth == 0:
         return nap(stacks)
@@ -166,7 +192,19 @@ def main():
     work(all_stacks, 7, count)
     for thread in threads:
         thread.join()
-    print(json.dumps(all_stacks))
+    return all_stacks
 
 
-main()
+class Last:
+    """Goes when the interpreter ends, and sleeps once more."""
+
+    def __init__(self, all_stacks):
+        self.all_stacks = all_stacks
+
+    def __del__(self):
+        nap(self.all_stacks[threading.get_native_id()])
+        print(json.dumps(self.all_stacks))
+
+
+# Such names are the first to go.
+_last = Last(main())
