@@ -8,6 +8,8 @@ packages=(
   php8.2-cli liburing-dev
   # tools that results are compared with
   binutils dwz gdb heaptrack llvm-14 linux-perf protobuf-compiler strace valgrind
+  # programs in Python: libraries that are recorded, and CPython's own tests
+  python3-numpy libopenblas0-pthread python3-flask python3-pytest libpython3.11-testsuite
   # another libc
   musl-tools
   # debug files for libc

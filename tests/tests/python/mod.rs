@@ -4,6 +4,7 @@
 mod await_chains;
 mod compared;
 mod stale_frames;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
