@@ -142,7 +142,10 @@ fn walk(
     let (blocked, sp) = (scratch.program_mask, scratch.program_registers.sp);
     // A mapping is never dropped, so its place is its own.
     let session = (core::ptr::from_ref(mapping).addr() >> 4) as u32;
-    let (managed, mut managed_found) = scratch.managed.find(mapping, &native, session, blocked, sp);
+    let is_cut = end == WalkEnd::Depth;
+    let (managed, mut managed_found) = scratch
+        .managed
+        .find(mapping, &native, is_cut, session, blocked, sp);
     let mut kept = if nodes_are_good { stack.kept() } else { 0 };
     // Managed frames change without a change of the native stack below them.
     let first_managed = match managed {

@@ -310,8 +310,9 @@ impl<M: Memory> Reader<'_, '_, M> {
     /// 3.9: one frame for each native frame of the evaluator. A call that is just beginning or ending has no
     /// frame, and above it at most the check of its result (`_Py_CheckFunctionResult`). On a greenlet's stack
     /// outer native frames have none, either: one that is too many is the innermost only if the outermost
-    /// frame is the one of `before`. Where the counts differ otherwise, as where the native stack is cut off,
-    /// nobody knows which frame belongs where.
+    /// frame is the one of `before`. Where the counts differ otherwise, nobody knows which frame belongs
+    /// where. Only a native stack that is cut has all of its inner calls: the frames outside of it are in the
+    /// outermost run.
     fn follow_counted(
         &mut self,
         states: &[State],
@@ -328,7 +329,10 @@ impl<M: Memory> Reader<'_, '_, M> {
             frames += self.count(innermost, o.previous, |_| false)?;
         }
         let calls = (0..).map_while(native).filter(|[pc, _]| is_evaluator(*pc));
-        let more = calls.clone().count().wrapping_sub(frames);
+        let more = match calls.clone().count() {
+            calls if calls < frames && out.is_cut => 0,
+            calls => calls.wrapping_sub(frames),
+        };
         let is_between = more == 1 && (0..=1).map_while(native).any(|[pc, _]| is_evaluator(pc));
         self.room(more == 0 || is_between)?;
         let empty = out.mark();
@@ -341,6 +345,10 @@ impl<M: Memory> Reader<'_, '_, M> {
                     .word(states.next()?.address + o.cframe_current)?;
             }
             self.room(out.begin_run(sp))?;
+            self.push(frame, out)?;
+            frame = self.memory.word(frame + o.previous)?;
+        }
+        while frame != 0 {
             self.push(frame, out)?;
             frame = self.memory.word(frame + o.previous)?;
         }
@@ -983,6 +991,10 @@ mod tests {
         let runtime = of(V3_9, false);
         let mut thread = super::super::Thread::boxed();
         let mut follow = |words: &mut Words, native: &str| {
+            let (native, is_cut) = match native.strip_suffix(" cut") {
+                Some(native) => (native, true),
+                None => (native, false),
+            };
             let kinds = native.as_bytes();
             let native = |i: usize| {
                 let (inside, outside) = EVALUATOR;
@@ -992,6 +1004,7 @@ mod tests {
             };
             let to = &mut *thread;
             to.frames.clear();
+            to.frames.is_cut = is_cut;
             let Thread { text, name, .. } = &mut to.cpython;
             let (out, name) = (&mut to.frames, Some(name));
             let found = runtime.follow(
@@ -1009,6 +1022,7 @@ mod tests {
                 .map(|(anchor, run)| (anchor, run[0].position))
                 .collect();
             assert_eq!(found.is_truncated, runs.is_empty(), "{kinds:?}");
+            assert_eq!(out.len(), if runs.is_empty() { 0 } else { 2 }, "{kinds:?}");
             runs
         };
         // Native frames from the leaf on: `e` is one of the evaluator.
@@ -1025,6 +1039,9 @@ mod tests {
             ("ccececec", &[]),
             ("ecececec", &[]),
             ("cec", &[]),
+            // Cut: the outer frame is in the run of the inner one.
+            ("cec cut", &[(0x10, 8)]),
+            ("cecec cut", &[(0x10, 8), (0x30, 10)]),
         ] {
             assert_eq!(follow(&mut words, native), expected, "{native}");
         }

@@ -113,6 +113,8 @@ pub struct Frames {
     runs_len: u32,
     /// Frames that were looked at.
     room_taken: u32,
+    /// The native stack has more frames than were walked: outer ones are missing.
+    is_cut: bool,
     frames: [Frame; MOST_FRAMES],
     runs: [Run; MOST_RUNS],
 }
@@ -294,13 +296,14 @@ impl Thread {
 
     /// Finds the calling thread's managed frames; `None`: there are none. Methods get their numbers in the
     /// table of `mapping`, which is that of this session of the process; `native` are the frames of the
-    /// native stack, `blocked` the signals that the program blocks, and `sp` is where its stack pointer
-    /// stands.
+    /// native stack, of which outer ones are missing if it `is_cut`, `blocked` the signals that the program
+    /// blocks, and `sp` is where its stack pointer stands.
     #[inline]
     pub fn find(
         &mut self,
         mapping: &Mapping,
         native: NativeFrames,
+        is_cut: bool,
         session: u32,
         blocked: u64,
         sp: u64,
@@ -313,6 +316,7 @@ impl Thread {
         if wanted.is_empty() {
             return (None, Found::default());
         }
+        self.frames.is_cut = is_cut;
         let found = self.find_in(&wanted, mapping, native, blocked, sp);
         ((!self.frames.is_empty()).then_some(&self.frames), found)
     }

@@ -234,6 +234,52 @@ fn samples_at_any_moment_show_calls_that_are_there() {
     }
 }
 
+/// Where the native stack is cut, the functions of Python's are all there, but at moments of a call's begin
+/// or end.
+#[test]
+fn stacks_deeper_than_the_limit_have_all_functions() {
+    const SCRIPT: &str = "
+import time
+def down(n): return sum(range(100)) if n == 0 else 1 + down(n - 1)
+def by_sort(n): return sorted([n], key=lambda n: by_sort(n - 1) if n else down(30))
+def top():
+    while time.thread_time() < 0.3: by_sort(20)
+top()
+";
+    const OUTER: [&str; 4] = ["<module>", "top", "by_sort", "by_sort.<locals>.<lambda>"];
+    for (python, version) in interpreters() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let python = python.to_str().expect("UTF-8");
+        let options = ["record", "-q", "--interval", "500us", "--depth", "40"];
+        let program = ["-o", "t.beat", "--", python, "-c", SCRIPT];
+        let output = stackbeat(folder.path(), &[options, program].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let trace = Trace::read(&folder.path().join("t.beat"));
+        let rows: Vec<_> = trace.all_samples().map(|(_, row)| row.node).collect();
+        let is_whole = |node: &u32| {
+            let stack = managed(&trace, *node);
+            let names = stack.iter().map(|(name, _)| &**name);
+            // Before 3.11 names have no function around them.
+            let is_outer = |(name, outer): (&str, &str)| outer.ends_with(name);
+            stack.len() > 1 && names.zip(OUTER).all(is_outer)
+        };
+        let begin = rows.iter().position(is_whole).expect("there is one");
+        let end = rows.iter().rposition(is_whole).expect("there is one");
+        let is_cut = |node: &&u32| {
+            let frames = trace.frames(**node);
+            (frames.first()).is_some_and(|frame| frame.kind == NodeKind::Truncated)
+        };
+        let cut: Vec<_> = rows[begin..=end].iter().filter(is_cut).collect();
+        let whole = cut.iter().filter(|node| is_whole(node)).count();
+        let cut = cut.len();
+        eprintln!("{python}: {whole} of {cut}");
+        assert!(
+            cut > 50 && 100 * whole >= 98 * cut,
+            "{version:?}: {whole} of {cut}"
+        );
+    }
+}
+
 /// The stacks below `work` in which a sub-interpreter sleeps, and how often: of a program that is started by
 /// these words.
 fn sleeps_in_sub_interpreters(program: &[&str], extent: &str) -> BTreeMap<Vec<String>, usize> {
