@@ -33,7 +33,7 @@ def matrices(rounds):
 
 
 def work(results, number):
-    results[number] = arrays(250), matrices(8)
+    results[number] = arrays(500), matrices(8)
 
 
 def main():
