@@ -22,7 +22,7 @@ use super::long_waits::LongWaits;
 use super::metadata::{DropsRow, FunctionName, Metadata, ProcessRow, Recording, ThreadMetadata};
 use super::system_calls::CallSites;
 use super::thread_rows::Rows;
-use super::wait_kind::is_for_lock;
+use super::wait_kind::{WaitKind, is_for_lock};
 use super::wait_pairs::{Held, Waits};
 use crate::summary::call_bytes::CallBytes;
 use crate::summary::call_tree::{Profile, ROOT};
@@ -31,6 +31,9 @@ use crate::{drop_causes, unrecorded};
 
 /// Name of the session's counter that holds the time of the calibration loop in ns.
 pub(crate) const CALIBRATION: &str = "calibration";
+
+/// Python's global interpreter lock, as calls name what they wait for.
+const GIL: &str = "GIL";
 
 /// A trace, ready to be shown.
 #[derive(Debug)]
@@ -130,6 +133,10 @@ fn sum_up(trace: &Trace, mut metadata: Metadata, mut adder: Adder) -> Result<Rep
     profile
         .threads
         .resize_with(metadata.threads.len(), Default::default);
+    let tree = &profile.tree;
+    profile.waited_for.name_all(GIL, |caller, probe| {
+        WaitKind::at(&metadata, tree, caller, probe) == WaitKind::InterpreterLock
+    });
     (metadata.events, metadata.events_left_out) = adder.events.finish();
     for event in &mut metadata.events {
         event.utid = rows.utid(event.utid);

@@ -45,6 +45,19 @@ impl WaitedFor {
         *sums.entry(name.cloned()).or_default() += segment.wall_ns();
     }
 
+    /// Names what is waited for in some calls, which are told by the place of the caller: a lock that belongs
+    /// to no variable of the program's.
+    pub(crate) fn name_all(&mut self, name: &str, is_for_it: impl Fn(u32, ProbeId) -> bool) {
+        for ((path, probe), sums) in &mut self.at {
+            if is_for_it(*path, *probe) {
+                let whole = sums
+                    .values()
+                    .fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+                *sums = Sums::from([(Some(name.into()), whole)]);
+            }
+        }
+    }
+
     /// The variable at an address of a thread's process.
     pub(crate) fn name(&self, thread: ThreadIndex, address: u64) -> Option<&str> {
         self.names.get(&(thread, address)).map(|name| &**name)
@@ -76,5 +89,25 @@ impl WaitedFor {
             Some(name) => format!("{}({name})", probe.name()),
             None => probe.name().into_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stackbeat_core::probe::Probe;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_without_a_variable_has_the_name_that_it_is_given() {
+        let probe = ProbeId::from(Probe::CondWait);
+        let mut waited_for = WaitedFor::default();
+        for path in [1, 2] {
+            let sums = Sums::from([(None, 3), (Some("_PyRuntime+0x188".into()), 5)]);
+            waited_for.at.insert((path, probe), sums);
+        }
+        waited_for.name_all("GIL", |path, _| path == 1);
+        assert_eq!(waited_for.at(1, probe).as_deref(), Some("GIL"));
+        assert_eq!(waited_for.at(2, probe), None);
     }
 }
