@@ -74,6 +74,8 @@ struct Clocked {
     unheard_polls: u32,
     /// CPU time in user mode since when there was none, ns; `None`: not asked.
     unheard_from_ns: Option<u64>,
+    /// The longest period since then, ns.
+    longest_ns: u64,
     /// It has begun a timer of its own.
     has_started: bool,
 }
@@ -89,6 +91,7 @@ impl Clocked {
             strikes: 0,
             unheard_polls: 0,
             unheard_from_ns: None,
+            longest_ns: 0,
             has_started: false,
         }
     }
@@ -122,25 +125,30 @@ impl Clocked {
     /// our handler by a bare system call at any time.
     fn is_heard(&mut self, host: &dyn Host, entry: &ThreadEntry, period_ns: u64) -> bool {
         let strikes = entry.clock_strikes.load(Ordering::Relaxed);
+        let period_ns = period_ns.max(entry.clock_period_ns.load(Ordering::Relaxed).into());
         if std::mem::replace(&mut self.strikes, strikes) != strikes {
             self.unheard_polls = 0;
             self.unheard_from_ns = None;
+            self.longest_ns = period_ns;
             return true;
         }
+        // What is under way may be one of before.
+        self.longest_ns = self.longest_ns.max(period_ns);
         self.unheard_polls = self.unheard_polls.saturating_add(1);
         let polls = self.unheard_polls;
         if !polls.is_power_of_two() && !polls.is_multiple_of(MOST_POLLS_UNHEARD) {
             return true;
         }
-        let user_ns = || host.user_ns(self.thread.pid, self.thread.tid).unwrap_or(0);
+        let user_ns = || host.user_ns(self.thread.pid, self.thread.tid);
         match self.unheard_from_ns {
+            None if polls < POLLS_UNHEARD => true,
             None => {
-                self.unheard_from_ns = (polls >= POLLS_UNHEARD).then(user_ns);
+                self.unheard_from_ns = user_ns();
                 true
             }
             Some(from_ns) => {
-                let due_ns = (period_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
-                user_ns().saturating_sub(from_ns) < due_ns
+                let due_ns = (self.longest_ns * UNHEARD_PERIODS).max(UNHEARD_NS);
+                user_ns().unwrap_or(from_ns).saturating_sub(from_ns) < due_ns
             }
         }
     }
@@ -149,6 +157,7 @@ impl Clocked {
     fn listens(&mut self, host: &dyn Host, entry: &ThreadEntry) {
         self.strikes = entry.clock_strikes.load(Ordering::Relaxed);
         self.unheard_polls = 0;
+        self.longest_ns = 0;
         self.unheard_from_ns = host.user_ns(self.thread.pid, self.thread.tid);
     }
 
