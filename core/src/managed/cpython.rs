@@ -396,7 +396,8 @@ impl<M: Memory> Reader<'_, '_, M> {
         let passed = self.count_passed(frame, frames)?;
         let fits = |frames: usize| matches!(anchors.wrapping_sub(frames), 0 | 1);
         // While a function is traced, generators that run look like those.
-        let has_passed = fits(frames - passed);
+        // So does a single one whose trace function runs.
+        let has_passed = fits(frames - passed) && !(passed == 1 && anchors == frames);
         self.room(has_passed || fits(frames))?;
         let passed = if has_passed { passed } else { 0 };
         for _ in frames - passed..anchors {
@@ -1117,6 +1118,9 @@ mod tests {
             // The innermost call has no frame yet.
             (0..6, 5, &[(1, 1), (2, 1), (3, 3), (4, 1)]),
             (4..6, 3, &[(1, 1), (2, 1)]),
+            // One is passed; or it is traced, and runs.
+            (3..6, 2, &[(0, 2), (1, 1)]),
+            (3..6, 3, &[(0, 1), (1, 1), (2, 1)]),
             // Functions are traced: all of them run.
             (0..6, 6, &[(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]),
             // The chain ends at a generator, or has too few calls.
