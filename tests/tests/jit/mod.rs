@@ -56,7 +56,6 @@ fn each_sample_has_the_name_that_its_code_had_then() {
         &["0.03", "7"],
         // The map is gone before the program ends.
         &["0.2", "1", "remove"],
-        &["0.03", "7", "remove"],
     ] {
         let command = [&[program.to_str().expect("UTF-8")], arguments].concat();
         let recorded = Program::new(command).record(folder.path());

@@ -274,7 +274,7 @@ top()
         let cut = cut.len();
         eprintln!("{python}: {whole} of {cut}");
         assert!(
-            cut > 50 && 100 * whole >= 98 * cut,
+            cut > 20 && 100 * whole >= 98 * cut,
             "{version:?}: {whole} of {cut}"
         );
     }
