@@ -21,6 +21,8 @@ use super::SourceMaps;
 
 /// Of a longer line the rest is left out.
 const LONGEST_LINE: usize = 1 << 16;
+/// The same of a name, bytes.
+const LONGEST_NAME: usize = 1 << 12;
 /// Times that lines may give or take names of addresses. Above, something is wrong with them.
 const MOST_CHANGES: usize = 64 << 20;
 /// Names that one address may have; those that come later are left out.
@@ -152,7 +154,7 @@ impl PerfMap {
     }
 
     fn take_line(&mut self, line: &[u8], room: &mut usize) {
-        let text = String::from_utf8_lossy(line);
+        let text = String::from_utf8_lossy(&line[..line.len().min(LONGEST_LINE)]);
         // .NET 8 ends a line by a zero now and then.
         for line in text.split('\0') {
             if let Some((range, name)) = parse(line) {
@@ -162,6 +164,7 @@ impl PerfMap {
     }
 
     fn take_function(&mut self, range: Range<u64>, name: &str, room: &mut usize) {
+        let name = &name[..name.floor_char_boundary(LONGEST_NAME)];
         if self.changes_left == 0 {
             self.left_out += 1;
             return;
@@ -450,6 +453,14 @@ mod tests {
         map.add(0, 0x4000, NodeKind::LeafPc, &mut changes);
         assert_eq!(names_of(&changes, &[0x1000, 0x4000])[0], [named(0, "e")]);
         assert_eq!((changes.len(), map.left_out), (1, 1));
+        // A name that is too long.
+        let long = format!("3000 10 {}\n", "é".repeat(LONGEST_LINE));
+        map.add(0, 0x3000, NodeKind::LeafPc, &mut changes);
+        changes.clear();
+        room = 1 << 20;
+        map.append(long.as_bytes(), 3, &mut room, &mut changes);
+        let name = changes[0].text.as_ref().expect("one");
+        assert_eq!(name.len(), LONGEST_NAME);
         // A line that does not end.
         map.append(&vec![b'x'; 3 * LONGEST_LINE], 3, &mut room, &mut changes);
         assert_eq!(map.begun.len(), LONGEST_LINE);

@@ -183,7 +183,10 @@ impl DrainThread {
         for order in shared.take_orders() {
             match order {
                 Order::Say(body) => self.drainer.lifecycle.say(*body),
-                Order::MapLines(lines) => self.drainer.generated.take(lines),
+                Order::MapLines(lines) => {
+                    (shared.map_bytes).fetch_sub(lines.bytes.len(), Ordering::Relaxed);
+                    self.drainer.generated.take(lines);
+                }
                 Order::FindCopiesOfCode(upid) => {
                     self.drainer.find_copies_of_code(upid);
                 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use stackbeat_core::ids::{Pid, Upid};
@@ -25,6 +26,8 @@ const POLL_EACH_NS: u64 = 1_000_000;
 const PIECE: usize = 256 << 10;
 /// The drain takes larger pieces soon: they are not to pile up.
 const LARGE: usize = 64 << 10;
+/// No more is read while so much waits for the drain, bytes.
+const MOST_QUEUED: usize = 1 << 20;
 /// Distance between two searches for new maps, ns, and for each process without one.
 const SEARCH_NS: u64 = 5_000_000;
 const SEARCH_EACH_NS: u64 = 2_000_000;
@@ -154,6 +157,7 @@ struct Map {
     tail: Tail,
     /// How long it was when it was last looked at, and when that was.
     bytes: u64,
+    modified_ns: u64,
     polled_ns: u64,
     /// From when on what was not read yet holds, ns.
     from_ns: u64,
@@ -231,8 +235,12 @@ impl JitMaps {
         SEARCH_NS.max(searched * SEARCH_EACH_NS)
     }
 
-    /// Reads what was appended.
+    /// Reads what was appended, as much as the drain keeps up with.
     fn poll(&mut self, shared: &Shared, now_ns: u64) {
+        let mut room = match shared.map_bytes.load(Ordering::Relaxed) > MOST_QUEUED {
+            true => 0,
+            false => PIECE,
+        };
         for (upid, process) in &mut self.processes {
             if let Some(map) = &mut process.map {
                 if map.look_at_code_ns.is_some_and(|at_ns| at_ns <= now_ns) {
@@ -240,7 +248,9 @@ impl JitMaps {
                     map.looks += 1;
                     shared.order_later(Order::FindCopiesOfCode(*upid));
                 }
-                map.poll(shared, *upid, now_ns);
+                if room > 0 {
+                    room = room.saturating_sub(map.poll(shared, *upid, now_ns));
+                }
             }
         }
     }
@@ -260,6 +270,7 @@ impl Map {
         Map {
             tail,
             bytes: 0,
+            modified_ns: 0,
             polled_ns: 0,
             from_ns: 0,
             begins_anew,
@@ -269,14 +280,16 @@ impl Map {
         }
     }
 
-    /// Reads a piece of what was appended. False: there is nothing.
-    fn poll(&mut self, shared: &Shared, upid: Upid, now_ns: u64) -> bool {
+    /// Reads a piece of what was appended, and gives its length.
+    fn poll(&mut self, shared: &Shared, upid: Upid, now_ns: u64) -> usize {
         let before_ns = std::mem::replace(&mut self.polled_ns, now_ns);
         let Some(look) = self.tail.look() else {
-            return false;
+            return 0;
         };
         self.is_removed = look.is_removed;
-        if look.bytes < self.bytes {
+        let before = std::mem::replace(&mut self.modified_ns, look.modified_ns);
+        let is_written = look.bytes != self.bytes || look.modified_ns != before;
+        if look.bytes < self.bytes || is_written && !self.tail.goes_on() {
             self.tail.begin_anew();
             self.begins_anew = true;
             self.bytes = 0;
@@ -295,11 +308,13 @@ impl Map {
             }
             self.bytes = look.bytes;
         }
-        if self.tail.position() >= self.bytes {
-            return false;
-        }
-        let bytes = self.tail.read(PIECE);
+        let left = self.bytes.saturating_sub(self.tail.position());
+        let bytes = match left {
+            0 => return 0,
+            _ => self.tail.read(PIECE.min(left as usize)),
+        };
         let (read, is_large) = (bytes.len(), bytes.len() >= LARGE);
+        shared.map_bytes.fetch_add(read, Ordering::Relaxed);
         let lines = Order::MapLines(MapLines {
             upid,
             from_ns: self.from_ns,
@@ -310,10 +325,17 @@ impl Map {
             true => shared.order(lines),
             false => shared.order_later(lines),
         }
-        read > 0
+        read
     }
 
+    /// Reads all that there is now: who writes on is not waited for.
     fn read_rest(&mut self, shared: &Shared, upid: Upid, now_ns: u64) {
-        while self.poll(shared, upid, now_ns) {}
+        let mut left = self.tail.look().map_or(0, |look| look.bytes as usize);
+        while left > 0 {
+            match self.poll(shared, upid, now_ns) {
+                0 => return,
+                read => left = left.saturating_sub(read),
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the threads of a session share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -174,6 +174,8 @@ pub(crate) struct Shared {
     pub keeps_interval: AtomicBool,
     /// Where runtimes may have left what goes with the recording.
     pub folders: Folders,
+    /// Bytes of maps of generated code that were read and wait for the drain.
+    pub map_bytes: AtomicUsize,
     /// Calls the thread that reads counters.
     pub meter: Bell,
     activity: Activity,
@@ -193,6 +195,7 @@ impl Shared {
             ticks_apart_ns: AtomicU64::new(0),
             keeps_interval: AtomicBool::new(false),
             folders: Folders::default(),
+            map_bytes: AtomicUsize::new(0),
             meter: Bell::default(),
             activity: Activity::default(),
             stop: AtomicBool::new(false),

@@ -45,7 +45,9 @@ impl LiveNames {
         let mut wanted = Wanted::default();
         for query in &content.queries {
             let Query { upid, epoch, .. } = *query;
-            if (self.known).insert((upid, epoch, query.address, query.kind)) {
+            let module = content.modules.at(upid, Some(epoch), query.inside());
+            // What is in none so far may be in one that is found later.
+            if module.is_some() && (self.known).insert((upid, epoch, query.address, query.kind)) {
                 wanted.add(&content.modules, query);
             }
         }
