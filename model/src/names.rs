@@ -303,7 +303,7 @@ impl Names {
         from..from + 1
     }
 
-    /// New frames, by this run of `symbol_frames`.
+    /// New frames, by what the address is called.
     fn push_frames(
         &mut self,
         process: ProcessIndex,
@@ -315,17 +315,6 @@ impl Names {
         let from = self.frames.len() as u32;
         let truncated = kind == NodeKind::Truncated as u8;
         match symbol {
-            Some(Run::Method(number)) if !truncated => {
-                let function = self.methods.function(number);
-                let function = self.intern(function);
-                self.frames.push(Frame {
-                    function,
-                    address,
-                    line: 0,
-                    inlined: false,
-                    truncated: false,
-                });
-            }
             Some(Run::Frames(start, count)) if !truncated => {
                 for i in 0..u32::from(count) {
                     let (function, line) = self.symbol_frames[(start + i) as usize];
@@ -339,13 +328,13 @@ impl Names {
                 }
             }
             _ => {
-                let function = if truncated {
-                    Function {
+                let function = match symbol {
+                    _ if truncated => Function {
                         name: "[truncated]".to_owned(),
                         ..Function::default()
-                    }
-                } else {
-                    self.modules.name(process, epoch, address, named_as(kind))
+                    },
+                    Some(Run::Method(number)) => self.methods.function(number),
+                    _ => self.modules.name(process, epoch, address, named_as(kind)),
                 };
                 let function = self.intern(function);
                 self.frames.push(Frame {

@@ -1051,6 +1051,23 @@ mod tests {
         assert_eq!(follow(&mut words, "ee"), []);
     }
 
+    /// The runs below a state, each with its anchor and its length, and whether the stack is truncated.
+    fn followed(
+        runtime: &Runtime,
+        state: u64,
+        words: &mut Words,
+        methods: &Methods<'_>,
+        thread: &mut super::super::Thread,
+    ) -> (Vec<(u64, usize)>, bool) {
+        thread.frames.clear();
+        let (text, out) = (&mut thread.cpython.text, &mut thread.frames);
+        let states = [State::of(state)];
+        let found = runtime.follow(&states, words, methods, None, &|_| None, text, out, None);
+        let runs = (0..).map_while(|i| out.run(i));
+        let runs = runs.map(|(anchor, run)| (anchor, run.len())).collect();
+        (runs, found.is_truncated)
+    }
+
     /// 3.10: generators that an exception is thrown through stand in the run of who threw it.
     #[test]
     fn frames_that_no_call_runs_are_in_the_run_outside_of_them() {
@@ -1093,24 +1110,12 @@ mod tests {
                 put(at + GENERATOR_3_10, if generators[i] { root } else { 0 });
                 put(at + 80, depths[i] as u32 as u64);
             }
-            let to = &mut *thread;
-            to.frames.clear();
-            let (text, out) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(
-                &[State::of(state)],
-                &mut words,
-                &methods,
-                None,
-                &|_| None,
-                text,
-                out,
-                None,
-            );
-            let runs = (0..).map_while(|i| out.run(i));
+            let (runs, is_truncated) = followed(&runtime, state, &mut words, &methods, &mut thread);
             let runs: Vec<_> = runs
-                .map(|(anchor, run)| ((anchor - cframe(0)) / 64, run.len()))
+                .into_iter()
+                .map(|(anchor, length)| ((anchor - cframe(0)) / 64, length))
                 .collect();
-            assert_eq!(found.is_truncated, runs.is_empty(), "{frames:?} {calls}");
+            assert_eq!(is_truncated, runs.is_empty(), "{frames:?} {calls}");
             runs
         };
         for (frames, calls, expected) in [
@@ -1161,25 +1166,10 @@ mod tests {
                 put(frame(i) + o.previous, outer);
                 put(frame(i) + (o.is_entry & !7), (1 | owner << 8) << 32);
             }
-            let to = &mut *thread;
-            to.frames.clear();
-            let (text, out) = (&mut to.cpython.text, &mut to.frames);
-            let found = runtime.follow(
-                &[State::of(state)],
-                &mut words,
-                &methods,
-                None,
-                &|_| None,
-                text,
-                out,
-                None,
-            );
-            let lengths: Vec<_> = (0..)
-                .map_while(|i| out.run(i))
-                .map(|(_, run)| run.len())
-                .collect();
+            let (runs, is_truncated) = followed(&runtime, state, &mut words, &methods, &mut thread);
+            let lengths: Vec<_> = runs.into_iter().map(|(_, length)| length).collect();
             assert_eq!(lengths, expected);
-            assert_eq!(found.is_truncated, owner == 0);
+            assert_eq!(is_truncated, owner == 0);
         }
     }
 

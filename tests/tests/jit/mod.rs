@@ -107,7 +107,7 @@ fn names_outlive_the_recorder_and_the_map() {
     }
 }
 
-/// As in a container: its `/tmp` is not the recorder's.
+/// In a mount namespace: its `/tmp` is not the recorder's.
 #[test]
 fn a_program_with_files_of_its_own_has_its_names() {
     let folder = tempfile::tempdir_in(target_folder()).expect("a folder");
