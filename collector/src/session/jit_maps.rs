@@ -35,8 +35,8 @@ const SEARCH_EACH_NS: u64 = 2_000_000;
 /// builtins right after it has opened the map, and once more for each worker.
 const LOOK_AT_CODE_NS: u64 = 50_000_000;
 const MOST_DOUBLINGS: u32 = 6;
-/// Growth by so much is taken for a single line.
-const LINE_BYTES: u64 = 256;
+/// Growth by so much is a few lines, of which each holds from a moment of its own on.
+const FEW_BYTES: u64 = 256;
 /// More lines are taken to have come within so much, ns.
 const SPREAD_NS: u64 = 50_000_000;
 
@@ -159,8 +159,9 @@ struct Map {
     bytes: u64,
     modified_ns: u64,
     polled_ns: u64,
-    /// From when on what was not read yet holds, ns.
+    /// What was not read yet holds from then on, ns: lines one after the other between these two.
     from_ns: u64,
+    until_ns: u64,
     begins_anew: bool,
     is_removed: bool,
     /// When the process' code is to be looked at: after growth.
@@ -273,6 +274,7 @@ impl Map {
             modified_ns: 0,
             polled_ns: 0,
             from_ns: 0,
+            until_ns: 0,
             begins_anew,
             is_removed: false,
             look_at_code_ns: None,
@@ -297,14 +299,15 @@ impl Map {
         if look.bytes > self.bytes {
             let distance_ns = LOOK_AT_CODE_NS << self.looks.min(MOST_DOUBLINGS);
             (self.look_at_code_ns).get_or_insert(now_ns + distance_ns);
-            // The lines came after the poll before and until the file's time, a single one at that time. Of
+            // The lines came after the poll before and until the file's time, the last one at that time. Of
             // many the earliest moment counts: new code runs at once, and what was there before is seldom
             // still in use. After a pause the poll before is long ago.
             let written_ns = now_ns.saturating_sub(look.age_ns);
-            let is_single = look.bytes - self.bytes <= LINE_BYTES;
-            let spread_ns = if is_single { 0 } else { SPREAD_NS };
+            let earliest_ns = before_ns.max(written_ns.saturating_sub(SPREAD_NS));
             if self.tail.position() == self.bytes {
-                self.from_ns = before_ns.max(written_ns.saturating_sub(spread_ns));
+                let are_few = look.bytes - self.bytes <= FEW_BYTES;
+                self.until_ns = if are_few { written_ns } else { earliest_ns };
+                self.from_ns = earliest_ns;
             }
             self.bytes = look.bytes;
         }
@@ -315,15 +318,28 @@ impl Map {
         };
         let (read, is_large) = (bytes.len(), bytes.len() >= LARGE);
         shared.map_bytes.fetch_add(read, Ordering::Relaxed);
-        let lines = Order::MapLines(MapLines {
-            upid,
-            from_ns: self.from_ns,
-            begins_anew: std::mem::take(&mut self.begins_anew),
-            bytes,
-        });
-        match is_large {
-            true => shared.order(lines),
-            false => shared.order_later(lines),
+        let mut order = |from_ns, bytes| {
+            let lines = Order::MapLines(MapLines {
+                upid,
+                from_ns,
+                begins_anew: std::mem::take(&mut self.begins_anew),
+                bytes,
+            });
+            match is_large {
+                true => shared.order(lines),
+                false => shared.order_later(lines),
+            }
+        };
+        let span_ns = self.until_ns.saturating_sub(self.from_ns);
+        if span_ns == 0 {
+            order(self.from_ns, bytes);
+            return read;
+        }
+        // Nobody knows when each came.
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+        for (line, number) in lines.iter().zip(1..) {
+            let from_ns = self.from_ns + span_ns * number / lines.len() as u64;
+            order(from_ns, line.to_vec());
         }
         read
     }
