@@ -363,17 +363,18 @@ pub(crate) trait ThreadClock: fmt::Debug + Send {
     fn numbers(&self) -> [u32; 2];
 
     /// Has it run, and send this signal: for the first time at any moment of the first period, which is as
-    /// likely as another. It stands still then.
+    /// likely as another. It then stands still, or goes off after as much as before.
     ///
     /// # Errors
     /// As [`Host::thread_clock`].
     fn start(&self, tid: Tid, signal: i32) -> io::Result<()>;
 
-    /// Has what has sent its first signal go on with its period: bits of `layout::stands_still`.
-    fn go_on(&mut self, still: u32);
+    /// Has what has sent its first signal go on with its period: bits of `layout::first_strike`.
+    fn go_on(&mut self, struck: u32);
 
-    /// Another period, ns, from the one under way on, or from the first signal on.
-    fn set_period(&mut self, period_ns: u64);
+    /// Another period, ns, from the one under way on, or from the first signal on. `strikes`: signals of time
+    /// that have come so far.
+    fn set_period(&mut self, period_ns: u64, strikes: u32);
 }
 
 /// Answers what agents ask of other ends of sockets (`stackbeat_core::shm::watches`).

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::ticking;
 use crate::session::clocks::now_ns;
 use crate::session::grid;
 use crate::session::meter::Meter;
@@ -50,7 +51,10 @@ impl Polls {
         let (go_on, stop) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("stackbeat polls".to_owned())
-            .spawn(move || run(all, &stop))?;
+            .spawn(move || {
+                ticking::be_less_nice();
+                run(all, &stop);
+            })?;
         Ok(Polls { thread, go_on })
     }
 

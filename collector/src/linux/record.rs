@@ -29,6 +29,7 @@ use super::spawn::{self, SignalState, Start};
 use super::supervise::{self, Supervisor, Wake};
 use super::systrace::{self, KeptPipe};
 use super::thread_clock;
+use super::ticking;
 use super::transfers::Transfers;
 use super::unrecorded::{self, Started, TreeWatch};
 use crate::sampler::{Sampler, ticker};
@@ -504,7 +505,10 @@ impl Threads {
     ) -> std::io::Result<Threads> {
         let drain = thread::Builder::new()
             .name("stackbeat drain".to_owned())
-            .spawn(move || drain_thread.run())?;
+            .spawn(move || {
+                ticking::be_less_nice();
+                drain_thread.run()
+            })?;
         let of_ticker = Arc::clone(shared);
         let (budget, has_counters) = (options.budget(), options.counters_ns.is_some());
         let ticker = thread::Builder::new()

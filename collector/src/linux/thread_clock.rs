@@ -27,17 +27,22 @@ use rustix::time::{ClockId, clock_getres};
 use stackbeat_core::clock;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
-use stackbeat_core::shm::layout::{SamplingClock, sampled_by, stands_still};
+use stackbeat_core::shm::layout::{SamplingClock, first_strike, sampled_by};
 
 use crate::host::ThreadClock;
 use crate::session::error::{RecordError, WhyNot};
 use crate::session::options::{Chosen, ClockChoice, Options};
+
+/// An event does not go off more often than this, ns, while a drawn period is in force.
+const LEAST_NS: u64 = 100_000;
 
 /// A thread's events. They end with their descriptors.
 #[derive(Debug)]
 pub(super) struct Events {
     time: Event,
     faults: Event,
+    /// Signals that had come when the period under way was drawn.
+    strikes: u32,
 }
 
 impl Events {
@@ -48,6 +53,7 @@ impl Events {
             Ok(Events {
                 time: Event::open(tid, PERF_COUNT_SW_TASK_CLOCK, period_ns)?,
                 faults: Event::open(tid, PERF_COUNT_SW_PAGE_FAULTS, faults_in(period_ns))?,
+                strikes: 0,
             })
         };
         let opened = open();
@@ -70,19 +76,22 @@ impl ThreadClock for Events {
         self.faults.start(tid, signal)
     }
 
-    fn go_on(&mut self, still: u32) {
-        if still & stands_still::TIME != 0 {
+    fn go_on(&mut self, struck: u32) {
+        if struck & first_strike::TIME != 0 {
             self.time.go_on();
         }
-        if still & stands_still::FAULTS != 0 {
+        if struck & first_strike::FAULTS != 0 {
             self.faults.go_on();
         }
     }
 
-    fn set_period(&mut self, period_ns: u64) {
+    fn set_period(&mut self, period_ns: u64, strikes: u32) {
         if self.time.period != period_ns {
             self.time.set_period(period_ns);
             self.faults.set_period(faults_in(period_ns));
+            self.strikes = strikes;
+        } else if self.time.is_drawn && strikes != self.strikes {
+            self.time.go_on();
         }
     }
 }
@@ -93,8 +102,14 @@ struct Event {
     file: OwnedFd,
     /// Of what it counts.
     period: u64,
-    /// It has sent no signal so far, or stands still after the first.
-    is_first: bool,
+    /// It counts time, and no page faults.
+    of_time: bool,
+    /// It has sent a signal.
+    has_struck: bool,
+    /// What is in force is a drawn part of the period, until we know that it has gone off.
+    is_drawn: bool,
+    /// It goes off again until then, and does not stand still.
+    goes_on: bool,
 }
 
 impl Event {
@@ -104,10 +119,9 @@ impl Event {
             config: counts.into(),
             ..perf_event_attr::default()
         };
-        // A thread that computes for less than a period is met as often as that part of one is long, and
-        // threads that do the same are not all met at the same moment.
-        let drawn = clock::cycles().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        attributes.__bindgen_anon_1.sample_period = 1 + drawn % period.max(1);
+        let of_time = counts == PERF_COUNT_SW_TASK_CLOCK;
+        let first = draw_up_to(period);
+        attributes.__bindgen_anon_1.sample_period = first;
         attributes.set_disabled(1);
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
@@ -122,7 +136,10 @@ impl Event {
         Ok(Event {
             file: opened?,
             period,
-            is_first: true,
+            of_time,
+            has_struck: false,
+            is_drawn: true,
+            goes_on: of_time && first >= least_of(period),
         })
     }
 
@@ -148,8 +165,11 @@ impl Event {
                 libc::fcntl(file, F_SETOWN_EX, &raw const owner),
                 libc::fcntl(file, F_SETSIG, signal),
                 libc::fcntl(file, libc::F_SETFL, libc::O_ASYNC),
-                // One signal: the kernel stops it then.
-                ioctls::REFRESH(file, 1),
+                match self.goes_on {
+                    true => ioctls::ENABLE(file, 0),
+                    // One signal: the kernel stops it then.
+                    false => ioctls::REFRESH(file, 1),
+                },
             ]
         };
         match results.iter().all(|result| *result >= 0) {
@@ -159,21 +179,26 @@ impl Event {
     }
 
     fn go_on(&mut self) {
-        self.is_first = false;
-        self.store_period();
+        (self.has_struck, self.is_drawn, self.goes_on) = (true, false, true);
+        self.store(self.period);
         // SAFETY: takes numbers.
         unsafe { ioctls::ENABLE(self.file.as_raw_fd(), 0) };
     }
 
+    /// A longer period begins anywhere in it: a thread that ends soon would be met no more, or had its one
+    /// sample within the shorter one.
     fn set_period(&mut self, period: u64) {
+        self.is_drawn = !self.has_struck || self.of_time && period > self.period;
         self.period = period;
-        if !self.is_first {
-            self.store_period();
-        }
+        let drawn = draw_up_to(period);
+        self.store(match self.is_drawn {
+            true if self.goes_on => drawn.max(least_of(period)),
+            true => drawn,
+            false => period,
+        });
     }
 
-    fn store_period(&self) {
-        let mut period = self.period;
+    fn store(&self, mut period: u64) {
         // SAFETY: reads the number at this address (the bindings take it for the number), which lives during
         // the call.
         unsafe {
@@ -183,6 +208,18 @@ impl Event {
             )
         };
     }
+}
+
+/// A first period. A thread that computes for less than a period is met as often as that part of one is long,
+/// and threads that do the same are not all met at the same moment.
+fn draw_up_to(period: u64) -> u64 {
+    let drawn = clock::cycles().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+    1 + drawn % period.max(1)
+}
+
+/// The least drawn part of a period that may be in force for more than one signal, ns.
+fn least_of(period_ns: u64) -> u64 {
+    LEAST_NS.max(period_ns / 8)
 }
 
 /// How many page faults take about this long.

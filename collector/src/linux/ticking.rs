@@ -1,9 +1,12 @@
-//! What the kernel is asked for the ticker's thread: to be woken on time.
+//! What the kernel is asked for threads of a session: to run when there is something to do.
 
 use std::num::NonZeroU64;
 
+use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute, set_current_timer_slack};
 
+/// By how much threads of a session are less nice than the program.
+const LESS_NICE: i32 = 15;
 /// How long the ticker asks to run at a time, ns: the least that the kernel grants (kernel/sched/syscalls.c,
 /// `__setparam_fair`).
 const SLICE_NS: u64 = 100_000;
@@ -27,7 +30,17 @@ struct SchedAttr {
 pub(super) fn begin() {
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
     let _ = set_current_timer_slack(NonZeroU64::new(1));
+    be_less_nice();
     ask_for_short_slices();
+}
+
+/// Where hundreds of threads want a processor, each has its equal part of it, and a session that takes more
+/// waits for seconds. The calling thread is to run before these, where we may ask for that (setpriority(2)).
+pub(super) fn be_less_nice() {
+    // On Linux this process means the calling thread.
+    if let Ok(nice) = getpriority_process(None) {
+        let _ = setpriority_process(None, nice - LESS_NICE);
+    }
 }
 
 /// A ticker that finds its processor taken would tick when the running thread sleeps, and meet no thread that

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stackbeat_core::clock;
 use stackbeat_core::ids::Tid;
 use stackbeat_core::platform;
-use stackbeat_core::shm::layout::{CLASSES, CLOCK_ENDED, ThreadEntry, sampled_by, stands_still};
+use stackbeat_core::shm::layout::{CLASSES, CLOCK_ENDED, ThreadEntry, first_strike, sampled_by};
 use stackbeat_core::shm::registry;
 use stackbeat_core::shm::throttle::Ticker;
 use stackbeat_core::sync::Ordering;
@@ -322,12 +322,12 @@ impl KernelClock {
         let has_timer = entry.has_timer();
         match &mut clocked.event {
             Some(event) if is_wanted && !has_timer => {
-                event.set_period(period_ns);
-                let still = entry.fault_descriptor.load(Ordering::Relaxed) & stands_still::ANY;
-                if still != 0 {
-                    entry.fault_descriptor.fetch_and(!still, Ordering::SeqCst);
-                    event.go_on(still);
+                let struck = entry.fault_descriptor.load(Ordering::Relaxed) & first_strike::ANY;
+                if struck != 0 {
+                    entry.fault_descriptor.fetch_and(!struck, Ordering::SeqCst);
+                    event.go_on(struck);
                 }
+                event.set_period(period_ns, entry.clock_strikes.load(Ordering::Relaxed));
             }
             Some(_) => clocked.end(entry),
             None => {}

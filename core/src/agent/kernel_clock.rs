@@ -44,11 +44,11 @@ pub(super) fn call_if_asleep(control: &Control) {
     }
 }
 
-/// The calling thread's event, which counts this, has gone off for the first time, and counts nothing more
-/// until the collector has given it its period.
+/// The calling thread's event, which counts this, has gone off for the first time, and waits for the
+/// collector to give it its period.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[cold]
-pub(super) fn stands_still(entry: &ThreadEntry, counts: u32) {
+pub(super) fn strikes_first(entry: &ThreadEntry, counts: u32) {
     entry.fault_descriptor.fetch_or(counts, Ordering::SeqCst);
     if let Some(mapping) = session::mapping() {
         call(mapping.control());

@@ -8,7 +8,7 @@ use crate::agent::tls;
 use crate::agent::{alternate, cpu_timer, kernel_clock, registered, thread};
 use crate::platform;
 use crate::probe::Probe;
-use crate::shm::layout::{CLOCK_ENDED, drops, stands_still};
+use crate::shm::layout::{CLOCK_ENDED, drops, first_strike};
 use crate::shm::signal_gate;
 use crate::sync::{AtomicU32, Ordering};
 
@@ -128,9 +128,9 @@ unsafe fn event_of(info: *const libc::siginfo_t) -> Option<Clock> {
             number != 0 && number == (descriptor as u32).wrapping_add(1)
         };
         if is_own(&entry.clock_descriptor, CLOCK_ENDED) {
-            return Some(stands_still::TIME);
+            return Some(first_strike::TIME);
         }
-        is_own(&entry.fault_descriptor, stands_still::ANY).then_some(stands_still::FAULTS)
+        is_own(&entry.fault_descriptor, first_strike::ANY).then_some(first_strike::FAULTS)
     })?;
     Some(Clock::Event {
         counts,
@@ -143,7 +143,7 @@ unsafe fn event_of(info: *const libc::siginfo_t) -> Option<Clock> {
 enum Clock {
     /// An event that the collector has opened for the thread.
     Event {
-        /// What it counts: a bit of [`stands_still`].
+        /// What it counts: a bit of [`first_strike`].
         counts: u32,
         /// It stands still until the collector starts it again.
         is_still: bool,
@@ -159,17 +159,15 @@ enum Clock {
 unsafe fn clock_strikes(clock: Clock, context: *mut core::ffi::c_void) {
     let block = tls::block();
     if let Some((entry, _)) = registered(block) {
-        if let Clock::Event {
-            counts,
-            is_still: true,
-        } = clock
+        let of_time =
+            !matches!(clock, Clock::Event { counts, .. } if counts == first_strike::FAULTS);
+        let strikes = entry.clock_strikes.load(Ordering::Relaxed);
+        if let Clock::Event { counts, is_still } = clock
+            && (is_still || of_time && strikes == 0)
         {
-            kernel_clock::stands_still(entry, counts);
+            kernel_clock::strikes_first(entry, counts);
         }
-        let is_of_faults =
-            matches!(clock, Clock::Event { counts, .. } if counts == stands_still::FAULTS);
-        if !is_of_faults {
-            let strikes = entry.clock_strikes.load(Ordering::Relaxed);
+        if of_time {
             let more = strikes.wrapping_add(1);
             entry.clock_strikes.store(more, Ordering::Relaxed);
         }

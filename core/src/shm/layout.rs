@@ -39,7 +39,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use methods::{METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_WORDS_AT};
 pub use methods::{METHOD_PLACES, METHOD_WORDS, METHODS, MethodEntry, MethodsHeader};
 pub use thread_entry::{
-    CLOCK_ENDED, CallCount, NO_TIMER, OUT_OF_REACH, ThreadEntry, drops, stands_still,
+    CLOCK_ENDED, CallCount, NO_TIMER, OUT_OF_REACH, ThreadEntry, drops, first_strike,
 };
 pub use waker_tables::{
     UNIX_PEERS, UnixPeer, WAIT_BUCKETS, WAIT_PLACES, WATCHES, WaitBucket, Watch,

@@ -171,6 +171,38 @@ fn assert_short_part_is_a_quarter(recorded: &Recorded) {
     assert!((share - 0.25).abs() < 0.15, "{share}");
 }
 
+/// A thread that computes for 3.6 ms in all has its samples also where it is one of a thousand that want a
+/// processor, and the recorder is another one.
+#[test]
+fn shares_are_true_among_a_thousand_threads_at_once() {
+    if !has_kernel_clock() {
+        eprintln!("not run: the kernel gives no such clock");
+        return;
+    }
+    // The default's samples are 4 ms apart once a second has been computed, and few threads get that far
+    // before.
+    for (clock, within, least) in [("kernel", 0.1, 1_800.0), ("auto", 0.3, 400.0)] {
+        let scratch = scratch();
+        let folder = scratch.path();
+        let source = include_str!("many_threads.c");
+        let flags = ["-O1", "-g", "-pthread"];
+        let program = compile(folder, "many_threads.c", source, &flags);
+        let program = Program::new([program.to_str().expect("UTF-8"), "1000"]);
+        let recorded = program.options(&["--clock", clock]).record(folder);
+        let report = report(&recorded.trace);
+        let parts = ["short_part", "long_part"].map(|name| {
+            let function = array(&report, "functions").find(|f| f["name"] == name);
+            let total = &function.unwrap_or_else(|| panic!("{report:#}"))["total"];
+            ["cpu_ns", "running_samples"].map(|figure| number(total, figure) as f64)
+        });
+        let [[short_ns, short], [long_ns, long]] = parts;
+        let share = short_ns / (short_ns + long_ns);
+        assert!((share - 0.25).abs() < within, "{clock}: {parts:?}");
+        // Of 3,600 intervals.
+        assert!(short + long > least, "{clock}: {parts:?}");
+    }
+}
+
 /// An event of the kernel's clock comes about when the kernel's tick does, so others often get the processor
 /// in the middle of a capture. That is no cost.
 #[test]

@@ -181,8 +181,8 @@ pub struct ThreadEntry {
     /// none. With [`CLOCK_ENDED`] none is sent any more (futex word).
     pub clock_descriptor: AtomicU32,
     /// Collector: the number of a second descriptor, which counts the thread's page faults, plus 1. The owner
-    /// adds what has gone off for the first time and stands still until the collector starts it again, which
-    /// takes that away: bits of [`stands_still`].
+    /// adds what has gone off for the first time, and the collector takes that away when it has put the
+    /// period in force: bits of [`first_strike`].
     pub fault_descriptor: AtomicU32,
     /// Owner: the number of its timer, plus 1; 0: it has none. With [`NO_TIMER`] it is not to have one.
     pub timer: AtomicU32,
@@ -204,7 +204,7 @@ pub struct ThreadEntry {
 pub const CLOCK_ENDED: u32 = 1 << 31;
 
 /// Bits of [`ThreadEntry::fault_descriptor`].
-pub mod stands_still {
+pub mod first_strike {
     /// What counts the thread's time.
     pub const TIME: u32 = 1 << 31;
     /// What counts its page faults.
