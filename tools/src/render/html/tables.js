@@ -43,7 +43,8 @@ class Tables {
     const shown = rows.slice(0, ROWS);
     const classes = (c) => [c.class, c.optional ? "optional" : ""].filter(Boolean).join(" ") || undefined;
     const head = element("tr", null, ...columns.map((c) => {
-      const sorted = c.key === key ? (direction < 0 ? "descending" : "ascending") : undefined;
+      // Another column may show the same in another way.
+      const sorted = c === columns.find((one) => one.key === key) ? (direction < 0 ? "descending" : "ascending") : undefined;
       const flip = () => {
         this.sort[which] = [c.key, c.key === key ? -direction : c.class ? 1 : -1];
         this.onSort();
@@ -257,7 +258,7 @@ class Tables {
     heading("Machine");
     line("Host", r.hostname);
     line("System", r.os);
-    line("Processor", `${r.cpu_model} (${r.cpus} CPUs, ${r.machine})`);
+    line("Processor", `${r.cpu_model} (${r.cpus} ${r.cpus === 1 ? "CPU" : "CPUs"}, ${r.machine})`);
     heading("Completeness");
     line("State", r.state);
     for (const text of meta.damage) line("Damage", text);

@@ -264,7 +264,8 @@ class Timeline {
       const x = Math.round(this.x(i * step)) + 0.5;
       c.moveTo(x, RULER - 5);
       c.lineTo(x, RULER);
-      c.fillText(formatTime(i * step), x + 4, RULER / 2);
+      const text = formatTime(i * step);
+      if (x + 4 + c.measureText(text).width <= this.width) c.fillText(text, x + 4, RULER / 2);
     }
     c.moveTo(0, RULER - 0.5);
     c.lineTo(this.width, RULER - 0.5);
