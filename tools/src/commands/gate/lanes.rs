@@ -1,13 +1,16 @@
 //! Two main threads one above the other on one axis of time, as SVG: what each of them did when.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use stackbeat_core::probe::Cause;
+use stackbeat_model::layers::Layer;
 use stackbeat_model::qualified_name;
 use stackbeat_symbolize::short_names::fit;
 
 use crate::render::markup::escape;
 use crate::summary::call_tree::{Label, Leaf};
+use crate::summary::libraries::is_managed;
 use crate::summary::load::Report;
 use crate::summary::timeline::Bar;
 use crate::units;
@@ -38,7 +41,7 @@ pub(super) fn render(traces: &[(String, Report); 2]) -> String {
     let length = length.unwrap_or(0).max(1);
     let mut out = String::from(
         "<h2>Main threads</h2><p class=\"dim\">Both on one axis of time. <span class=\"key running\"></span> running \
-         <span class=\"key blocked\"></span> blocked <span class=\"key gap\"></span> no evidence</p>",
+         <span class=\"key blocked\"></span> blocked <span class=\"key gap\"></span> no evidence</p><div class=\"scroll\">",
     );
     for (name, report) in traces {
         let rows = rows(report);
@@ -51,13 +54,16 @@ pub(super) fn render(traces: &[(String, Report); 2]) -> String {
             units::duration(duration)
         );
         for (nth, row) in rows.iter().enumerate() {
+            out.push_str("<g>");
             for one in row {
                 draw(&mut out, one, nth, length);
             }
+            out.push_str("</g>");
         }
         axis(&mut out, length, ROW * rows.len() as f64);
         out.push_str("</svg>");
     }
+    out.push_str("</div>");
     out
 }
 
@@ -121,16 +127,8 @@ fn rows(report: &Report) -> Vec<Vec<Box>> {
     let main = mains.max_by_key(|(_, t)| t.end_ns.saturating_sub(t.begin_ns));
     let bars = main.and_then(|(at, _)| report.timeline.threads().get(at));
     let bars = bars.map_or(&[][..], Vec::as_slice);
-    let stacks: Vec<Vec<Label>> = bars.iter().map(|bar| stack(report, bar.place)).collect();
-    // Frames that are below all of it say nothing.
-    let functions = || stacks.iter().filter(|s| s.len() > 1);
-    let shared = functions().next().map_or(0, |first| {
-        let same = |depth: usize| functions().all(|s| s.get(depth) == first.get(depth));
-        (0..first.len())
-            .take_while(|depth| same(*depth))
-            .count()
-            .saturating_sub(1)
-    });
+    let stacks = stacks(report, bars);
+    let shared = outer_frames(bars, &stacks);
     let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
     let depths = shared..deepest.min(shared + DEPTH);
     let mut rows: Vec<Vec<Box>> = (0..=depths.len()).map(|_| Vec::new()).collect();
@@ -181,12 +179,48 @@ fn add(
     }
 }
 
-/// Labels from the outermost frame inwards.
-fn stack(report: &Report, place: u32) -> Vec<Label> {
-    let outwards = report.profile.tree.outwards(place);
-    let mut labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
-    labels.reverse();
-    labels
+/// The bars' labels from the outermost frame inwards, without what interprets the functions further in.
+fn stacks(report: &Report, bars: &[Bar]) -> Vec<Vec<Label>> {
+    let layer = report.metadata.layers();
+    let interprets =
+        |label: Label| matches!(label, Label::Function(f) if layer(f) == Layer::Interpreter);
+    let is_interpreted = |label: &Label| match label {
+        Label::Function(f) => is_managed(&report.metadata.functions[f.0 as usize]),
+        _ => false,
+    };
+    let stack = |bar: &Bar| {
+        let outwards = report.profile.tree.outwards(bar.place);
+        let mut labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
+        labels.reverse();
+        let interpreted = labels.iter().rposition(is_interpreted).unwrap_or(0);
+        let frames = labels.into_iter().enumerate();
+        let shown = frames.filter(|(depth, label)| *depth > interpreted || !interprets(*label));
+        shown.map(|(_, label)| label).collect()
+    };
+    bars.iter().map(stack).collect()
+}
+
+/// Part of a thread's time in which it is in a frame that says nothing about when: as in the report's page.
+const ALWAYS: f64 = 0.99;
+
+/// How many outermost frames a thread is in nearly all the time, but the last of them.
+fn outer_frames(bars: &[Bar], stacks: &[Vec<Label>]) -> usize {
+    let frames = || bars.iter().zip(stacks).filter(|(_, stack)| stack.len() > 1);
+    let length = |bar: &Bar| (bar.end_ns - bar.begin_ns) as f64;
+    let all: f64 = frames().map(|(bar, _)| length(bar)).sum();
+    let mut outer: Vec<Label> = Vec::new();
+    loop {
+        let mut sums: HashMap<Label, f64> = HashMap::new();
+        for (bar, stack) in frames().filter(|(_, stack)| stack.starts_with(&outer)) {
+            if let Some(label @ Label::Function(_)) = stack.get(outer.len()) {
+                *sums.entry(*label).or_default() += length(bar);
+            }
+        }
+        match sums.into_iter().find(|(_, ns)| *ns >= ALWAYS * all) {
+            Some((label, _)) => outer.push(label),
+            None => return outer.len().saturating_sub(1),
+        }
+    }
 }
 
 fn class(label: Option<Label>) -> &'static str {
@@ -231,9 +265,10 @@ fn name(report: &Report, label: Label) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stackbeat_model::ThreadIndex;
+    use stackbeat_model::{FunctionIndex, ThreadIndex};
 
     use super::*;
+    use crate::summary::metadata::FunctionName;
     use crate::summary::timeline::Timeline;
     use crate::testing;
 
@@ -277,5 +312,63 @@ mod tests {
             let frame = format!("<rect class=\"frame\" x=\"0.0\" y=\"17\" width=\"{width}\"");
             assert!(markup.contains(&frame), "{width}: {markup}");
         }
+    }
+    /// A lane has twelve rows: they begin where something happens, and an interpreter's frames take none.
+    #[test]
+    fn lanes_begin_where_something_happens() {
+        let mut report = testing::report();
+        let python = "/usr/bin/python3.11";
+        let functions = [
+            ("_start", "/srv/embed", ""),
+            ("main", "/srv/embed", ""),
+            ("_PyEval_Vector", python, ""),
+            ("load", "python", "/srv/shop.py"),
+            ("price", "python", "/srv/shop.py"),
+            ("_dl_relocate", "/srv/embed", ""),
+        ];
+        let before = report.metadata.functions.len() as u32;
+        let named = functions.map(|(name, module, file)| FunctionName {
+            name: name.to_owned(),
+            module: module.to_owned(),
+            file: file.to_owned(),
+            line: 3,
+        });
+        report.metadata.functions.extend(named);
+        let mut place = |stack: &[u32]| {
+            let stack: Vec<_> = stack.iter().map(|f| FunctionIndex(before + f)).collect();
+            report.profile.tree.path(&stack)
+        };
+        let places = [
+            (5_000, place(&[5, 5])),
+            (500_000, place(&[0, 1, 2, 3])),
+            (495_000, place(&[0, 1, 2, 4, 2, 3])),
+        ];
+        let main = (report.metadata.threads.iter()).position(|t| t.is_main);
+        let main = ThreadIndex(main.expect("a main thread") as u32);
+        report.timeline = Timeline::new(100);
+        let mut begin_ns = report.metadata.recording.start_ns;
+        for (ns, place) in places {
+            let bar = Bar {
+                begin_ns,
+                end_ns: begin_ns + ns,
+                place,
+                place_ns: ns,
+                cpu_ns: ns,
+                allocated_bytes: 0,
+                common: None,
+            };
+            report.timeline.push(main, bar);
+            begin_ns += ns;
+        }
+        report.metadata.recording.duration_ns = 1_000_000;
+        let rows = rows(&report);
+        let names = |row: usize| -> Vec<&str> {
+            let frames = rows.get(row).map_or(&[][..], Vec::as_slice);
+            frames.iter().map(|one| one.text.as_str()).collect()
+        };
+        assert_eq!(names(1), ["_dl_relocate", "main"]);
+        assert_eq!(names(2), ["shop.load", "shop.price"]);
+        assert_eq!(names(3), ["shop.load"]);
+        assert_eq!(rows.len(), 4);
     }
 }
