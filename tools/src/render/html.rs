@@ -56,16 +56,20 @@ const PLACE_BUDGET: usize = 150_000;
 
 const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
+/// The view of one function's callers and callees: what `around.js` fills.
+pub(crate) const AROUND: &str = include_str!("html/around.html");
 /// Shortens names; pictures have it, too.
 pub(crate) const NAMES_SCRIPT: &str = include_str!("html/names.js");
 /// What each page with a flame graph has: a style sheet, and parts of a script that share a scope, in this
 /// order.
 pub(crate) const FLAME_STYLE: &str = include_str!("html/flame.css");
-pub(crate) const FLAME_SCRIPTS: [&str; 6] = [
+pub(crate) const FLAME_SCRIPTS: [&str; 8] = [
     NAMES_SCRIPT,
     include_str!("html/format.js"),
     include_str!("html/tip.js"),
     include_str!("html/flame.js"),
+    include_str!("html/places.js"),
+    include_str!("html/around.js"),
     include_str!("html/picture.js"),
     include_str!("html/address.js"),
 ];
@@ -75,7 +79,7 @@ const SCRIPTS: [&str; 11] = [
     include_str!("html/data.js"),
     include_str!("html/view.js"),
     include_str!("html/call_tree.js"),
-    include_str!("html/around.js"),
+    include_str!("html/function_panel.js"),
     include_str!("html/charts.js"),
     include_str!("html/waits.js"),
     include_str!("html/timeline.js"),
@@ -374,6 +378,7 @@ pub(crate) fn render(report: &Report) -> Result<String> {
     let parts = [
         ("{{TITLE}}", escape(&clean(&title))),
         ("{{STYLE}}", [STYLE, FLAME_STYLE].concat()),
+        ("{{AROUND}}", AROUND.to_owned()),
         ("{{META}}", json(&meta)?),
         ("{{DATA}}", base64(&compress(&packed.bytes)?)),
         ("{{SCRIPT}}", FLAME_SCRIPTS.concat() + &SCRIPTS.concat()),

@@ -13,6 +13,7 @@ use stackbeat_gate::stats::effect::relative;
 use stackbeat_gate::stats::mean;
 use stackbeat_model::metric::{Metric, Unit};
 
+use super::html::{HtmlRow, Of};
 use super::read_run::Sources;
 use super::view::{amount, change};
 use super::{html, lanes};
@@ -42,6 +43,11 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     {
         terminal::refuse_to_replace(output, args.force)?;
     }
+    let most = |usual: usize| match args.top {
+        Some(0) => usize::MAX,
+        Some(lines) => lines,
+        None => usual,
+    };
     let (table, sources) = super::read(&[(Side::Baseline, a), (Side::Candidate, b)])?;
     for run in &table.runs {
         for damage in &run.about.damage {
@@ -55,20 +61,15 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
             let report = load::load(&path, lanes::BAR_BUDGET)?;
             Ok((path.display().to_string(), report))
         };
-        let body = format!(
-            "<p>{}</p>{}",
-            escape(&clean(&sentence(&table, &sources))),
-            lanes::render(&[of(a)?, of(b)?])
-        );
-        let page = html::page(&title, &body, &table, Pairing::None);
+        let body = [
+            markup(&table, &sources, most(html::ROWS)),
+            lanes::render(&[of(a)?, of(b)?]),
+        ];
+        let body = body.concat();
+        let page = html::page(&title, &body, &table, &sources, Pairing::None);
         write_text(&page, output)?;
         return Ok(0);
     }
-    let most = |usual: usize| match args.top {
-        Some(0) => usize::MAX,
-        Some(lines) => lines,
-        None => usual,
-    };
     if args.json {
         terminal::print_json(&json(&table, most(usize::MAX)))?;
     } else {
@@ -139,6 +140,16 @@ impl Line {
             _ => 0.5,
         };
         self.size() >= least
+    }
+
+    /// Both amounts, and how they differ.
+    fn cells(&self) -> [String; 4] {
+        [
+            amount(self.metric, self.before),
+            amount(self.metric, self.after),
+            self.difference(),
+            change(relative(self.after - self.before, self.before)),
+        ]
     }
 
     /// `+3.10 ms`.
@@ -390,6 +401,37 @@ pub(super) fn text(table: &RunTable, sources: &Sources, shown: &Shown) -> String
     out
 }
 
+/// The same for a browser.
+pub(super) fn markup(table: &RunTable, sources: &Sources, top: usize) -> String {
+    let sentence = escape(&clean(&sentence(table, sources)));
+    let mut out = format!("<p class=\"sentence\">{sentence}</p>");
+    let row = |of, line: &Line| HtmlRow {
+        of,
+        class: String::new(),
+        title: clean(&line.name).into(),
+        cells: line.cells().into(),
+    };
+    let mut add = |title, lines: &[Line], of: &dyn Fn(&Line) -> Of| {
+        let rows = lines.iter().map(|line| row(of(line), line));
+        html::table(&mut out, title, &["A", "B", "difference", "change"], rows);
+    };
+    let name = |line: &Line| clean(&line.of).into();
+    let mut changed = whole(table);
+    changed.retain(|line| top == usize::MAX || line.has_changed());
+    add("Whole run", &changed, &|_| Of::Run);
+    add("Threads", &largest(threads(table), top), &|line| {
+        Of::Named(name(line))
+    });
+    for (title, metrics) in [
+        ("Functions themselves", &COMPUTES[..]),
+        ("Functions that wait", &WAITS),
+    ] {
+        let lines = largest(functions(table, metrics), top);
+        add(title, &lines, &|line| Of::Function(name(line)));
+    }
+    out
+}
+
 /// The same for scripts (docs/json.md).
 fn json(table: &RunTable, top: usize) -> Value {
     let amounts = |line: Line| {
@@ -439,13 +481,9 @@ fn render(title: &'static str, lines: &[Line], width: Option<usize>, style: Styl
         Column::text(title, 0),
     ]);
     for line in lines {
-        table.row(vec![
-            amount(line.metric, line.before),
-            amount(line.metric, line.after),
-            line.difference(),
-            change(relative(line.after - line.before, line.before)),
-            line.name.clone(),
-        ]);
+        let mut row = line.cells().to_vec();
+        row.push(line.name.clone());
+        table.row(row);
     }
     table.render(width, style)
 }

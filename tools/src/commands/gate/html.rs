@@ -1,6 +1,7 @@
 //! One page for a browser: the verdict, its tables and a differential flame graph. It asks the network for
 //! nothing and forbids itself to.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
@@ -11,12 +12,14 @@ use stackbeat_gate::run_table::{PerRun, RunTable};
 use stackbeat_gate::stats::{mean, rank};
 use stackbeat_model::metric::{Metric, Unit};
 
+use super::read_run::Sources;
 use super::view::{self, Gate, amount, change};
-use crate::render::html::{FLAME_SCRIPTS, FLAME_STYLE, fill};
+use crate::render::html::{AROUND, FLAME_SCRIPTS, FLAME_STYLE, fill};
 use crate::render::markup::escape;
 use crate::terminal::clean;
 
 const TEMPLATE: &str = include_str!("page.html");
+const SEARCH: &str = include_str!("search.html");
 const GRAPH: &str = include_str!("graph.html");
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
@@ -72,64 +75,63 @@ pub(super) fn render(gate: &Gate) -> String {
     for warning in &gate.warnings() {
         let _ = write!(body, "<p class=\"warning\">{}</p>", escape(warning));
     }
+    let metric = |row: &Row| row.metric.title();
     let rows = gate.rows().into_iter();
-    table(
-        &mut body,
-        gate,
-        "Whole run",
-        rows.map(|r| (r.metric.title().to_string(), r)),
-    );
+    let rows = rows.map(|r| line(gate, Of::Run, metric(r).to_string(), r));
+    table(&mut body, "Whole run", HEADS, rows);
     let rows = gate.outcome.processes.iter();
-    table(
-        &mut body,
-        gate,
-        "Processes",
-        rows.map(|p| (super::view::process(p), &p.row)),
-    );
+    let rows = rows.map(|p| {
+        let name = view::process(p);
+        line(gate, Of::Named(name.clone()), name, &p.row)
+    });
+    table(&mut body, "Processes", HEADS, rows);
     let rows = gate.outcome.roles.iter();
-    table(
-        &mut body,
-        gate,
-        "Threads",
-        rows.map(|r| {
-            (
-                format!("{}: {}", r.row.metric.title(), gate.role(r.role)),
-                &r.row,
-            )
-        }),
-    );
-    let rows = super::view::scopes(&gate.outcome).take(50);
-    table(
-        &mut body,
-        gate,
-        "Scopes",
-        rows.map(|s| (super::view::scope(s), &s.row)),
-    );
-    let rows = gate.outcome.functions.iter().take(50);
-    let name = |id| gate.table.names.text(id);
-    table(
-        &mut body,
-        gate,
-        "Functions themselves",
-        rows.map(|r| {
-            (
-                format!("{}: {}", r.row.metric.title(), name(r.function)),
-                &r.row,
-            )
-        }),
-    );
-    page("stackbeat gate", &body, &gate.table, gate.pairing)
+    let rows = rows.map(|r| {
+        let name = gate.role(r.role);
+        let title = format!("{}: {name}", metric(&r.row));
+        line(gate, Of::Named(name), title, &r.row)
+    });
+    table(&mut body, "Threads", HEADS, rows);
+    let rows = view::scopes(&gate.outcome).take(ROWS);
+    let rows = rows.map(|s| {
+        let name = view::scope(s);
+        line(gate, Of::Named(name.clone()), name, &s.row)
+    });
+    table(&mut body, "Scopes", HEADS, rows);
+    let rows = gate.outcome.functions.iter().take(ROWS);
+    let rows = rows.map(|r| {
+        let name = clean(gate.table.names.text(r.function));
+        let title = format!("{}: {name}", metric(&r.row));
+        line(gate, Of::Function(name.into()), title, &r.row)
+    });
+    table(&mut body, "Functions themselves", HEADS, rows);
+    page(
+        "stackbeat gate",
+        &body,
+        &gate.table,
+        &gate.sources,
+        gate.pairing,
+    )
 }
 
-/// A page with a differential flame graph below `body`, which is markup.
-pub(super) fn page(title: &str, body: &str, table: &RunTable, pairing: Pairing) -> String {
+/// A page with a search, `body`, which is markup, and a differential flame graph.
+pub(super) fn page(
+    title: &str,
+    body: &str,
+    table: &RunTable,
+    sources: &Sources,
+    pairing: Pairing,
+) -> String {
     // `<` would end the script in which the data stands.
-    let data = graph(table, pairing).to_string().replace('<', "\\u003c");
+    let data = graph(table, sources, pairing)
+        .to_string()
+        .replace('<', "\\u003c");
     let scripts = FLAME_SCRIPTS.concat();
     let script = format!(
         "<script>\n(() => {{\n\"use strict\";\nconst DATA = {data};\n{scripts}{SCRIPT}}})();\n</script>"
     );
-    document(title, &[body, GRAPH].concat(), &script)
+    let graph = fill(GRAPH, &[("{{around}}", AROUND.to_owned())]);
+    document(title, &[SEARCH, body, &graph].concat(), &script)
 }
 
 /// A page of markup and scripts.
@@ -163,11 +165,55 @@ pub(super) fn verdict(verdict: Verdict, headline: &str) -> String {
     )
 }
 
-fn table<'a>(
+/// Lines of a table of scopes or functions.
+pub(super) const ROWS: usize = 50;
+/// Columns behind the first one of a gate's tables.
+const HEADS: &[&str] = &["baseline", "candidate", "change", "interval", "p", "answer"];
+
+/// What a line of a table is about, for the page's search.
+pub(super) enum Of {
+    /// The whole run, whatever is searched.
+    Run,
+    /// Something with a name.
+    Named(String),
+    /// A function: its line leads to its callers and callees.
+    Function(String),
+}
+
+/// A line of a table.
+pub(super) struct HtmlRow {
+    pub of: Of,
+    /// Its colour.
+    pub class: String,
+    /// The first column and those behind it.
+    pub title: String,
+    pub cells: Vec<String>,
+}
+
+fn line(gate: &Gate, of: Of, title: String, row: &Row) -> HtmlRow {
+    let c = &row.comparison;
+    let answer = view::answer(row);
+    HtmlRow {
+        of,
+        class: answer.split(' ').next().unwrap_or("").to_owned(),
+        title,
+        cells: vec![
+            amount(row.metric, c.baseline_median),
+            view::candidate(row),
+            change(c.relative),
+            gate.interval(c),
+            view::p_of(row),
+            answer,
+        ],
+    }
+}
+
+/// A table, unless it has no lines.
+pub(super) fn table(
     out: &mut String,
-    gate: &Gate,
     title: &str,
-    rows: impl Iterator<Item = (String, &'a Row)>,
+    heads: &[&str],
+    rows: impl Iterator<Item = HtmlRow>,
 ) {
     let mut rows = rows.peekable();
     if rows.peek().is_none() {
@@ -175,23 +221,29 @@ fn table<'a>(
     }
     let _ = write!(
         out,
-        "<div class=\"table\"><table><thead><tr><th>{title}</th><th>baseline</th><th>candidate</th><th>change</th>\
-         <th>interval</th><th>p</th><th>answer</th></tr></thead><tbody>"
+        "<div class=\"table\"><table class=\"of-{}\"><thead><tr><th>{title}</th>",
+        heads.len()
     );
-    for (name, row) in rows {
-        let c = &row.comparison;
-        let answer = view::answer(row);
+    for head in heads {
+        let _ = write!(out, "<th>{head}</th>");
+    }
+    out.push_str("</tr></thead><tbody>");
+    for row in rows {
+        let name = match &row.of {
+            Of::Run => String::new(),
+            Of::Named(name) => format!(" data-name=\"{}\"", escape(name)),
+            Of::Function(name) => format!(" data-name=\"{}\" data-function", escape(name)),
+        };
         let _ = write!(
             out,
-            "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{answer}</td></tr>",
-            answer.split(' ').next().unwrap_or(""),
-            escape(&name),
-            amount(row.metric, c.baseline_median),
-            view::candidate(row),
-            change(c.relative),
-            gate.interval(c),
-            escape(&view::p_of(row)),
+            "<tr class=\"{}\"{name}><td>{}</td>",
+            row.class,
+            escape(&row.title)
         );
+        for cell in &row.cells {
+            let _ = write!(out, "<td>{}</td>", escape(cell));
+        }
+        out.push_str("</tr>");
     }
     out.push_str("</tbody></table></div>");
 }
@@ -219,8 +271,19 @@ fn differs(table: &RunTable, column: &[f64], pairing: Pairing) -> bool {
     higher.min(lower) <= most
 }
 
-/// The tree with means of both sides by weight, and whether they differ.
-fn graph(table: &RunTable, pairing: Pairing) -> Value {
+/// What a label is, in the words of the page's script.
+fn kind(sources: &Sources, label: Label) -> u8 {
+    match label {
+        Label::Function(name) if sources.is_interpreted(name) => 3,
+        Label::Function(name) if sources.is_of_interpreter(name) => 2,
+        Label::Function(_) => 1,
+        _ => 0,
+    }
+}
+
+/// The tree with means of both sides by weight, and whether they differ; labels apart, as many places share
+/// one.
+fn graph(table: &RunTable, sources: &Sources, pairing: Pairing) -> Value {
     let places = table.tree.places();
     let weights: Vec<Metric> = WEIGHTS
         .into_iter()
@@ -250,6 +313,8 @@ fn graph(table: &RunTable, pairing: Pairing) -> Value {
     };
     let mut numbers = vec![0usize; places.len()];
     let mut nodes = Vec::new();
+    let mut labels = Vec::new();
+    let mut numbers_of_labels = HashMap::new();
     for (at, place) in places.iter().enumerate() {
         if place.label == Label::Small || at != 0 && !is_drawn(at) {
             continue;
@@ -261,11 +326,14 @@ fn graph(table: &RunTable, pairing: Pairing) -> Value {
             json!([before, after, u8::from(differs)])
         });
         let values: Vec<Value> = values.collect();
-        nodes.push(json!([
-            numbers[place.parent as usize],
-            clean(&table.label(place.label)),
-            values
-        ]));
+        let label = *numbers_of_labels.entry(place.label).or_insert_with(|| {
+            labels.push(json!([
+                clean(&table.label(place.label)),
+                kind(sources, place.label)
+            ]));
+            labels.len() - 1
+        });
+        nodes.push(json!([numbers[place.parent as usize], label, values]));
     }
     let unit = |metric: &Metric| match metric.unit() {
         Unit::Nanoseconds => "ns",
@@ -274,6 +342,7 @@ fn graph(table: &RunTable, pairing: Pairing) -> Value {
     };
     json!({
         "weights": weights.iter().map(|m| json!([m.title(), unit(m)])).collect::<Vec<_>>(),
+        "labels": labels,
         "nodes": nodes,
     })
 }
@@ -285,10 +354,12 @@ mod tests {
     #[test]
     fn only_what_differs_by_more_than_chance_gets_a_colour() {
         let gate = super::super::tests::gate(1.5);
-        let graph = graph(&gate.table, Pairing::None);
+        let graph = graph(&gate.table, &gate.sources, Pairing::None);
         let nodes = graph["nodes"].as_array().expect("a list");
+        let labels = graph["labels"].as_array().expect("a list");
         let of = |name: &str| {
-            let found = nodes.iter().find(|node| node[1] == name);
+            let label = labels.iter().position(|label| label[0] == name);
+            let found = nodes.iter().find(|node| json!(label) == node[1]);
             found.map(|node| (&node[2][0], node[2][0][2] == 1))
         };
         let (price, is_coloured) = of("shop::price").expect("is drawn");

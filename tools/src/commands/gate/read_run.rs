@@ -15,7 +15,7 @@ use stackbeat_model::{ProbeId, ThreadIndex, Trace, is_runtime, qualified_name, t
 
 use crate::summary::call_tree::{Cell, Label, Leaf, Profile, ROOT, ThreadTime};
 use crate::summary::counters::CounterRow;
-use crate::summary::libraries::is_library;
+use crate::summary::libraries::{is_library, is_managed};
 use crate::summary::load::{Report, summarize_by};
 use crate::summary::metadata::{FunctionName, Metadata, Recording};
 use crate::summary::roles::role_of_thread;
@@ -35,6 +35,8 @@ pub(crate) struct Sources {
     /// File and line.
     places: HashMap<NameId, (String, u32)>,
     libraries: HashSet<NameId>,
+    interpreters: HashSet<NameId>,
+    interpreted: HashSet<NameId>,
 }
 
 impl Sources {
@@ -48,6 +50,16 @@ impl Sources {
         self.libraries.contains(&function)
     }
 
+    /// Whether a function of this name is an interpreter's.
+    pub(super) fn is_of_interpreter(&self, function: NameId) -> bool {
+        self.interpreters.contains(&function)
+    }
+
+    /// Whether an interpreter runs a function of this name, or a runtime has compiled it.
+    pub(super) fn is_interpreted(&self, function: NameId) -> bool {
+        self.interpreted.contains(&function)
+    }
+
     fn note(&mut self, id: NameId, function: &FunctionName) {
         if !function.file.is_empty() {
             let place = (function.file.clone(), function.line);
@@ -55,6 +67,12 @@ impl Sources {
         }
         if is_library(function) || is_system(function) {
             self.libraries.insert(id);
+        }
+        if function.layer() == Layer::Interpreter {
+            self.interpreters.insert(id);
+        }
+        if is_managed(function) {
+            self.interpreted.insert(id);
         }
     }
 }

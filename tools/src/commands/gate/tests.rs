@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stackbeat_gate::decide::Moved;
 use stackbeat_gate::random::Random;
 use stackbeat_gate::run::ScopeSum;
@@ -149,8 +149,8 @@ fn the_differential_flame_graph_zooms_and_searches() {
         assert_eq!(b.evaluate("page.flame.zoomPath"), json!([]));
         b.evaluate("(() => { const s = document.getElementById('search'); s.value = 'price'; s.dispatchEvent(new Event('input')); })()");
         let matched = b.evaluate("document.getElementById('matched').textContent");
-        let share = matched.as_str().and_then(|text| text.strip_suffix(" %"));
-        let share = share.and_then(|share| share.parse::<f64>().ok());
+        let share = matched.as_str().and_then(|text| text.split_once(" % of "));
+        let share = share.and_then(|(share, _)| share.parse::<f64>().ok());
         assert!(share.is_some_and(|s| s > 0.0 && s < 100.0), "{matched}");
         b.evaluate("(() => { const s = document.getElementById('search'); s.value = '/[/'; s.dispatchEvent(new Event('input')); })()");
         let matched = b.evaluate("document.getElementById('matched').textContent");
@@ -160,6 +160,183 @@ fn the_differential_flame_graph_zooms_and_searches() {
         );
         assert_eq!(b.complaints, Vec::<String>::new());
     }
+}
+
+/// A line of the table of functions leads to callers and callees, as a double-click on a frame does. Both
+/// have the function's whole amount and the colour of what changed in it.
+#[test]
+fn a_function_has_callers_and_callees_of_both_sides() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let gate = gate(1.5);
+    std::fs::write(&file, html::render(&gate)).expect("writes");
+    let mut b = Browser::start(&program, 1280, 900);
+    b.open(&file);
+    assert_eq!(b.evaluate("document.getElementById('around').hidden"), true);
+    b.evaluate("[...document.querySelectorAll('tr[data-function] button')].find((b) => b.textContent.endsWith(': shop::price')).click()");
+    assert_eq!(
+        b.evaluate("document.getElementById('around-name').textContent"),
+        "shop::price"
+    );
+    // By the runs: the outermost calls have the inner ones in them.
+    let is_price = |label| gate.table.label(label) == "shop::price";
+    let places = gate.table.places(Metric::Wall);
+    let outermost = |place: u32| {
+        let mut labels = gate.table.tree.labels(place);
+        labels.next().is_some_and(is_price) && !labels.any(is_price)
+    };
+    let of_side = |place: usize| {
+        let (before, after) = gate.table.split(&places[place]);
+        [before, after].map(|side| stackbeat_gate::stats::mean(side).round())
+    };
+    let outermost = (0..places.len()).filter(|place| outermost(*place as u32));
+    let expected = outermost.fold([0.0, 0.0], |sum: [f64; 2], place| {
+        [0, 1].map(|side| sum[side] + of_side(place)[side])
+    });
+    let graphs = "page.aroundPanel.flames.map((f) => [f.tree.value, page.comparison.colorOf(f.tree), f.children(f.tree).map((n) => f.source.nameOf(n))])";
+    for (side, amount) in [(1, expected[1]), (0, expected[0])] {
+        b.evaluate(&format!(
+            "(() => {{ const e = document.getElementById('side'); e.value = {side}; e.dispatchEvent(new Event('change')); }})()"
+        ));
+        let graphs = b.evaluate(graphs);
+        for direction in [0, 1] {
+            assert_eq!(graphs[direction][0].as_f64(), Some(amount), "{graphs}");
+            assert_ne!(
+                json!(graphs[direction][1]),
+                b.evaluate("page.comparison.colors.flat")
+            );
+        }
+        assert_eq!(graphs[0][2], json!(["shop::worker"]));
+        let callees = graphs[1][2].to_string();
+        assert!(
+            callees.contains("shop::price") && !callees.contains("shop::worker"),
+            "{callees}"
+        );
+    }
+    b.evaluate("URL.createObjectURL = (blob) => { window.saved = blob; return 'data:,'; }; document.getElementById('around-svg').click()");
+    let svg = b.evaluate("saved.text()");
+    let svg = svg.as_str().expect("text");
+    let both = svg.find(">Callers</text>").zip(svg.find(">Callees</text>"));
+    assert!(both.is_some_and(|(a, b)| a < b), "{svg}");
+    assert!(svg.contains("shop::worker"), "{svg}");
+    // Another function, by a double-click on its frame.
+    let frame = b.evaluate(
+        "(() => { const f = page.flame, row = f.rows.findIndex((r) => r.some((x) => page.comparison.nameOf(x.node) === 'shop::parse_order')); \
+         f.box.scrollIntoView(); const frame = f.rows[row].find((x) => page.comparison.nameOf(x.node) === 'shop::parse_order'), r = f.canvas.getBoundingClientRect(); \
+         f.canvas.dispatchEvent(new MouseEvent('dblclick', { clientX: r.x + (frame.x0 + frame.x1) / 2, clientY: r.y + (row + 0.5) * 18 })); \
+         return document.getElementById('around-name').textContent; })()",
+    );
+    assert_eq!(frame, "shop::parse_order");
+    b.evaluate("document.getElementById('around-close').click()");
+    assert_eq!(b.evaluate("document.getElementById('around').hidden"), true);
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// As in the report's page, an interpreter's frames are not between the functions that it runs.
+#[test]
+fn an_interpreter_is_left_out_of_the_differential_flame_graph() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let gate = gate_of(1.5, |functions| {
+        for f in functions {
+            match f.name.as_str() {
+                "shop::worker" => {
+                    f.name = "_PyEval_Vector".into();
+                    f.module = "/usr/bin/python3.11".into();
+                }
+                "shop::price" => {
+                    f.name = "price".into();
+                    f.module = "python".into();
+                    f.file = "/srv/shop.py".into();
+                }
+                _ => {}
+            }
+        }
+    });
+    std::fs::write(&file, html::render(&gate)).expect("writes");
+    let mut b = Browser::start(&program, 1280, 900);
+    b.open(&file);
+    let names = "[...new Set(page.flame.rows.flat().map((f) => page.comparison.nameOf(f.node)))]";
+    let whole = b.evaluate("page.flame.tree.value");
+    let shown = b.evaluate(names).to_string();
+    assert!(
+        shown.contains("shop.price") && !shown.contains("_PyEval_Vector"),
+        "{shown}"
+    );
+    b.evaluate("page.flame.onChoose(page.flame.rows.flat().find((f) => page.comparison.nameOf(f.node) === 'shop.price').node)");
+    let callers = "page.aroundPanel.flames[0].children(page.aroundPanel.flames[0].tree).map((n) => page.comparison.nameOfLabel(n.label))";
+    assert!(!b.evaluate(callers).to_string().contains("_PyEval_Vector"));
+    b.evaluate("document.getElementById('library').click()");
+    let shown = b.evaluate(names).to_string();
+    assert!(shown.contains("_PyEval_Vector"), "{shown}");
+    assert_eq!(b.evaluate(callers), json!(["_PyEval_Vector"]));
+    assert_eq!(b.evaluate("page.flame.tree.value"), whole);
+    assert_eq!(b.complaints, Vec::<String>::new());
+}
+
+/// A search goes through all of the page: lines of tables, frames of the main threads, and flame graphs.
+#[test]
+fn a_search_goes_through_tables_lanes_and_flame_graphs() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let Gate { table, sources, .. } = gate(1.5);
+    let lane = || ("a.beat".to_owned(), testing::report());
+    let body = [
+        diff::markup(&table, &sources, 50),
+        lanes::render(&[lane(), lane()]),
+    ];
+    let page = html::page("a → b", &body.concat(), &table, &sources, Pairing::None);
+    std::fs::write(&file, page).expect("writes");
+    let mut b = Browser::start(&program, 1280, 900);
+    b.open(&file);
+    let shown = "[...document.querySelectorAll('tr[data-name]')].filter((r) => !r.hidden).map((r) => r.dataset.name)";
+    let marked = "[...document.querySelectorAll('.lanes .match title')].map((t) => t.textContent)";
+    let all = b.evaluate(shown);
+    let is_in = |names: &Value, name: &str| {
+        let names = names.as_array().expect("a list");
+        names
+            .iter()
+            .any(|n| n.as_str().is_some_and(|n| n.contains(name)))
+    };
+    assert!(
+        is_in(&all, "worker") && is_in(&all, "shop::parse_order"),
+        "{all}"
+    );
+    assert_eq!(b.evaluate(marked), json!([]));
+    b.key("/");
+    for c in "/^shop::p/".chars() {
+        b.key(&c.to_string());
+    }
+    let found = b.evaluate(shown);
+    assert!(is_in(&found, "shop::price"), "{found}");
+    assert!(
+        !is_in(&found, "worker") && !is_in(&found, "memcpy"),
+        "{found}"
+    );
+    let frames = b.evaluate(marked);
+    assert!(
+        is_in(&frames, "shop::p") && !is_in(&frames, "memcpy"),
+        "{frames}"
+    );
+    let matched = b.evaluate("document.getElementById('matched').textContent");
+    assert!(matched.to_string().contains(" % of wall time"), "{matched}");
+    // The whole run is not what is searched.
+    let whole = b.evaluate(
+        "[...document.querySelectorAll('table')][0].querySelectorAll('tr:not([hidden])').length",
+    );
+    assert!(whole.as_f64().is_some_and(|lines| lines > 2.0), "{whole}");
+    b.key("Escape");
+    assert_eq!(b.evaluate(shown), all);
+    assert_eq!(b.complaints, Vec::<String>::new());
 }
 
 /// The page's address holds what is shown. What is wrong in a link is not followed.
@@ -172,6 +349,7 @@ fn a_link_leads_to_what_the_differential_flame_graph_showed() {
     let file = folder.path().join("page.html");
     std::fs::write(&file, html::render(&gate(1.5))).expect("writes");
     let state = "JSON.stringify([page.comparison.weight, page.comparison.side, String(page.comparison.test), page.flame.zoomPath, \
+                 page.aroundPanel.flames.map((f) => [f.source.label, f.zoomPath]), document.getElementById('around').hidden, \
                  ['weight', 'side', 'search', 'back'].map((id) => [document.getElementById(id).value, document.getElementById(id).hidden])])";
     let open = |link: &str| {
         let mut b = Browser::start(&program, 1280, 900);
@@ -184,15 +362,19 @@ fn a_link_leads_to_what_the_differential_flame_graph_showed() {
     b.evaluate(
         "(() => { const set = (id, value, event) => { const e = document.getElementById(id); e.value = value; e.dispatchEvent(new Event(event)); }; \
          set('weight', '1', 'change'); set('side', '0', 'change'); set('search', '/pri|w&/', 'input'); \
-         page.flame.zoomTo(page.flame.pathOf(page.flame.rows.at(-1)[0].node)); })()",
+         const deepest = (flame) => flame.zoomTo(flame.pathOf(flame.rows.at(-1)[0].node)); \
+         document.querySelector('tr[data-function] button').click(); deepest(page.aroundPanel.flames[0]); deepest(page.flame); })()",
     );
     let before = b.evaluate(state);
     b.evaluate("new Promise((done) => setTimeout(done, 400))");
     let link = b.evaluate("location.hash");
     let link = link.as_str().expect("text");
-    assert!(link.contains("zoom=") && before != start, "{link} {before}");
+    for part in ["zoom=", "callers=", "function="] {
+        assert!(link.contains(part) && before != start, "{link} {before}");
+    }
     assert_eq!(open(link).evaluate(state), before);
-    let wrong = open("#amount=99&widths=x&zoom=a.99999999").evaluate(state);
+    let wrong =
+        open("#amount=99&widths=x&zoom=a.99999999&function=0&callers=99999999").evaluate(state);
     assert_eq!(wrong, start);
     assert_eq!(b.complaints, Vec::<String>::new());
 }

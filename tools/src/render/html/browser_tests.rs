@@ -612,6 +612,9 @@ fn the_page_starts_with_what_runs() {
     assert_eq!(b.evaluate(open), json!([2, 1]));
     b.evaluate("page.open('threads')");
     let rows = "[...document.querySelectorAll('[data-panel=threads] tbody td.name')].map((td) => td.textContent)";
+    // Two columns show the running time: one of them has the arrow.
+    let sorted = "[...document.querySelectorAll('[data-panel=threads] th[aria-sort]')].map((th) => th.textContent)";
+    assert_eq!(b.evaluate(sorted), json!(["Running ↓"]));
     let rows_at_start = json!(["worker-2", "worker-1", "sh", "Sweeper thread"]);
     assert_eq!(b.evaluate(rows), rows_at_start);
     // The timeline hides what the other views hide: in the strips, in stacks, and below the pointer.
@@ -947,7 +950,17 @@ fn an_interpreter_is_left_out_between_the_functions_that_it_runs() {
     // The frame that led to no function is gone, and not its time.
     let module = json!(["<module>", 64, 4, [load]]);
     assert_eq!(tree, json!(["embed", 64, 0, [module]]));
+    // Nor among callers and callees.
+    b.evaluate("page.showAround(page.data.meta.functions.findIndex((f) => f.name === 'load'))");
+    let around = "page.aroundPanel.flames.map((f) => f.children(f.tree).map((n) => [f.source.whole.nameOfLabel(n.label), n.value / 1e6]))";
+    assert_eq!(
+        b.evaluate(around),
+        json!([[["<module>", 60]], [["memcpy", 30], ["_PyObject_Call", 10]]])
+    );
     b.evaluate("page.view.set({ library: true })");
     let tree = b.evaluate(&format!("{own}[3][0][0]"));
     assert_eq!(tree, json!("_PyEval_Vector"));
+    let callers = b.evaluate(&format!("{around}[0]"));
+    let interpreter = json!([["_PyObject_Call", 40], ["PyObject_Vectorcall", 20]]);
+    assert_eq!(callers, interpreter);
 }

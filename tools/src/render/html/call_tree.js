@@ -6,6 +6,21 @@ class CallTree {
     Object.assign(this, { data, view, colors });
   }
 
+  // --- What `Around` asks for
+
+  get tree() { return this.data; }
+
+  totals() { return this.view.sums().total; }
+
+  nameOfLabel(label) { return this.data.nameOf(label); }
+
+  format(value) { return WEIGHTS[this.view.weight].format(value); }
+
+  // What an interpreter's frames between two functions have in themselves is that of the outer one.
+  isLeftOut(place) { return !this.view.library && this.data.interprets[place] === 1; }
+
+  // --- What `Flame` asks for
+
   root() {
     return { label: -1, value: this.view.sums().all, self: 0, parent: null, depth: 0, places: [0] };
   }
@@ -15,22 +30,14 @@ class CallTree {
     return list.sort((a, b) => b.value - a.value || a.label - b.label);
   }
 
-  // What an interpreter's frames between two functions have in themselves is that of the outer one.
   callees(node) {
     const { data } = this, { total, self } = this.view.sums(), byLabel = new Map();
-    const isLeftOut = (p) => !this.view.library && data.interprets[p] === 1;
-    const each = (place, take) => {
-      for (let p = data.firstChild[place]; p !== -1; p = data.sibling[p]) {
-        if (total[p] > 0) take(p);
-      }
-    };
     const selfOf = (place) => {
       let sum = self[place];
-      each(place, (p) => { if (isLeftOut(p)) sum += selfOf(p); });
+      for (let p = data.firstChild[place]; p !== -1; p = data.sibling[p]) if (this.isLeftOut(p)) sum += selfOf(p);
       return sum;
     };
     const add = (p) => {
-      if (isLeftOut(p)) return each(p, add);
       const label = data.label[p];
       let child = byLabel.get(label);
       if (!child) byLabel.set(label, (child = { label, value: 0, self: 0, parent: node, depth: node.depth + 1, places: [] }));
@@ -38,7 +45,7 @@ class CallTree {
       child.self += selfOf(p);
       child.places.push(p);
     };
-    for (const place of node.places) each(place, add);
+    for (const place of node.places) forEachCallee(this, place, add);
     return [...byLabel.values()];
   }
 
@@ -69,10 +76,7 @@ class CallTree {
     return !this.view.outer && !this.view.inverted && callee.value >= 0.995 * node.value && this.data.isFunction(callee.label);
   }
 
-  nameOf(node) {
-    const { format } = WEIGHTS[this.view.weight];
-    return node.depth === 0 ? `all · ${format(node.value)}` : this.data.nameOf(node.label);
-  }
+  nameOf(node) { return node.depth === 0 ? `all · ${this.format(node.value)}` : this.nameOfLabel(node.label); }
 
   colorOf(node) {
     const { view, colors } = this;

@@ -30,8 +30,6 @@ function readTree(next, meta) {
   const firstChild = new Int32Array(count).fill(-1), sibling = new Int32Array(count).fill(-1);
   // For which place what is allocated counts, and for which running time does (model/src/layers.rs).
   const allocates = new Int32Array(count), runs = new Int32Array(count);
-  // 1 where an outer place is the same function: recursion counts once.
-  const repeats = new Uint8Array(count);
   label[0] = -1;
   for (let i = 1; i < count; i++) {
     parent[i] = i - next();
@@ -41,11 +39,6 @@ function readTree(next, meta) {
     depth[i] = depth[parent[i]] + 1;
     sibling[i] = firstChild[parent[i]];
     firstChild[parent[i]] = i;
-    if (label[i] >= LABEL_FUNCTION) {
-      for (let p = parent[i]; p > 0; p = parent[p]) {
-        if (label[p] === label[i]) { repeats[i] = 1; break; }
-      }
-    }
   }
   const atWork = new Uint8Array(count);
   for (const p of meta.waits_at_work) atWork[p] = 1;
@@ -55,14 +48,10 @@ function readTree(next, meta) {
   const isBlocking = (l) => l >= LABEL_BLOCKING && (l & 1) === 0;
   const functionOf = (l) => (isFunction(l) ? meta.functions[(l - LABEL_FUNCTION) / 2] : null);
   const probeOf = (l) => (isBlocking(l) ? meta.probes[(l - LABEL_BLOCKING) / 2] : null);
-  // 1 where an interpreter is between the functions that it runs, or around them all.
+  const places = { count, parent, label }, repeats = repeatsOf(places, (l) => l >= LABEL_FUNCTION);
   const isInterpreter = new Set(meta.interpreter), isInterpreted = new Set(meta.interpreted);
-  const interprets = new Uint8Array(count), leadsToInterpreted = new Uint8Array(count);
-  for (let i = count - 1; i > 0; i--) {
-    const f = isFunction(label[i]) ? (label[i] - LABEL_FUNCTION) / 2 : -1;
-    if (isInterpreted.has(f) || leadsToInterpreted[i]) leadsToInterpreted[parent[i]] = 1;
-    if (isInterpreter.has(f)) interprets[i] = leadsToInterpreted[i];
-  }
+  const isIn = (functions) => (l) => isFunction(l) && functions.has((l - LABEL_FUNCTION) / 2);
+  const interprets = interpretersOf(places, isIn(isInterpreter), isIn(isInterpreted));
   const nameOf = (l) => {
     if (l === -1) return "all";
     if (l === GAP) return "(no evidence)";

@@ -10,7 +10,7 @@ class Page {
     this.timeline = new Timeline(data, this.view, this.colors, this.tip);
     this.flame = new Flame(byId("flame"), new CallTree(data, this.view, this.colors), this.colors, this.tip);
     this.tables = new Tables(data, this.view, this.colors, this.timeline);
-    this.aroundPanel = new AroundPanel(data, this.view, this.colors, this.tip);
+    this.aroundPanel = new FunctionPanel(data, this.view, this.flame.source, this.colors, this.tip);
     this.address = new Address(() => linkOf(this), (text) => followLink(this, text));
     this.around = null; // number of the function whose callers and callees are shown
     this.tables.onFunction = (index) => this.showAround(index);
@@ -36,11 +36,12 @@ class Page {
   }
 
   saveSvg() {
-    const flame = this.tab === "around" ? this.aroundPanel.flames[1] : this.flame, { view } = this;
+    const { view, flame } = this, isAround = this.tab === "around";
     // Below a table it is not laid out, or as it was before; and what is hidden has no width.
-    if (flame === this.flame && this.tab !== "flame") flame.rebuild(byId("detail").clientWidth);
+    if (!isAround && this.tab !== "flame") flame.rebuild(byId("detail").clientWidth);
     const range = view.range ? `, ${formatTime(view.range[0])} to ${formatTime(view.range[1])}` : "";
-    saveFile("flame-graph.svg", "image/svg+xml", flameToSvg(flame, `${this.data.meta.recording.command.join(" ")} · ${WEIGHTS[view.weight].title}${range}`));
+    const title = `${this.data.meta.recording.command.join(" ")} · ${WEIGHTS[view.weight].title}${range}`;
+    saveFile("flame-graph.svg", "image/svg+xml", flamesToSvg(isAround ? this.aroundPanel.parts() : [["", flame]], title));
   }
 
   fillHeader() {

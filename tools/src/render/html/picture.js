@@ -1,14 +1,32 @@
-// The flame graph as it is shown, as an SVG file of its own.
+// Flame graphs as they are shown, as an SVG file of its own.
 
-// `title` is a line above it. Text is escaped; nothing in the file runs.
-function flameToSvg(flame, title) {
-  const { colors, source, rows, width } = flame, top = 26, height = top + rows.length * FLAME_ROW + 4;
+// `parts` are flame graphs below each other, each with its heading (or ""). `title` is a line above them. Text is
+// escaped; nothing in the file runs.
+function flamesToSvg(parts, title) {
+  const { colors } = parts[0][1], width = Math.max(...parts.map(([, flame]) => flame.width));
   const text = (t) => t.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
-  const back = getComputedStyle(document.body).backgroundColor, n = (x) => x.toFixed(1), letter = 6.6;
-  const out = [
+  const letter = 6.6, line = (y, words, color) => `<text x="4" y="${y + 17}" fill="${color}">${text(fitText(words, width - 8, letter))}<\/text>`;
+  const out = [line(0, title, colors.text)];
+  let height = FLAME_TITLE;
+  for (const [heading, flame] of parts) {
+    if (heading) {
+      out.push(line(height, heading, colors.dim));
+      height += FLAME_TITLE;
+    }
+    out.push(...framesToSvg(flame, height, text, letter));
+    height += flame.rows.length * FLAME_ROW + 4;
+  }
+  const back = getComputedStyle(document.body).backgroundColor;
+  return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="monospace" font-size="11">`,
-    `<rect width="100%" height="100%" fill="${back}"/><text x="4" y="17" fill="${colors.text}">${text(fitText(title, width - 8, letter))}<\/text>`,
-  ];
+    `<rect width="100%" height="100%" fill="${back}"/>`, ...out,
+  ].join("\n") + "\n</svg>\n";
+}
+
+const FLAME_TITLE = 26;
+
+function framesToSvg(flame, top, text, letter) {
+  const { colors, source, rows } = flame, n = (x) => x.toFixed(1), out = [];
   rows.forEach((row, i) => {
     for (const { node, x0, x1, dim, skipped } of row) {
       const w = Math.max(x1 - x0 - 0.6, 0.4), y = top + i * FLAME_ROW, match = source.isSearched() && source.isMatch(node);
@@ -20,7 +38,7 @@ function flameToSvg(flame, title) {
         (w > 26 ? `<text x="${n(x0 + 4)}" y="${y + 13}" fill="${colors.text}">${text(fitName(name, w - 8, letter))}</text>` : "") + "</g>");
     }
   });
-  return out.join("\n") + "\n</svg>\n";
+  return out;
 }
 
 // Hands a text to the browser as a file to keep.
