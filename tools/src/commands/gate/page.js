@@ -238,6 +238,11 @@ document.addEventListener("keydown", (e) => {
     byId("search").select();
   }
 });
+// Where a window is narrow, the lanes begin where the first thread does.
+for (const lanes of document.querySelectorAll(".scroll")) {
+  const begins = [...lanes.querySelectorAll("g:first-of-type rect:first-of-type")].map((rect) => rect.getBoundingClientRect().left);
+  if (begins.length > 0) lanes.scrollLeft = Math.min(...begins) - lanes.getBoundingClientRect().left;
+}
 window.addEventListener("resize", () => { flame.layout(); aroundPanel.layout(); });
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { comparison.refresh(); flame.draw(); aroundPanel.draw(); });
 address.open();

@@ -200,7 +200,9 @@ class Tables {
       }
       return bar;
     };
+    // A number of which the name hides the end would be another one: it stands where it is whole.
     const columns = [
+      { key: "tid", title: "Tid", cell: (r) => element("span", null, r.t.merged ? `${formatCount(r.t.merged)} threads` : String(r.tid)) },
       { key: "wall", title: "Wall", format: formatTime },
       { key: "running", title: "Running", format: formatTime },
       { key: "cpu", title: "CPU", format: formatTime },
@@ -216,7 +218,6 @@ class Tables {
       { key: "written", title: "Written", hint: "Bytes that calls wrote that passed hooks", format: moved, optional: true },
       { key: "samples", title: "Samples", format: formatCount, optional: true },
       { key: "running", title: "Where", class: "short optional", cell: kinds },
-      { key: "tid", title: "Tid", cell: (r) => element("span", null, r.t.merged ? `${formatCount(r.t.merged)} threads` : String(r.tid)) },
       { key: "process", title: "Process", class: "short", format: (v) => v, optional: true },
       { key: "name", title: "Thread", class: "name", cell: (r) => element("span", { title: this.startOf(r.t) || undefined }, r.name) },
     ];
