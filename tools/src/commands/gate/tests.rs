@@ -73,7 +73,10 @@ fn a_regression_is_written_as_documented() {
     let gate = gate(1.5);
     assert_eq!(exit_code(gate.outcome.verdict), 1);
     let plain = terminal::Style::default();
-    golden("gate.txt", &text::render(&gate, Some(100), plain));
+    for width in [80, 140] {
+        let text = text::render(&gate, Some(width), plain);
+        golden(&format!("gate-{width}.txt"), &text);
+    }
     golden("gate.md", &markdown::render(&gate));
     let json = render(&gate, GateFormat::Json).expect("is made");
     golden("gate.json", &json);
@@ -235,15 +238,9 @@ fn a_function_has_callers_and_callees_of_both_sides() {
     assert_eq!(b.complaints, Vec::<String>::new());
 }
 
-/// As in the report's page, an interpreter's frames are not between the functions that it runs.
-#[test]
-fn an_interpreter_is_left_out_of_the_differential_flame_graph() {
-    let Some(program) = browser::program_or_skip() else {
-        return;
-    };
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("page.html");
-    let gate = gate_of(1.5, |functions| {
+/// The same runs of a program whose `shop::price` is a function in Python.
+fn gate_of_python() -> Gate {
+    gate_of(1.5, |functions| {
         for f in functions {
             match f.name.as_str() {
                 "shop::worker" => {
@@ -258,7 +255,28 @@ fn an_interpreter_is_left_out_of_the_differential_flame_graph() {
                 _ => {}
             }
         }
-    });
+    })
+}
+
+#[test]
+fn an_interpreter_is_left_out_of_the_place_of_a_finding() {
+    let gate = gate_of_python();
+    let (_, finding) = gate.reported().next().expect("a finding");
+    assert_eq!(
+        gate.place(finding),
+        "worker-* of shop: start_thread → shop.price"
+    );
+}
+
+/// As in the report's page, an interpreter's frames are not between the functions that it runs.
+#[test]
+fn an_interpreter_is_left_out_of_the_differential_flame_graph() {
+    let Some(program) = browser::program_or_skip() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let gate = gate_of_python();
     std::fs::write(&file, html::render(&gate)).expect("writes");
     let mut b = Browser::start(&program, 1280, 900);
     b.open(&file);
@@ -424,10 +442,10 @@ fn a_verdict_fits_its_terminal() {
     }
 }
 
-fn shown() -> diff::Shown {
+fn shown(width: usize) -> diff::Shown {
     diff::Shown {
         top: 5,
-        width: 90,
+        width,
         style: terminal::Style::default(),
     }
 }
@@ -435,10 +453,15 @@ fn shown() -> diff::Shown {
 #[test]
 fn a_diff_shows_what_changed_most() {
     let Gate { table, sources, .. } = gate(1.5);
-    let text = diff::text(&table, &sources, &shown());
-    golden("diff.txt", &text);
+    for width in [80, 140] {
+        let text = diff::text(&table, &sources, &shown(width));
+        golden(&format!("diff-{width}.txt"), &text);
+    }
     // `--top` is for each of its tables.
-    let shown = diff::Shown { top: 1, ..shown() };
+    let shown = diff::Shown {
+        top: 1,
+        ..shown(90)
+    };
     let text = diff::text(&table, &sources, &shown);
     let (_, whole) = text.split_once("WHOLE RUN\n").expect("a table");
     let whole: Vec<&str> = whole.lines().take(3).collect();
@@ -455,7 +478,7 @@ fn what_a_package_takes_counts_for_the_programs_own_function_around_it() {
     let Gate { table, sources, .. } = gate_of(1.5, |functions| {
         functions[3].file = "/home/a/.cargo/registry/src/index/price-1.0.0/src/lib.rs".into();
     });
-    let text = diff::text(&table, &sources, &shown());
+    let text = diff::text(&table, &sources, &shown(90));
     let sentence = text.split("\n\n").next().expect("there is one");
     assert!(sentence.contains("of it +"), "{sentence}");
     assert!(!sentence.contains("shop::price"), "{sentence}");
@@ -487,7 +510,7 @@ fn a_function_of_several_threads_is_one_row_of_a_diff() {
     let table = RunTable::new(runs.into(), reader.names);
     let all = diff::Shown {
         top: usize::MAX,
-        ..shown()
+        ..shown(90)
     };
     let text = diff::text(&table, &reader.sources, &all);
     let rows = text.lines().filter(|line| line.ends_with("  shop::price"));
@@ -506,7 +529,7 @@ fn a_diff_names_both_files_of_a_renamed_program() {
     {
         run.about.programs = vec!["shop-new".into()];
     }
-    let text = diff::text(&table, &sources, &shown());
+    let text = diff::text(&table, &sources, &shown(90));
     assert!(
         text.contains("wall time: main thread of shop → shop-new"),
         "{text}"

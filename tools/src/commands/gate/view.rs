@@ -7,7 +7,7 @@ use stackbeat_gate::decide::{
     Confirmation, Finding, Outcome, ProcessRow, Row, ScopeRow, Verdict, Way,
 };
 use stackbeat_gate::rules::{Budget, Pairing, Per};
-use stackbeat_gate::run::RoleId;
+use stackbeat_gate::run::{NameId, RoleId};
 use stackbeat_gate::run_budget::BudgetRow;
 use stackbeat_gate::run_table::RunTable;
 use stackbeat_gate::wait_partners::{Tie, WaitedFor};
@@ -217,6 +217,23 @@ impl Gate {
         )
     }
 
+    /// A path without what interprets the functions further in.
+    fn without_interpreter<'p>(&self, path: &'p [String]) -> Vec<&'p str> {
+        let names = self.table.names.names();
+        let id = |name: &str| {
+            let at = names.iter().position(|known| known.text == name)?;
+            Some(NameId(at as u32))
+        };
+        let is_interpreted =
+            |name: &String| id(name).is_some_and(|n| self.sources.is_interpreted(n));
+        let interpreted = path.iter().rposition(is_interpreted).unwrap_or(0);
+        let is_shown = |(depth, name): &(usize, &String)| {
+            *depth > interpreted || !id(name).is_some_and(|n| self.sources.is_of_interpreter(n))
+        };
+        let shown = path.iter().enumerate().filter(is_shown);
+        shown.map(|(_, name)| name.as_str()).collect()
+    }
+
     /// Where a finding sits: the role and the path.
     pub(super) fn place(&self, finding: &Finding) -> String {
         let e = &finding.explanation;
@@ -224,7 +241,7 @@ impl Gate {
             .role
             .map_or_else(|| "whole run".to_string(), |r| self.role(r));
         const SHOWN: usize = 12;
-        let mut path: Vec<&str> = e.path.iter().map(String::as_str).collect();
+        let mut path = self.without_interpreter(&e.path);
         if path.len() > SHOWN {
             path.splice(2..path.len() - (SHOWN - 3), ["…"]);
         }
