@@ -83,6 +83,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// Columns of the page's tables: sides are called as in its flame graph.
+const HEADS: &[&str] = &["baseline", "candidate", "difference", "change"];
 /// Lines per table when nothing says how many.
 const LINES: usize = 15;
 /// Room for a name in the first sentence.
@@ -413,7 +415,7 @@ pub(super) fn markup(table: &RunTable, sources: &Sources, top: usize) -> String 
     };
     let mut add = |title, lines: &[Line], of: &dyn Fn(&Line) -> Of| {
         let rows = lines.iter().map(|line| row(of(line), line));
-        html::table(&mut out, title, &["A", "B", "difference", "change"], rows);
+        html::table(&mut out, title, HEADS, rows);
     };
     let name = |line: &Line| clean(&line.of).into();
     let mut changed = whole(table);
