@@ -62,6 +62,11 @@ class Thread {
     static unsigned pthread_key_self_;
     void Park(bool, int64_t);
     void Unpark();
+#if VERSION <= 11
+    void ResetQuickAllocEntryPointsForThread(bool);
+#else
+    void ResetQuickAllocEntryPointsForThread();
+#endif
 #if VERSION <= 12
     void FullSuspendCheck();
 #else
@@ -121,9 +126,17 @@ class ScopedSuspendAll {
     ~ScopedSuspendAll();
 };
 enum class SuspendReason : char { kInternal };
+class Closure;
 class ThreadList {
   public:
-    void SuspendAll(const char *, bool);
+    void ResumeAll();
+#if VERSION <= 14
+    size_t RunCheckpoint(Closure *, Closure *);
+#elif VERSION <= 15
+    size_t RunCheckpoint(Closure *, Closure *, bool);
+#else
+    size_t RunCheckpoint(Closure *, Closure *, bool, bool);
+#endif
 #if VERSION <= 8
     Thread *SuspendThreadByThreadId(uint32_t, bool, bool *);
     void Resume(Thread *, bool);
@@ -158,6 +171,24 @@ class Heap {
     void RemoveAllocationListener();
 };
 }
+
+// runtime/instrumentation.h
+namespace instrumentation {
+class Instrumentation {
+  public:
+    void SetEntrypointsInstrumented(bool);
+};
+}
+
+// runtime/runtime.h
+class Runtime {
+  public:
+    static Runtime *instance_;
+    bool IsShuttingDown(Thread *);
+};
+
+// runtime/entrypoints/quick/quick_alloc_entrypoints.h
+void SetQuickAllocEntryPointsInstrumented(bool);
 
 // runtime/entrypoints/quick/quick_jni_entrypoints.cc
 #if VERSION <= 12
@@ -200,7 +231,22 @@ void ask() {
     ClassLinker &linker = any<ClassLinker>();
     auto &data = any<ClassLinker::ClassLoaderData>();
     ThreadList &threads = any<ThreadList>();
-    threads.SuspendAll("", false);
+    threads.ResumeAll();
+#if VERSION <= 14
+    threads.RunCheckpoint(nullptr, nullptr);
+#elif VERSION <= 15
+    threads.RunCheckpoint(nullptr, nullptr, false);
+#else
+    threads.RunCheckpoint(nullptr, nullptr, false, false);
+#endif
+    any<instrumentation::Instrumentation>().SetEntrypointsInstrumented(true);
+    SetQuickAllocEntryPointsInstrumented(true);
+    Runtime::instance_->IsShuttingDown(thread);
+#if VERSION <= 11
+    thread->ResetQuickAllocEntryPointsForThread(true);
+#else
+    thread->ResetQuickAllocEntryPointsForThread();
+#endif
 #if VERSION <= 8
     monitor.Lock(thread);
     linker.DeleteClassLoader(thread, data);

@@ -3,11 +3,11 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use super::entry_points;
 use super::frames;
 use super::hooks;
 use super::jni::Env;
 use super::library::Art;
-use super::place;
 use super::threads::{self, Place};
 use super::versions::Function;
 use crate::doctor::State;
@@ -66,17 +66,9 @@ unsafe extern "C" fn object_allocated(
     }
 }
 
-static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-type Register = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize);
-
-unsafe extern "C-unwind" fn register(heap: *mut c_void, env: *mut c_void, bytes: usize) {
+/// A hook has seen the heap.
+pub(crate) fn found(heap: *mut c_void) {
     HEAP.store(heap, Ordering::Release);
-    // SAFETY: a function of this type; it was stored before anybody could come here.
-    unsafe {
-        let original: Register = core::mem::transmute(REGISTER.load(Ordering::Acquire));
-        original(heap, env, bytes);
-    }
 }
 
 /// Calls `VMRuntime.getRuntime().registerNativeAllocation(0)`, which asks for nothing and comes to the heap.
@@ -97,39 +89,15 @@ fn come_to_the_heap(env: Env) {
     class.delete();
 }
 
-/// Looks where the heap is.
-///
-/// # Safety
-/// `env` is the calling thread's, which runs native code.
-pub(crate) unsafe fn find(art: &Art, env: *mut c_void, while_suspended: impl Fn(&mut dyn FnMut())) {
-    let Some(code) = art.code_of(Function::RegisterNativeAllocation) else {
-        return;
-    };
-    let mut is_placed = false;
-    while_suspended(&mut || {
-        let by = register as *mut c_void;
-        // SAFETY: whoever runs this function is suspended.
-        let state = unsafe { place::place("RegisterNativeAllocation", code, by, &REGISTER) };
-        is_placed = matches!(state, State::Placed(_));
-    });
-    if is_placed {
-        // SAFETY: by contract.
-        come_to_the_heap(unsafe { Env::new(env) });
-        while_suspended(&mut || {
-            // SAFETY: as above.
-            unsafe { place::remove(code.0) };
-        });
-    }
-}
-
 type Set = unsafe extern "C" fn(*mut c_void, *mut c_void);
 type Remove = unsafe extern "C" fn(*mut c_void);
 
 /// Listens. Says what became of that.
 ///
 /// # Safety
-/// The calling thread runs native code, because ART suspends all others for a moment.
-pub(crate) unsafe fn listen(art: &Art) -> State {
+/// The calling thread runs native code, because ART may suspend all others for a moment.
+pub(crate) unsafe fn listen(art: &Art, env: Env) -> State {
+    come_to_the_heap(env);
     let heap = HEAP.load(Ordering::Acquire);
     let missing = |why: &str| State::NotAvailable(why.to_owned());
     let Some(set) = art.address(Function::SetAllocationListener) else {
@@ -144,12 +112,15 @@ pub(crate) unsafe fn listen(art: &Art) -> State {
     };
     LISTENER.store(vtable, Ordering::Release);
     // SAFETY: a function of this type; the listener stays.
-    unsafe {
+    let by_checkpoint = entry_points::change(|| unsafe {
         let set: Set = core::mem::transmute(set);
         set(heap, LISTENER.as_ptr().cast());
-    }
+    });
     IS_LISTENING.store(true, Ordering::Relaxed);
-    State::Placed("its listener")
+    State::Placed(match by_checkpoint {
+        true => "its listener",
+        false => "its listener (set while all threads were suspended)",
+    })
 }
 
 /// Whether ART calls the listener at allocations.
@@ -160,15 +131,15 @@ pub(crate) fn is_listening() -> bool {
 /// Listens no more.
 ///
 /// # Safety
-/// As `listen`.
+/// The calling thread runs native code.
 pub(crate) unsafe fn end(art: &Art) {
     if let Some(remove) = art.address(Function::RemoveAllocationListener)
         && IS_LISTENING.swap(false, Ordering::Relaxed)
     {
         // SAFETY: a function of this type.
-        unsafe {
+        entry_points::change(|| unsafe {
             let remove: Remove = core::mem::transmute(remove);
             remove(HEAP.load(Ordering::Acquire));
-        }
+        });
     }
 }

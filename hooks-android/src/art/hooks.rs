@@ -11,11 +11,14 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use stackbeat_core::platform;
 
 use super::agent::{Agent, Probe, Words};
+use super::entry_points;
 use super::frames;
+use super::heap;
 use super::library::Art;
 use super::methods;
 use super::monitors;
 use super::place;
+use super::suspend;
 use super::threads::{self, Place};
 use super::versions::Function;
 use crate::doctor;
@@ -281,6 +284,30 @@ hooks! {
         hit(agent, Probe::ClassLoad, 0);
         // SAFETY: the caller's arguments, passed on.
         unsafe { original(linker, a, b, c, d, e, f, g) }
+    }
+
+    // Where the heap is.
+    REGISTER_NATIVE_ALLOCATION = RegisterNativeAllocation
+    fn register_native_allocation(heap: Pointer, env: Pointer, bytes: usize) |original, _agent| {
+        heap::found(heap);
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { original(heap, env, bytes) };
+    }
+
+    // Where the list of threads is: the suspension in which this is placed ends here.
+    RESUME_ALL = ResumeAllThreads fn resume_all(list: Pointer) |original, _agent| {
+        suspend::found(list);
+        entry_points::resumed();
+        // SAFETY: the caller's argument, passed on.
+        unsafe { original(list) };
+    }
+
+    SET_ENTRYPOINTS = SetEntrypointsInstrumented
+    fn set_entrypoints(instrumentation: Pointer, is_instrumented: bool) |original, _agent| {
+        if !entry_points::set_instrumented(is_instrumented) {
+            // SAFETY: the caller's arguments, passed on.
+            unsafe { original(instrumentation, is_instrumented) };
+        }
     }
 
     DELETE_CLASS_LOADER = DeleteClassLoader

@@ -15,6 +15,7 @@
 //! - `frames`: puts these together when the agent asks for a thread's frames
 //! - `hooks`: what is hooked
 //! - `heap`: allocations
+//! - `entry_points`: by which functions a thread makes objects
 //! - `monitors`: whose a monitor is, and its number
 //! - `place`: puts hooks in their places
 //! - `jni`: the few calls of JNI that this needs
@@ -27,6 +28,7 @@
 
 mod agent;
 mod chain;
+mod entry_points;
 mod error;
 mod fallback;
 mod frames;

@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fmt::Write as _;
 
+use super::entry_points;
 use super::error::ArtError;
 use super::fallback::{self, StartThread};
 use super::frames;
@@ -23,6 +24,8 @@ const CHECK: &str = "ART_AGENT_CHECK";
 const ALWAYS: &str = "ART_AGENT_ALWAYS";
 /// Threads are suspended at random, all the time.
 const SUSPEND: &str = "ART_AGENT_SUSPEND";
+/// The heap's listener comes and goes, all the time.
+const LISTEN: &str = "ART_AGENT_LISTEN";
 /// [`Checks::is_blind`].
 const BLIND: &str = "ART_AGENT_BLIND";
 
@@ -66,11 +69,15 @@ pub unsafe fn begin(
         .for_each(|line| eprintln!("stackbeat: {line}"));
     if let Some(art) = art().filter(|_| has(SUSPEND)) {
         // SAFETY: by contract.
-        let is_started = unsafe { trial::begin(art, vm) };
+        let is_started = unsafe { trial::begin_to_suspend(art, vm) };
         if !is_started {
             let version = art.version;
             return Err(ArtError::NoSuspension { version });
         }
+    }
+    if let Some(art) = art().filter(|_| has(LISTEN)) {
+        // SAFETY: by contract.
+        unsafe { trial::begin_to_listen(art, vm) };
     }
     Ok(())
 }
@@ -136,7 +143,12 @@ fn status(art: &Art) -> String {
     ] {
         let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
     }
+    let suspensions = entry_points::SUSPENSIONS.load(Ordering::Relaxed);
+    let _ = writeln!(text, "suspended-all-for-the-listener {suspensions}");
     for (name, count) in [
+        ("changed-at-checkpoints", &entry_points::CHANGED),
+        ("listened", &trial::LISTENED),
+        ("longest-change-of-the-listener-ms", &trial::LONGEST_MS),
         ("suspended", &trial::SUSPENDED),
         ("suspended-frames", &trial::FRAMES),
         ("suspension-timed-out", &trial::GIVEN_UP),

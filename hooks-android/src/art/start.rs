@@ -146,15 +146,14 @@ pub(crate) unsafe fn begin_with(
         }
     });
     // SAFETY: by contract.
-    unsafe {
-        heap::find(art, env, |f| while_suspended(art, f));
-        all.add("ObjectAllocated", heap::listen(art));
-    }
+    all.add("ObjectAllocated", unsafe {
+        heap::listen(art, Env::new(env))
+    });
     monitors::learn_thread(threads::current());
     if let Some(start_thread) = start_thread {
         let state = match hooks::FULL_SUSPEND_CHECK.is_placed() {
             true => fallback::begin(
-                Suspension::find(art, |f| while_suspended(art, f)),
+                Suspension::find(art),
                 // SAFETY: by contract.
                 unsafe { Env::new(env) }.vm(),
                 start_thread,

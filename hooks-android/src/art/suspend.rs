@@ -4,26 +4,22 @@
 //! allocates nothing, takes no lock, and writes nothing. Only threads of the machine may call these two, from
 //! native code.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::library::Art;
-use super::place;
 use super::versions::Function;
-use crate::doctor::State;
 
 static LIST: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-static SUSPEND_ALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-type SuspendAll = unsafe extern "C-unwind" fn(*mut c_void, *const c_char, bool);
-
-unsafe extern "C-unwind" fn suspend_all(list: *mut c_void, cause: *const c_char, is_long: bool) {
+/// A hook has seen ART's list of threads.
+pub(crate) fn found(list: *mut c_void) {
     LIST.store(list, Ordering::Release);
-    // SAFETY: a function of this type; it was stored before anybody could come here.
-    unsafe {
-        let original: SuspendAll = core::mem::transmute(SUSPEND_ALL.load(Ordering::Acquire));
-        original(list, cause, is_long);
-    }
+}
+
+/// ART's list of threads, once a hook has seen it.
+pub(crate) fn list() -> Option<*mut c_void> {
+    Some(LIST.load(Ordering::Acquire)).filter(|list| !list.is_null())
 }
 
 /// `SuspendReason::kInternal`.
@@ -54,44 +50,21 @@ pub(crate) enum Suspended {
 }
 
 impl Suspension {
-    /// Looks where ART has its list of threads.
+    /// ART's functions for it.
     ///
     /// # Errors
     /// Why single threads cannot be suspended.
-    pub(crate) fn find(
-        art: &Art,
-        while_suspended: impl Fn(&mut dyn FnMut()),
-    ) -> Result<Suspension, &'static str> {
-        let (Some(suspend), Some(resume), Some(all)) = (
+    pub(crate) fn find(art: &Art) -> Result<Suspension, &'static str> {
+        let (Some(suspend), Some(resume)) = (
             art.address(Function::SuspendThread),
             art.address(Function::ResumeThread),
-            art.code_of(Function::SuspendAllThreads),
         ) else {
             return Err("this ART does not have it");
         };
         if !VERSIONS.contains(&art.version) {
             return Err("this version's way to suspend one thread is not known");
         }
-        if LIST.load(Ordering::Acquire).is_null() {
-            let mut is_placed = false;
-            while_suspended(&mut || {
-                let by = suspend_all as *mut c_void;
-                // SAFETY: whoever runs this function is suspended.
-                let state = unsafe { place::place("SuspendAll", all, by, &SUSPEND_ALL) };
-                is_placed = matches!(state, State::Placed(_));
-            });
-            if is_placed {
-                // This comes to the list, and takes the hook away.
-                while_suspended(&mut || {
-                    // SAFETY: as above.
-                    unsafe { place::remove(all.0) };
-                });
-            }
-        }
-        let list = LIST.load(Ordering::Acquire);
-        if list.is_null() {
-            return Err("ART's list of threads was not found");
-        }
+        let list = list().ok_or("ART's list of threads was not found")?;
         // SAFETY: functions of these types, as the table of versions has them.
         let (suspend, resume) = unsafe {
             (

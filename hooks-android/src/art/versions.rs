@@ -4,7 +4,9 @@
 //! `device` is the name in an Android build, where the C++ library is libc++. `host` is given where a build
 //! with libstdc++ (as Debian's) has another one. Each row names its source in AOSP's platform/art. The
 //! declarations were read at the tags android-8.0.0_r1, 8.1.0_r1, 9.0.0_r1, 10.0.0_r1, 11.0.0_r1, 12.0.0_r1,
-//! 13.0.0_r1, 14.0.0_r1, 15.0.0_r1 and android-16-beta-3-gpl. Real libraries were looked at for 11 and 14
+//! 13.0.0_r1, 14.0.0_r1, 15.0.0_r1 and android-16-beta-3-gpl; those of entry points, checkpoints, `Runtime`
+//! and `ResumeAll` in forks of it: LineageOS' branches 15.0 to 19.1 (8 to 12L), GrapheneOS' 13 and 14,
+//! HertzifyOS' 16 (of 15 only `RunCheckpoint` was seen). Real libraries were looked at for 11 and 14
 //! (docs/platforms/android.md).
 
 /// A function of ART, or a datum.
@@ -39,7 +41,13 @@ pub enum Function {
     RemoveAllocationListener,
     JniMethodStart,
     DefineClass,
-    SuspendAllThreads,
+    SetEntrypointsInstrumented,
+    SetAllocationInstrumented,
+    ResetEntryPoints,
+    RunCheckpoint,
+    Runtime,
+    IsShuttingDown,
+    ResumeAllThreads,
     SuspendThread,
     ResumeThread,
 }
@@ -302,21 +310,21 @@ pub const ROWS: &[Row] = &[
         Function::RegisterNativeAllocation,
         (8, 16),
         "_ZN3art2gc4Heap24RegisterNativeAllocationEP7_JNIEnvm",
-        "(this, JNIEnv*, size_t bytes): hooked for a moment, to learn where the heap is",
+        "(this, JNIEnv*, size_t bytes): hooked to learn where the heap is",
         "runtime/gc/heap.h",
     ),
     row(
         Function::SetAllocationListener,
         (8, 16),
         "_ZN3art2gc4Heap21SetAllocationListenerEPNS0_18AllocationListenerE",
-        "(this, AllocationListener*); suspends all threads once, when there was none",
+        "(this, AllocationListener*); when there was none: calls SetEntrypointsInstrumented(true)",
         "runtime/gc/heap.h",
     ),
     row(
         Function::RemoveAllocationListener,
         (8, 16),
         "_ZN3art2gc4Heap24RemoveAllocationListenerEv",
-        "(this); suspends all threads once",
+        "(this); when there was one: calls SetEntrypointsInstrumented(false)",
         "runtime/gc/heap.h",
     ),
     row(
@@ -355,10 +363,73 @@ pub const ROWS: &[Row] = &[
         "runtime/class_linker.h",
     ),
     row(
-        Function::SuspendAllThreads,
+        Function::SetEntrypointsInstrumented,
         (8, 16),
-        "_ZN3art10ThreadList10SuspendAllEPKcb",
-        "(this, const char* cause, bool long_suspend): hooked for a moment, to learn where the list is",
+        "_ZN3art15instrumentation15Instrumentation26SetEntrypointsInstrumentedEb",
+        "(this, bool); suspends all threads, sets the word, resets each thread's entry points",
+        "runtime/instrumentation.h",
+    ),
+    row(
+        Function::SetAllocationInstrumented,
+        (8, 16),
+        "_ZN3art36SetQuickAllocEntryPointsInstrumentedEb",
+        "(bool): sets the word that tells which entry points threads get",
+        "runtime/entrypoints/quick/quick_alloc_entrypoints.h",
+    ),
+    row(
+        Function::ResetEntryPoints,
+        (8, 11),
+        "_ZN3art6Thread35ResetQuickAllocEntryPointsForThreadEb",
+        "(this, bool is_marking); a new thread gets those of true (quick_default_init_entrypoints.h)",
+        "runtime/thread.h",
+    ),
+    row(
+        Function::ResetEntryPoints,
+        (12, 16),
+        "_ZN3art6Thread35ResetQuickAllocEntryPointsForThreadEv",
+        "(this)",
+        "runtime/thread.h",
+    ),
+    row(
+        Function::RunCheckpoint,
+        (8, 14),
+        "_ZN3art10ThreadList13RunCheckpointEPNS_7ClosureES2_",
+        "(this, Closure*, Closure* callback or null) -> size_t; Closure: two destructors, then Run(Thread*)",
+        "runtime/thread_list.h, runtime/thread_pool.h",
+    ),
+    row(
+        Function::RunCheckpoint,
+        (15, 15),
+        "_ZN3art10ThreadList13RunCheckpointEPNS_7ClosureES2_b",
+        "(this, Closure*, Closure* callback or null, bool allow_lock_checking) -> size_t",
+        "runtime/thread_list.h, runtime/base/closure.h",
+    ),
+    row(
+        Function::RunCheckpoint,
+        (16, 16),
+        "_ZN3art10ThreadList13RunCheckpointEPNS_7ClosureES2_bb",
+        "(this, Closure*, Closure* callback or null, bool allow_lock_checking, bool acquire_mutator_lock) -> size_t",
+        "runtime/thread_list.h, runtime/base/closure.h",
+    ),
+    row(
+        Function::Runtime,
+        (8, 16),
+        "_ZN3art7Runtime9instance_E",
+        "Runtime*",
+        "runtime/runtime.h",
+    ),
+    row(
+        Function::IsShuttingDown,
+        (8, 16),
+        "_ZN3art7Runtime14IsShuttingDownEPNS_6ThreadE",
+        "(this, Thread*) -> bool: takes the lock under which a new thread gets its entry points and enters the list",
+        "runtime/runtime.h, runtime/thread.cc",
+    ),
+    row(
+        Function::ResumeAllThreads,
+        (8, 16),
+        "_ZN3art10ThreadList9ResumeAllEv",
+        "(this): hooked to learn where the list is",
         "runtime/thread_list.h",
     ),
     row(

@@ -182,6 +182,15 @@ public class Program {
         join(spinner);
     }
 
+    /** Does not return for so long, and comes to no safepoint: whoever suspends all threads waits for it. */
+    @dalvik.annotation.optimization.FastNative
+    static native void stick(int ms);
+
+    static void sticks(int ms, String library) throws InterruptedException {
+        System.load(library);
+        join(start("sticking", () -> stick(ms)));
+    }
+
     // What is done all the time in the stress run.
     static int deep(int n) {
         if (n == 0) {
@@ -314,6 +323,7 @@ public class Program {
             case "allocate": allocate(count); break;
             case "computes": computes(count); break;
             case "spins": spins(count); break;
+            case "sticks": sticks(count, args[2]); break;
             case "stress": stress(count, args[2]); break;
             default: throw new IllegalArgumentException(args[0]);
         }

@@ -119,6 +119,9 @@ fn record_with(version: u8, options: &[&str], arguments: &[&str], variables: &[&
     assert_eq!(recorded.status("different"), 0, "ART {version}");
     assert_eq!(recorded.status("restored"), 1, "ART {version}");
     assert_eq!(recorded.trace.lost_records(), 0, "ART {version}");
+    // The listener comes and goes without a suspension of all threads.
+    let suspended = recorded.status("suspended-all-for-the-listener");
+    assert_eq!(suspended, 0, "ART {version}");
     recorded
 }
 
@@ -341,6 +344,53 @@ fn allocations_are_those_of_the_program() {
             java.is_some_and(|frame| frame.name.starts_with("Program.lambda$allocate"))
         });
         assert!(in_lambda.count() > 3, "ART {version}");
+    }
+}
+
+/// The heap's listener comes and goes while threads allocate, start and end, and the collector works.
+#[test]
+fn programs_run_as_ever_while_the_listener_comes_and_goes() {
+    for version in versions() {
+        let jar = program().to_str().expect("UTF-8").to_owned();
+        let recorded = record_with(
+            version,
+            &[],
+            &["stress", "3000", &jar],
+            &["ART_AGENT_LISTEN"],
+        );
+        let (listened, changed) = (
+            recorded.status("listened"),
+            recorded.status("changed-at-checkpoints"),
+        );
+        eprintln!("ART {version}: {changed} changes of threads, {listened} times");
+        // Each time for all of its nine threads and the machine's own.
+        assert!(
+            listened > 20 && changed > 9 * listened,
+            "{changed}, {listened}"
+        );
+    }
+}
+
+/// A thread that comes to no safepoint holds up whoever suspends all threads, and not the listener.
+#[test]
+fn the_listener_waits_for_no_safepoint() {
+    const STUCK_MS: u64 = 4000;
+    for version in versions() {
+        let scratch = scratch();
+        let library = scratch.path().join("stick.so");
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(workspace().join("tests/tests/art/stick.c"))
+            .output()
+            .expect("cc runs");
+        assert!(compiled.status.success(), "{compiled:?}");
+        let library = library.to_str().expect("UTF-8");
+        let arguments = ["sticks", &STUCK_MS.to_string(), library];
+        let recorded = record_with(version, &[], &arguments, &["ART_AGENT_LISTEN"]);
+        let longest = recorded.status("longest-change-of-the-listener-ms");
+        eprintln!("ART {version}: {longest} ms");
+        assert!(longest < STUCK_MS / 2, "{longest} ms");
     }
 }
 

@@ -76,6 +76,37 @@ public class App {
         say("stopped " + Native.stop());
     }
 
+    static volatile int round, done;
+
+    /** In each recording so many objects. Before it begins, one of the threads runs, and the other one is parked. */
+    static void early(String folder, int rounds, int objects) throws InterruptedException {
+        Thread[] threads = new Thread[2];
+        for (int i = 0; i < 2; i++) {
+            boolean runs = i == 0;
+            threads[i] = start(runs ? "runner" : "sleeper", () -> {
+                for (int next = 1; next <= rounds; next++) {
+                    while (round < next) {
+                        if (!runs) LockSupport.park();
+                    }
+                    Object last = null;
+                    for (int n = 0; n < objects; n++) last = new int[8];
+                    synchronized (lock) {
+                        done++;
+                    }
+                }
+            });
+        }
+        for (int i = 1; i <= rounds; i++) {
+            // Both are where they should be.
+            sleep(100);
+            say("trace " + Native.start(folder, false, false));
+            round = i;
+            LockSupport.unpark(threads[1]);
+            while (done < 2 * i) sleep(1);
+            say("stopped " + Native.stop());
+        }
+    }
+
     /** Its main thread waits for a lock until it is killed. */
     static void dies(String folder) throws InterruptedException {
         say("trace " + Native.start(folder, false, false));
@@ -137,6 +168,9 @@ public class App {
                     // Nothing is hooked now.
                     work(3, 1000);
                 }
+                break;
+            case "early":
+                early(folder, 3, 20000);
                 break;
             case "dumps":
                 say("trace " + Native.start(folder, false, false));
