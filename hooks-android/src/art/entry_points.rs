@@ -1,10 +1,10 @@
 //! Entry points of allocation: each thread has its own table of the functions that make objects. Those that
 //! tell the heap's listener stand there only while there is one.
 //!
-//! ART changes the tables of all threads while all of them are suspended. Here they change one by one, each at
-//! its next checkpoint: a thread that runs Java code does it itself, and for the others the caller does. So
-//! nobody waits, and a thread that is between two checkpoints makes some objects more of which the listener
-//! is not told. The functions of either kind may be called whether or not there is a listener.
+//! ART changes the tables of all threads while all of them are suspended. Here they change one by one, each
+//! at its next checkpoint: a thread that runs Java code does it itself, and for the others the caller does.
+//! So nobody waits, and a thread that is between two checkpoints makes some objects more of which the
+//! listener is not told. The functions of either kind may be called whether or not there is a listener.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};

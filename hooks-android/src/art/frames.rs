@@ -125,6 +125,10 @@ unsafe extern "C-unwind" fn find(_: *mut c_void, search: *mut c_void) {
                 methods::want_all_of_class(&search, frame.method);
                 capture.names.name(capture.agent, frame.method)
             },
+            Known::No => {
+                methods::want_all_of_class(&search, frame.method);
+                Known::No
+            }
             known => known,
         };
         let number = match known {

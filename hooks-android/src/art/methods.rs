@@ -2,8 +2,9 @@
 //!
 //! A method gets its name when a stack has it in a hook where ART can be asked (`Place::Hook`): it is alive
 //! there, because a stack keeps it. The other methods of its class are *wanted* then: the next such hooks of
-//! any thread name them, some at a time, so that captures in signal handlers know them. There no method gets
-//! a name.
+//! any thread name them, some at a time, so that captures in signal handlers and hooks of libc know them.
+//! There no method gets a name. One that they meet first is wanted, too, with its class: a thread that stays
+//! in one native method may pass no hook of ART's in the whole recording.
 //!
 //! ART may unload a class loader and use the memory of its methods again. Before it does, all numbers are
 //! forgotten here: the agent keeps its own, and equal methods get them again. Nobody asks for a name
@@ -25,6 +26,8 @@ const NUMBER_BITS: u32 = 17;
 const NUMBERS: u64 = 1 << NUMBER_BITS;
 /// What has no frame of its own: a method of the runtime.
 const NO_FRAME: u64 = NUMBERS - 1;
+/// What is wanted, and has no number yet.
+const IS_WANTED: u64 = NUMBERS - 2;
 
 /// A method's address without its two lowest bits, which are 0, and its number.
 static TABLE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
@@ -60,32 +63,36 @@ fn places(method: u64) -> impl Iterator<Item = &'static AtomicU64> {
     (0..PROBES).filter_map(move |i| TABLE.get((hash as usize).wrapping_add(i) % PLACES))
 }
 
+/// The number that is kept for a method.
+fn kept(method: u64) -> Option<u64> {
+    let words = places(method).map(|place| place.load(Ordering::Acquire));
+    let mut words = words.take_while(|word| *word != 0);
+    let word = words.find(|word| word >> NUMBER_BITS == method >> 2)?;
+    Some(word % NUMBERS)
+}
+
 /// What is known of a method. Takes no lock, calls nothing.
 pub(crate) fn known(method: u64) -> Known {
-    for place in places(method) {
-        let word = place.load(Ordering::Acquire);
-        if word == 0 {
-            return Known::No;
-        }
-        if word >> NUMBER_BITS == method >> 2 {
-            return match word % NUMBERS {
-                NO_FRAME => Known::NoFrame,
-                number => Known::Number(number as u32),
-            };
-        }
+    match kept(method) {
+        None | Some(IS_WANTED) => Known::No,
+        Some(NO_FRAME) => Known::NoFrame,
+        Some(number) => Known::Number(number as u32),
     }
-    Known::No
 }
 
 fn remember(method: u64, number: u64) {
-    let word = (method >> 2) << NUMBER_BITS | number;
+    let word_of = |number| (method >> 2) << NUMBER_BITS | number;
     for place in places(method) {
         let kept = place.load(Ordering::Relaxed);
-        if kept >> NUMBER_BITS == method >> 2 {
-            return;
+        if kept != 0 && kept != word_of(IS_WANTED) {
+            if kept >> NUMBER_BITS == method >> 2 {
+                return;
+            }
+            continue;
         }
-        let placed = place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed);
-        if kept == 0 && placed.is_ok() {
+        let word = word_of(number);
+        let placed = place.compare_exchange(kept, word, Ordering::AcqRel, Ordering::Relaxed);
+        if placed.is_ok() {
             return;
         }
     }
@@ -100,6 +107,9 @@ fn want(method: u64) -> bool {
     };
     let placed = place.compare_exchange(0, method, Ordering::AcqRel, Ordering::Relaxed);
     HAS_WANTED.store(true, Ordering::Release);
+    if placed.is_ok() {
+        remember(method, IS_WANTED);
+    }
     placed.is_ok()
 }
 
@@ -122,11 +132,15 @@ pub(crate) fn begin(version: u8) {
 /// Most methods of a class that are looked at.
 const MOST_OF_CLASS: u64 = 256;
 
-/// Asks for the names of all methods of the class that has this one, which is alive.
+/// Asks for the names of all methods of the class that has this one, which is on the calling thread's stack.
+/// Where that was done before it looks no further.
 ///
 /// They lie in one array, behind its length (libartbase/base/length_prefixed_array.h), and each begins with
 /// its class. It is taken for the array only where the length says the same as the classes.
 pub(crate) fn want_all_of_class(search: &Search, method: u64) {
+    if kept(method).is_some() {
+        return;
+    }
     let bytes = METHOD_BYTES.load(Ordering::Relaxed);
     let class_of = |method: u64| search.words(method).map(|[word]| word as u32);
     let Some(class) = class_of(method).filter(|class| bytes != 0 && *class != 0) else {
@@ -152,10 +166,18 @@ pub(crate) fn want_all_of_class(search: &Search, method: u64) {
         return;
     };
     for method in (0..(end - first) / bytes).map(|i| first + i * bytes) {
-        if known(method) == Known::No && !want(method) {
+        if kept(method).is_none() && !want(method) {
             return;
         }
     }
+}
+
+/// Whether a word is a method whose code begins there, as far as its last word says so
+/// (runtime/art_method.h: `entry_point_from_quick_compiled_code_`).
+pub(crate) fn begins_at(search: &Search, method: u64, code: u64) -> bool {
+    let bytes = METHOD_BYTES.load(Ordering::Relaxed);
+    let last = (bytes != 0 && method & 7 == 0).then(|| method.wrapping_add(bytes - 8));
+    last.and_then(|last| search.words(last)) == Some([code])
 }
 
 /// ART's functions for names.

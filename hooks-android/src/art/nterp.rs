@@ -28,7 +28,8 @@ pub(crate) fn begin(art: &Art) {
     }
 }
 
-/// Adds its frames on the native stack, leaf first. A word that is no known method is one that is not known.
+/// Adds its frames on the native stack, leaf first. Where a frame is not whole yet, its word is anything: it
+/// is taken for a method only if it is a known one, or begins with this code.
 pub(crate) fn read(search: &Search, frames: &mut Frames) {
     let code = CODE.load(Ordering::Relaxed);
     if code == 0 {
@@ -42,6 +43,7 @@ pub(crate) fn read(search: &Search, frames: &mut Frames) {
         let method = match methods::known(method) {
             Known::Number(_) => method,
             Known::NoFrame => continue,
+            Known::No if methods::begins_at(search, method, code) => method,
             Known::No => 0,
         };
         let frame = JavaFrame {

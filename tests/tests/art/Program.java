@@ -188,7 +188,8 @@ public class Program {
 
     static void sticks(int ms, String library) throws InterruptedException {
         System.load(library);
-        join(start("sticking", () -> stick(ms)));
+        Thread sticking = start("sticking", () -> stick(ms));
+        while (sticking.isAlive()) LockSupport.parkNanos(1000000);
     }
 
     // What is done all the time in the stress run.

@@ -371,11 +371,10 @@ fn programs_run_as_ever_while_the_listener_comes_and_goes() {
     }
 }
 
-/// A thread that comes to no safepoint holds up whoever suspends all threads, and not the listener.
-#[test]
-fn the_listener_waits_for_no_safepoint() {
-    const STUCK_MS: u64 = 4000;
-    for version in versions() {
+/// The library with the native method of `Program.sticks`.
+fn sticking_library() -> &'static str {
+    static LIBRARY: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
+    let (_, library) = LIBRARY.get_or_init(|| {
         let scratch = scratch();
         let library = scratch.path().join("stick.so");
         let compiled = Command::new("cc")
@@ -385,12 +384,46 @@ fn the_listener_waits_for_no_safepoint() {
             .output()
             .expect("cc runs");
         assert!(compiled.status.success(), "{compiled:?}");
-        let library = library.to_str().expect("UTF-8");
-        let arguments = ["sticks", &STUCK_MS.to_string(), library];
+        let library = library.to_str().expect("UTF-8").to_owned();
+        (scratch, library)
+    });
+    library
+}
+
+/// A thread that comes to no safepoint holds up whoever suspends all threads, and not the listener.
+#[test]
+fn the_listener_waits_for_no_safepoint() {
+    const STUCK_MS: u64 = 4000;
+    for version in versions() {
+        let arguments = ["sticks", &STUCK_MS.to_string(), sticking_library()];
         let recorded = record_with(version, &[], &arguments, &["ART_AGENT_LISTEN"]);
         let longest = recorded.status("longest-change-of-the-listener-ms");
         eprintln!("ART {version}: {longest} ms");
         assert!(longest < STUCK_MS / 2, "{longest} ms");
+    }
+}
+
+/// A thread that stays in a native method passes no hook of ART's. Others name what it has on its stack.
+#[test]
+fn a_thread_in_native_code_gets_names_from_others() {
+    for version in versions() {
+        let arguments = ["sticks", "2000", sticking_library()];
+        let recorded = record(version, &[], &arguments);
+        let tid = recorded.tid("sticking");
+        let rows = recorded.trace.all_samples();
+        let rows = rows.filter(|(thread, _)| recorded.trace.threads[thread].tid == tid);
+        let (mut all, mut java, mut unknown) = (0, 0, 0);
+        for (_, row) in rows {
+            let frames = recorded.trace.frames(row.node);
+            let numbers = recorded.trace.methods_of(row.node);
+            all += 1;
+            java += usize::from(frames.iter().any(is_java));
+            unknown += usize::from(numbers.into_iter().any(|number| number == 0));
+        }
+        eprintln!(
+            "ART {version}: {all} samples, {java} with Java, {unknown} of them with unknown methods"
+        );
+        assert!(java > 50 && unknown * 5 < java, "{unknown} of {java}");
     }
 }
 
