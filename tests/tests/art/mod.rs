@@ -14,8 +14,9 @@ use stackbeat_core::probe::Probe;
 use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1::NodeKind;
 use stackbeat_tests::plain_reader::{Frame, Trace};
-use stackbeat_tests::tool::{binary, text};
-use stackbeat_tests::{built, scratch, target_folder, workspace};
+use stackbeat_tests::tool::{binary, json, stackbeat, text};
+use stackbeat_tests::tool_json::array;
+use stackbeat_tests::{built, scratch, target_folder, viewers, workspace};
 
 /// The folder that has the ARTs.
 fn folder() -> PathBuf {
@@ -74,6 +75,10 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 struct Recorded {
     /// What it said, a line each.
     said: Vec<String>,
+    /// The same on stderr.
+    errors: String,
+    /// With the trace's file.
+    folder: tempfile::TempDir,
     trace: Trace,
     /// What the hooks said of themselves: the last word of each line by the others.
     status: BTreeMap<String, u64>,
@@ -84,6 +89,17 @@ fn record(version: u8, options: &[&str], arguments: &[&str]) -> Recorded {
 }
 
 fn record_with(version: u8, options: &[&str], arguments: &[&str], variables: &[&str]) -> Recorded {
+    record_on(version, &[], options, arguments, variables)
+}
+
+/// On a machine that has these options.
+fn record_on(
+    version: u8,
+    machine: &[&str],
+    options: &[&str],
+    arguments: &[&str],
+    variables: &[&str],
+) -> Recorded {
     let _one = one_at_a_time();
     let scratch = scratch();
     // Before others: what they take from the program between its clock and ART's call is nobody's error here.
@@ -95,6 +111,7 @@ fn record_with(version: u8, options: &[&str], arguments: &[&str], variables: &[&
         .args(options)
         .arg("--")
         .arg(folder().join(format!("{version}/run-art")))
+        .args(machine)
         .arg(program())
         .arg("Program")
         .args(arguments)
@@ -112,7 +129,9 @@ fn record_with(version: u8, options: &[&str], arguments: &[&str], variables: &[&
     });
     let recorded = Recorded {
         said: text(&output.stdout).lines().map(str::to_owned).collect(),
+        errors: text(&output.stderr).to_owned(),
         trace: Trace::read(&scratch.path().join("t.beat")),
+        folder: scratch,
         status: status.collect(),
     };
     // In each of them: walks are what is read without ART, and nothing of a hook is left in the code.
@@ -232,6 +251,35 @@ fn contended_monitors_say_how_long_and_who_held_them() {
             ("contender", Probe::MonitorEnter),
             "holder",
         );
+    }
+}
+
+/// What ART's lock waits by is a part of the wait for the lock, in the report and in Perfetto.
+#[test]
+fn contended_monitors_are_locks_for_whoever_reads() {
+    for version in versions() {
+        let recorded = record(version, &[], &["locks", "60"]);
+        let said = recorded.said_waits("enter").into_iter();
+        let said_ns: u64 = said.map(|(_, ns)| ns).filter(|ns| *ns >= 3_500_000).sum();
+        let at = recorded.folder.path();
+        let report = json(at, &["report", "--json", "t.beat"]);
+        let mut threads = array(&report, "threads");
+        let contender = threads.find(|t| t["name"] == "contender").expect("it");
+        let in_report = contender["blocked_by_cause_ns"]["lock"].as_u64();
+        let in_report = in_report.expect("a number");
+        let exported = stackbeat(at, &["export", "-t", "perfetto", "-o", "t.p", "t.beat"]);
+        assert!(exported.status.success(), "{exported:?}");
+        let query = "select sum(slice.dur) as ns from slice join thread_track on slice.track_id = \
+                     thread_track.id join thread using (utid) where thread.name = 'contender' and \
+                     slice.name like '%[lock]'";
+        let rows = viewers::trace_processor(&at.join("t.p"), &[query]);
+        let in_perfetto = rows[0]["ns"].as_u64().expect("a number");
+        eprintln!(
+            "ART {version}: {said_ns} said, {in_report} in the report, {in_perfetto} in Perfetto"
+        );
+        for found in [in_report, in_perfetto] {
+            assert!(found * 10 >= said_ns * 9, "{found} of {said_ns}");
+        }
     }
 }
 
@@ -371,7 +419,7 @@ fn programs_run_as_ever_while_the_listener_comes_and_goes() {
     }
 }
 
-/// The library with the native method of `Program.sticks`.
+/// The library with the native methods of `Program`.
 fn sticking_library() -> &'static str {
     static LIBRARY: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
     let (_, library) = LIBRARY.get_or_init(|| {
@@ -508,6 +556,30 @@ fn a_loop_that_passes_no_hook_shows_its_method() {
             // The first walks teach where ART keeps what.
             assert!(whole + 10 >= safepoints, "{whole} of {safepoints}");
         }
+    }
+}
+
+/// A thread that comes to no safepoint is given up by ART, three times. Then nobody is suspended any more,
+/// and the program never sees it.
+#[test]
+fn suspensions_that_art_gives_up_end_after_three() {
+    for version in versions() {
+        let recorded = record_on(
+            version,
+            &["-XX:ThreadSuspendTimeout=200"],
+            &[],
+            &["burns", "3000", sticking_library()],
+            &["ART_AGENT_BLIND"],
+        );
+        assert_eq!(recorded.status("faults"), 3, "ART {version}");
+        let said = "Java by suspension has ended: ART gave up to suspend threads";
+        assert!(recorded.errors.contains(said), "{}", recorded.errors);
+        // It is sampled where it is.
+        let tid = recorded.tid("burning");
+        let rows = recorded.trace.all_samples();
+        let rows = rows.filter(|(thread, _)| recorded.trace.threads[thread].tid == tid);
+        let in_native = rows.filter(|(_, row)| row.probe != Probe::Safepoint as u8);
+        assert!(in_native.count() > 100);
     }
 }
 
