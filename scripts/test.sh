@@ -151,6 +151,7 @@ if [[ $mode != unit ]]; then
 fi
 if [[ $mode == all ]]; then
   run "models of the shared protocols, every interleaving" scripts/loom.sh
+  run "Java under captures in each hook, two minutes" scripts/art-stress.sh 120
   run "Android, Apple and arm64 Linux: build" await "$crossing" "$crossed"
   run "Android, Apple and arm64 Linux: run" scripts/cross/cross-check.sh run arm64
 fi
