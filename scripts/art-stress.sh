@@ -10,7 +10,8 @@ wanted=${1:-3600}
 [[ $wanted = suspensions ]] && count=${2:-1000000}
 scripts/install-art.sh target/art
 [[ -x target/art/11/run-art || -x target/art/14/run-art ]] || exit 0
-cargo build --quiet --locked -p stackbeat -p stackbeat-art-rig
+# After the tests all is there, built with the features of the whole workspace.
+[[ -n ${STACKBEAT_TESTS_BUILT:-} ]] || cargo build --quiet --locked -p stackbeat -p stackbeat-art-rig
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Whoever builds meanwhile does not change what runs.
