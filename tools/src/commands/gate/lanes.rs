@@ -192,9 +192,11 @@ fn stacks(report: &Report, bars: &[Bar]) -> Vec<Vec<Label>> {
         let outwards = report.profile.tree.outwards(bar.place);
         let mut labels: Vec<Label> = outwards.map(|(_, label)| label).collect();
         labels.reverse();
-        let interpreted = labels.iter().rposition(is_interpreted).unwrap_or(0);
+        let interpreted = labels.iter().rposition(is_interpreted);
         let frames = labels.into_iter().enumerate();
-        let shown = frames.filter(|(depth, label)| *depth > interpreted || !interprets(*label));
+        let shown = frames.filter(|(depth, label)| {
+            interpreted.is_none_or(|at| *depth > at) || !interprets(*label)
+        });
         shown.map(|(_, label)| label).collect()
     };
     bars.iter().map(stack).collect()

@@ -28,7 +28,8 @@ function placesOfNodes(nodes) {
 
 class Comparison {
   constructor() {
-    this.tree = placesOfNodes(DATA.nodes);
+    this.nodes = DATA.nodes;
+    this.tree = placesOfNodes(this.nodes);
     this.colors = {};
     this.test = null;
     this.side = CANDIDATE;
@@ -39,7 +40,7 @@ class Comparison {
 
   weigh(weight) {
     this.weight = weight;
-    const [before, after] = DATA.nodes[0][2][weight];
+    const [before, after] = this.nodes[0][2][weight];
     // Full colour: a tenth of the whole graph's amount.
     this.strongest = Math.max(before, after) / 10;
   }
@@ -58,7 +59,7 @@ class Comparison {
   amounts(node) {
     const sums = { before: 0, after: 0, changed: null };
     for (const place of node.places) {
-      const [before, after, differs] = DATA.nodes[place][2][this.weight];
+      const [before, after, differs] = this.nodes[place][2][this.weight];
       sums.before += before;
       sums.after += after;
       if (differs) sums.changed += after - before;
@@ -70,8 +71,14 @@ class Comparison {
 
   totals() {
     const key = `${this.weight} ${this.side}`;
-    if (this.known?.key !== key) this.known = { key, totals: DATA.nodes.map((node) => node[2][this.weight][this.side]) };
+    if (this.known?.key !== key) this.known = { key, totals: this.nodes.map((node) => node[2][this.weight][this.side]) };
     return this.known.totals;
+  }
+
+  // Of either side: what one of them lacks counts for the difference.
+  hasAny(place) {
+    const [before, after] = this.nodes[place][2][this.weight];
+    return before > 0 || after > 0;
   }
 
   isLeftOut(place) { return !this.library && this.tree.interprets[place] === 1; }
@@ -117,10 +124,10 @@ class Comparison {
 
   isMatch(node) { return this.test(this.nameOfLabel(node.label)); }
 
-  nothing() { return `The ${this.side === CANDIDATE ? "candidate" : "baseline"} has no ${DATA.weights[this.weight][0]}.`; }
+  nothing(name) { return `The ${this.side === CANDIDATE ? "candidate" : "baseline"} has no ${DATA.weights[this.weight][0]}${name ? ` in ${name}` : ""}.`; }
 
   describe(node, focus) {
-    const { before, after, changed } = this.amounts(node), whole = DATA.nodes[0][2][this.weight][this.side];
+    const { before, after, changed } = this.amounts(node), whole = this.nodes[0][2][this.weight][this.side];
     const change = formatChange(before, after);
     const lines = [["baseline", this.format(before)], ["candidate", this.format(after)]];
     if (change) lines.push(["change", change]);
@@ -196,6 +203,8 @@ function apply() {
   const search = byId("search").value;
   comparison.test = search.trim() === "" ? null : nameTest(search);
   flame.rebuild();
+  // A frame that was zoomed to may be gone.
+  byId("back").hidden = flame.zoomPath.length === 0;
   showFound();
   showAround(around);
 }
@@ -228,7 +237,7 @@ for (const cell of document.querySelectorAll("tr[data-function] td:first-child")
 }
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
-  const isTyping = e.target.matches("input, select");
+  const isTyping = e.target.matches("input[type=search]");
   if (e.key === "Escape" && (isTyping || comparison.test)) {
     search("");
     e.target.blur();

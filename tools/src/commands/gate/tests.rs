@@ -236,6 +236,17 @@ fn a_function_has_callers_and_callees_of_both_sides() {
     b.evaluate("document.getElementById('around-close').click()");
     assert_eq!(b.evaluate("document.getElementById('around').hidden"), true);
     assert_eq!(b.complaints, Vec::<String>::new());
+    // One that has another caller than before has not changed, whichever side gives the widths.
+    let moved = b.evaluate(
+        "(() => { const whole = page.comparison, { tree, nodes } = whole, source = page.aroundPanel.flames[0].source; \
+         const placesOf = (label) => nodes.map((_, at) => at).filter((at) => at > 0 && tree.label[at] === label && !tree.repeats[at]); \
+         const label = tree.label.find((label) => label >= 0 && placesOf(label).length > 1), [from, to] = placesOf(label); \
+         for (const node of nodes) node[2] = node[2].map(() => [0, 0, false]); \
+         nodes[from][2].fill([100, 0, true]); nodes[to][2].fill([0, 100, true]); \
+         source.label = label; whole.known = null; \
+         return [0, 1].map((side) => { whole.side = side; const { before, after } = whole.amounts(source.root()); return [before, after]; }); })()",
+    );
+    assert_eq!(moved, json!([[100, 100], [100, 100]]));
 }
 
 /// The same runs of a program whose `shop::price` is a function in Python.

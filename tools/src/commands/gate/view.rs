@@ -226,9 +226,10 @@ impl Gate {
         };
         let is_interpreted =
             |name: &String| id(name).is_some_and(|n| self.sources.is_interpreted(n));
-        let interpreted = path.iter().rposition(is_interpreted).unwrap_or(0);
+        let interpreted = path.iter().rposition(is_interpreted);
         let is_shown = |(depth, name): &(usize, &String)| {
-            *depth > interpreted || !id(name).is_some_and(|n| self.sources.is_of_interpreter(n))
+            interpreted.is_none_or(|at| *depth > at)
+                || !id(name).is_some_and(|n| self.sources.is_of_interpreter(n))
         };
         let shown = path.iter().enumerate().filter(is_shown);
         shown.map(|(_, name)| name.as_str()).collect()

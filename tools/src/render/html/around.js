@@ -6,6 +6,7 @@
 //
 // - tree: places (places.js) with `repeats`.
 // - totals(): amounts by place, callees included.
+// - hasAny(place): whether there is anything to show of it, even where its amount is 0.
 // - nameOfLabel(label), format(amount), isLeftOut(place): whether its callees are shown in its stead.
 //
 // A node's `places` are those whose amounts it has; `here` are the places that it stands for.
@@ -20,7 +21,7 @@ class Around {
     let value = 0;
     for (let p = 1; p < tree.count; p++) {
       // In a recursion the outermost call has the whole.
-      if (tree.label[p] !== label || tree.repeats[p] || !(total[p] > 0)) continue;
+      if (tree.label[p] !== label || tree.repeats[p] || !this.whole.hasAny(p)) continue;
       value += total[p];
       places.push(p);
     }
@@ -64,7 +65,7 @@ class Around {
 
   isMatch(node) { return this.whole.isMatch(node); }
 
-  nothing() { return this.label === null ? "No function is chosen." : this.whole.nothing(); }
+  nothing() { return this.label === null ? "No function is chosen." : this.whole.nothing(this.whole.nameOfLabel(this.label)); }
 
   describe(node, focus) {
     const { title, where, lines } = this.whole.describe(node, focus, []);

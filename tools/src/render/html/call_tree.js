@@ -12,6 +12,8 @@ class CallTree {
 
   totals() { return this.view.sums().total; }
 
+  hasAny(place) { return this.totals()[place] > 0; }
+
   nameOfLabel(label) { return this.data.nameOf(label); }
 
   format(value) { return WEIGHTS[this.view.weight].format(value); }

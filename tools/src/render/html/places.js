@@ -21,11 +21,11 @@ function interpretersOf({ count, parent, label }, isInterpreter, isInterpreted) 
 }
 
 // Calls `take` for each place right below one that has something; in the stead of one that is left out for those below
-// it. `whole` has tree, totals() and isLeftOut(place), as `Around` asks for them.
+// it. `whole` has tree, hasAny(place) and isLeftOut(place), as `Around` asks for them.
 function forEachCallee(whole, place, take) {
-  const { tree } = whole, total = whole.totals();
+  const { tree } = whole;
   for (let p = tree.firstChild[place]; p !== -1; p = tree.sibling[p]) {
-    if (!(total[p] > 0)) continue;
+    if (!whole.hasAny(p)) continue;
     if (whole.isLeftOut(p)) forEachCallee(whole, p, take);
     else take(p);
   }
