@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 wanted=${1:-3600}
 [[ $wanted = suspensions ]] && count=${2:-1000000}
 scripts/install-art.sh target/art
-[[ -x target/art/11/run-art || -x target/art/14/run-art ]] || exit 0
+[[ -x target/art/11/run-art || -x target/art/14/run-art ]] || { echo "not run: there is no ART"; exit 0; }
 # After the tests all is there, built with the features of the whole workspace.
 [[ -n ${STACKBEAT_TESTS_BUILT:-} ]] || cargo build --quiet --locked -p stackbeat -p stackbeat-art-rig
 folder=$(mktemp -d)
@@ -39,6 +39,7 @@ walks() {
       echo "ART $version: $(grep -E '^(walks|named|forgotten) ' "$folder/status" | paste -sd' ')"
     done
   done
+  ((runs > 0)) || { echo "$wanted s were over before the first run"; exit 1; }
   echo "$runs runs without a fault"
 }
 

@@ -7,7 +7,7 @@
 //! listener is not told. The functions of either kind may be called whether or not there is a listener.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stackbeat_core::platform;
 
@@ -20,6 +20,8 @@ use super::versions::Function;
 /// The thread whose change of the listener is under way.
 static CHANGED_BY: AtomicI32 = AtomicI32::new(NOBODY);
 const NOBODY: i32 = 0;
+/// It was made by a checkpoint.
+static IS_BY_CHECKPOINT: AtomicBool = AtomicBool::new(false);
 
 /// Suspensions of all threads by who changes the listener, meanwhile.
 pub(crate) static SUSPENSIONS: AtomicU32 = AtomicU32::new(0);
@@ -30,13 +32,14 @@ fn is_changed_by_this_thread() -> bool {
     CHANGED_BY.load(Ordering::Relaxed) == platform::thread_id() as i32
 }
 
-/// Sets or removes the listener, by this call of ART's. False: ART has suspended all threads for it.
+/// Sets or removes the listener, by this call of ART's. False: ART has changed the tables, if that was to be
+/// done, and has suspended all threads for it.
 pub(crate) fn change(change_listener: impl FnOnce()) -> bool {
-    let before = SUSPENSIONS.load(Ordering::Relaxed);
+    IS_BY_CHECKPOINT.store(false, Ordering::Relaxed);
     CHANGED_BY.store(platform::thread_id() as i32, Ordering::Relaxed);
     change_listener();
     CHANGED_BY.store(NOBODY, Ordering::Relaxed);
-    SUSPENSIONS.load(Ordering::Relaxed) == before
+    IS_BY_CHECKPOINT.load(Ordering::Relaxed)
 }
 
 /// All threads run again.
@@ -120,5 +123,6 @@ fn by_checkpoint(art: &Art, is_instrumented: bool) -> Option<()> {
         is_shutting_down(runtime, threads::current());
         run(list, &raw const CLOSURE, core::ptr::null(), true, false);
     }
+    IS_BY_CHECKPOINT.store(true, Ordering::Relaxed);
     Some(())
 }

@@ -66,13 +66,18 @@ unsafe extern "C" fn object_allocated(
     }
 }
 
+/// Whether a hook has seen the heap.
+pub(crate) fn is_known() -> bool {
+    !HEAP.load(Ordering::Acquire).is_null()
+}
+
 /// A hook has seen the heap.
 pub(crate) fn found(heap: *mut c_void) {
     HEAP.store(heap, Ordering::Release);
 }
 
 /// Calls `VMRuntime.getRuntime().registerNativeAllocation(0)`, which asks for nothing and comes to the heap.
-fn come_to_the_heap(env: Env) {
+pub(crate) fn come_to_the_heap(env: Env) {
     let Some(class) = env.class(c"dalvik/system/VMRuntime") else {
         return;
     };
@@ -96,8 +101,7 @@ type Remove = unsafe extern "C" fn(*mut c_void);
 ///
 /// # Safety
 /// The calling thread runs native code, because ART may suspend all others for a moment.
-pub(crate) unsafe fn listen(art: &Art, env: Env) -> State {
-    come_to_the_heap(env);
+pub(crate) unsafe fn listen(art: &Art) -> State {
     let heap = HEAP.load(Ordering::Acquire);
     let missing = |why: &str| State::NotAvailable(why.to_owned());
     let Some(set) = art.address(Function::SetAllocationListener) else {

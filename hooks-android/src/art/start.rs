@@ -139,16 +139,25 @@ pub(crate) unsafe fn begin_with(
     let mut all = Hooks::new(format!("art {}", art.version));
     // The dynamic linker is not asked while threads are suspended.
     place::load_backends();
+    // Native methods call it all the time, and whoever runs them is not suspended. So it goes as soon as it
+    // has seen the heap.
+    let of_heap = &hooks::REGISTER_NATIVE_ALLOCATION;
+    let is_heap_known = heap::is_known();
     while_suspended(art, || {
-        for hook in hooks::ALL {
+        let wanted = |hook: &&&hooks::Hook| !(is_heap_known && core::ptr::eq(**hook, of_heap));
+        for hook in hooks::ALL.iter().filter(wanted) {
             // SAFETY: whoever runs these functions is suspended.
             all.add(hook.name, unsafe { hook.place(art) });
         }
     });
+    if of_heap.is_placed() {
+        // SAFETY: by contract.
+        heap::come_to_the_heap(unsafe { Env::new(env) });
+        // SAFETY: whoever runs these functions is suspended.
+        while_suspended(art, || unsafe { of_heap.remove() });
+    }
     // SAFETY: by contract.
-    all.add("ObjectAllocated", unsafe {
-        heap::listen(art, Env::new(env))
-    });
+    all.add("ObjectAllocated", unsafe { heap::listen(art) });
     monitors::learn_thread(threads::current());
     if let Some(start_thread) = start_thread {
         let state = match hooks::FULL_SUSPEND_CHECK.is_placed() {

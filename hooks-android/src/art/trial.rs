@@ -49,7 +49,7 @@ pub(crate) unsafe fn begin_to_suspend(art: &'static Art, vm: *mut *const [*mut c
 /// `vm` is the machine.
 pub(crate) unsafe fn begin_to_listen(art: &'static Art, vm: *mut *const [*mut c_void; 8]) {
     // SAFETY: by contract; from a thread of the machine's.
-    unsafe { begin(vm, move |env| listen(art, env)) };
+    unsafe { begin(vm, move |_| listen(art)) };
 }
 
 /// # Safety
@@ -66,13 +66,13 @@ unsafe fn begin(vm: *mut *const [*mut c_void; 8], run: impl FnOnce(Env) + Send +
 
 /// # Safety
 /// The calling thread is one of the machine's, and runs native code.
-unsafe fn listen(art: &'static Art, env: Env) {
+unsafe fn listen(art: &'static Art) {
     while !STOP.load(Ordering::Relaxed) {
         let begin = Instant::now();
         // SAFETY: by contract.
         unsafe {
             heap::end(art);
-            let _ = heap::listen(art, env);
+            let _ = heap::listen(art);
         }
         let ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
         LONGEST_MS.fetch_max(ms, Ordering::Relaxed);

@@ -447,6 +447,7 @@ fn the_listener_waits_for_no_safepoint() {
         let recorded = record_with(version, &[], &arguments, &["ART_AGENT_LISTEN"]);
         let longest = recorded.status("longest-change-of-the-listener-ms");
         eprintln!("ART {version}: {longest} ms");
+        assert!(recorded.status("listened") > 0, "it came and went");
         assert!(longest < STUCK_MS / 2, "{longest} ms");
     }
 }
