@@ -23,6 +23,10 @@ KINDS = {
     "allocation": ("make an object", 1),
     "unpark": ("`LockSupport.unpark`", 1),
     "park": ("`unpark` and `park`, without waiting", 2),
+    "notify": ("enter and leave a monitor, `notify` without a waiter", 3),
+    "wait": ("the same with a `wait` of 1 µs", 3),
+    "native": ("`Runtime.totalMemory`, a native method", 1),
+    "collection": ("`Runtime.gc`", 1),
 }
 
 

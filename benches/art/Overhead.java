@@ -14,13 +14,22 @@ public class Overhead {
     static final int CALLS = 50000;
     static final int TURNS = 200;
     static final int FRAMES = 30;
-    static final String[] KINDS = {"nothing", "monitor", "allocation", "unpark", "park"};
+    static final String[] KINDS = {"nothing", "monitor", "allocation", "unpark", "park", "notify", "wait", "native", "collection"};
+    static final Runtime runtime = Runtime.getRuntime();
 
     static long cpu() {
         return dalvik.system.VMDebug.threadCpuTimeNanos();
     }
 
-    static void calls(String kind) {
+    static int count(String kind) {
+        switch (kind) {
+            case "wait": return CALLS / 50;
+            case "collection": return 20;
+            default: return CALLS;
+        }
+    }
+
+    static void calls(String kind) throws Exception {
         Thread self = Thread.currentThread();
         switch (kind) {
             case "nothing":
@@ -42,6 +51,19 @@ public class Overhead {
                     LockSupport.park();
                 }
                 break;
+            case "notify":
+                for (int i = 0; i < CALLS; i++) synchronized (lock) { lock.notify(); }
+                break;
+            case "wait":
+                // Nobody notifies.
+                for (int i = 0; i < count(kind); i++) synchronized (lock) { lock.wait(0, 1000); }
+                break;
+            case "native":
+                for (int i = 0; i < CALLS; i++) last = runtime.totalMemory() > 0 ? lock : null;
+                break;
+            case "collection":
+                for (int i = 0; i < count(kind); i++) runtime.gc();
+                break;
         }
     }
 
@@ -61,7 +83,7 @@ public class Overhead {
         }
     }
 
-    static long timed(String kind) {
+    static long timed(String kind) throws Exception {
         calls(kind);
         long before = cpu();
         calls(kind);
@@ -77,9 +99,9 @@ public class Overhead {
             under(FRAMES);
         }
         for (int round = 0; round < rounds; round++) {
-            for (String kind : KINDS) System.out.println(kind + " plain " + timed(kind) / (double) CALLS);
+            for (String kind : KINDS) System.out.println(kind + " plain " + timed(kind) / (double) count(kind));
             Native.start(arguments[1], false, false);
-            for (String kind : KINDS) System.out.println(kind + " recorded " + timed(kind) / (double) CALLS);
+            for (String kind : KINDS) System.out.println(kind + " recorded " + timed(kind) / (double) count(kind));
             Native.stop();
         }
     }

@@ -513,7 +513,10 @@ impl Threads {
         let (budget, has_counters) = (options.budget(), options.counters_ns.is_some());
         let ticker = thread::Builder::new()
             .name("stackbeat ticker".to_owned())
-            .spawn(move || ticker::run(&of_ticker, sampler, budget, has_counters, cpu_before))?;
+            .spawn(move || {
+                ticking::be_less_nice();
+                ticker::run(&of_ticker, sampler, budget, has_counters, cpu_before);
+            })?;
         Ok(Threads { ticker, drain })
     }
 

@@ -192,6 +192,8 @@ impl Event {
         self.period = period;
         let drawn = draw_up_to(period);
         self.store(match self.is_drawn {
+            // Until the next poll.
+            true if self.has_struck => drawn.max(period / 2),
             true if self.goes_on => drawn.max(least_of(period)),
             true => drawn,
             false => period,

@@ -30,12 +30,12 @@ struct SchedAttr {
 pub(super) fn begin() {
     // Sleeps of this thread end on time: the default slack is 50 µs (prctl(2)).
     let _ = set_current_timer_slack(NonZeroU64::new(1));
-    be_less_nice();
     ask_for_short_slices();
 }
 
 /// Where hundreds of threads want a processor, each has its equal part of it, and a session that takes more
-/// waits for seconds. The calling thread is to run before these, where we may ask for that (setpriority(2)).
+/// waits for seconds. The calling thread, which is one of a process of our own, is to run before these, where
+/// we may ask for that (setpriority(2)).
 pub(super) fn be_less_nice() {
     // On Linux this process means the calling thread.
     if let Ok(nice) = getpriority_process(None) {
