@@ -15,7 +15,7 @@ scripts/install-art.sh target/art
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Whoever builds meanwhile does not change what runs.
-cp target/debug/stackbeat target/debug/libstackbeat_art_rig.so "$folder"
+cp target/debug/stackbeat target/debug/deps/libstackbeat_art_rig.so "$folder"
 target/art/dex-it "$folder/program.jar" tests/tests/art/Program.java
 export ART_AGENT=$folder/libstackbeat_art_rig.so ART_AGENT_LOG=$folder/status
 

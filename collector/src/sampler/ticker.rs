@@ -83,11 +83,16 @@ pub(crate) fn run(
         return keep_counting(shared);
     }
     let mut ticking = Ticking::begin(shared, sampler, budget, has_counters, cpu_before);
-    while !shared.stopping() {
+    loop {
+        // First: a call that comes after what is asked below ends the wait.
+        let calls = (shared.mapping.control().clock_calls).load(Ordering::SeqCst);
+        if shared.stopping() {
+            break;
+        }
         if !is_on(shared) {
             ticking.rest();
         } else if ticking.kernel.is_some() && !ticking.sampler.has_ticks() {
-            ticking.leave_it_to_the_kernel();
+            ticking.leave_it_to_the_kernel(calls);
         } else {
             ticking.tick();
         }
@@ -174,10 +179,10 @@ impl<'a> Ticking<'a> {
         self.last_activity_ns = now;
     }
 
-    /// Nobody needs ticks: waits until there is something to do beside the kernel's clock.
-    fn leave_it_to_the_kernel(&mut self) {
+    /// Nobody needs ticks: waits until there is something to do beside the kernel's clock, or there have been
+    /// more than so many calls.
+    fn leave_it_to_the_kernel(&mut self, calls: u32) {
         let control = self.shared.mapping.control();
-        let calls = control.clock_calls.load(Ordering::SeqCst);
         self.upkeep.step(self.shared, &self.sampler, now_ns());
         let now = now_ns();
         count(&self.shared.figures.ticks, 1);
