@@ -90,7 +90,7 @@ impl ThreadClock for Events {
             self.time.set_period(period_ns);
             self.faults.set_period(faults_in(period_ns));
             self.strikes = strikes;
-        } else if self.time.is_drawn && strikes != self.strikes {
+        } else if self.time.in_force != InForce::Period && strikes != self.strikes {
             self.time.go_on();
         }
     }
@@ -104,12 +104,20 @@ struct Event {
     period: u64,
     /// It counts time, and no page faults.
     of_time: bool,
-    /// It has sent a signal.
-    has_struck: bool,
-    /// What is in force is a drawn part of the period, until we know that it has gone off.
-    is_drawn: bool,
-    /// It goes off again until then, and does not stand still.
-    goes_on: bool,
+    in_force: InForce,
+}
+
+/// What an event goes off after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InForce {
+    /// A drawn part of the period: as far as we know it has not gone off. Then it stands still, or goes on
+    /// with that part.
+    First {
+        goes_on: bool,
+    },
+    /// A drawn part of a period that has become longer. It goes on with that part.
+    Longer,
+    Period,
 }
 
 impl Event {
@@ -137,9 +145,9 @@ impl Event {
             file: opened?,
             period,
             of_time,
-            has_struck: false,
-            is_drawn: true,
-            goes_on: of_time && first >= least_of(period),
+            in_force: InForce::First {
+                goes_on: of_time && first >= least_of(period),
+            },
         })
     }
 
@@ -165,10 +173,10 @@ impl Event {
                 libc::fcntl(file, F_SETOWN_EX, &raw const owner),
                 libc::fcntl(file, F_SETSIG, signal),
                 libc::fcntl(file, libc::F_SETFL, libc::O_ASYNC),
-                match self.goes_on {
-                    true => ioctls::ENABLE(file, 0),
+                match self.in_force {
                     // One signal: the kernel stops it then.
-                    false => ioctls::REFRESH(file, 1),
+                    InForce::First { goes_on: false } => ioctls::REFRESH(file, 1),
+                    _ => ioctls::ENABLE(file, 0),
                 },
             ]
         };
@@ -179,25 +187,27 @@ impl Event {
     }
 
     fn go_on(&mut self) {
-        (self.has_struck, self.is_drawn, self.goes_on) = (true, false, true);
+        self.in_force = InForce::Period;
         self.store(self.period);
         // SAFETY: takes numbers.
         unsafe { ioctls::ENABLE(self.file.as_raw_fd(), 0) };
     }
 
-    /// A longer period begins anywhere in it: a thread that ends soon would be met no more, or had its one
-    /// sample within the shorter one.
+    /// A longer period begins anywhere in its second half: a thread that ends soon would be met no more, or
+    /// had its one sample within the shorter one. Not in the first half, because the drawn part is in force
+    /// until the next poll.
     fn set_period(&mut self, period: u64) {
-        self.is_drawn = !self.has_struck || self.of_time && period > self.period;
+        let is_longer = self.of_time && period > self.period;
         self.period = period;
         let drawn = draw_up_to(period);
-        self.store(match self.is_drawn {
-            // Until the next poll.
-            true if self.has_struck => drawn.max(period / 2),
-            true if self.goes_on => drawn.max(least_of(period)),
-            true => drawn,
-            false => period,
-        });
+        let (in_force, next) = match self.in_force {
+            first @ InForce::First { goes_on: true } => (first, drawn.max(least_of(period))),
+            first @ InForce::First { goes_on: false } => (first, drawn),
+            _ if is_longer => (InForce::Longer, drawn.max(period / 2)),
+            _ => (InForce::Period, period),
+        };
+        self.in_force = in_force;
+        self.store(next);
     }
 
     fn store(&self, mut period: u64) {
