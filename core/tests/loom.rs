@@ -10,6 +10,7 @@ use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Tid, Upid, Utid};
 use stackbeat_core::shm::adoption;
 use stackbeat_core::shm::buffer::{self, Pool, Writer};
+use stackbeat_core::shm::calls::Calls;
 use stackbeat_core::shm::callstack::{NodeValue, Table};
 use stackbeat_core::shm::layout::{
     BufferHeader, Control, GenerationHeader, MethodEntry, MethodsHeader, Mode, Node, TICK_PARKED,
@@ -243,6 +244,27 @@ fn a_thread_that_is_found_has_one_entry() {
             .map(|entry| entry.state.load(Ordering::Relaxed));
         states.sort_unstable();
         assert_eq!(states, [entry_state::FREE, entry_state::LIVE]);
+    });
+}
+
+/// Whoever is called may find that nothing is over and sleep: then the call that says so has not come yet.
+#[test]
+fn a_call_is_not_slept_through() {
+    model(3, || {
+        let calls = Arc::new(Calls::default());
+        let is_over = Arc::new(AtomicU32::new(0));
+        let caller = {
+            let (calls, is_over) = (calls.clone(), is_over.clone());
+            thread::spawn(move || {
+                is_over.store(1, Ordering::SeqCst);
+                calls.add();
+            })
+        };
+        let noted = calls.note_unless(|| is_over.load(Ordering::SeqCst) == 1);
+        caller.join().expect("no panic");
+        if let Some(noted) = noted {
+            assert_ne!(calls.count(), noted, "it sleeps, and nobody will call");
+        }
     });
 }
 

@@ -231,7 +231,7 @@ impl KernelClock {
     ) -> usize {
         let host = Arc::clone(&sampler.host);
         let control = shared.mapping.control();
-        let calls = control.clock_calls.load(Ordering::SeqCst);
+        let calls = control.clock_calls.count();
         let before = self.threads.len();
         self.threads
             .extend(sampler.take_threads().map(Clocked::new));

@@ -83,12 +83,8 @@ pub(crate) fn run(
         return keep_counting(shared);
     }
     let mut ticking = Ticking::begin(shared, sampler, budget, has_counters, cpu_before);
-    loop {
-        // First: a call that comes after what is asked below ends the wait.
-        let calls = (shared.mapping.control().clock_calls).load(Ordering::SeqCst);
-        if shared.stopping() {
-            break;
-        }
+    let clock_calls = &shared.mapping.control().clock_calls;
+    while let Some(calls) = clock_calls.note_unless(|| shared.stopping()) {
         if !is_on(shared) {
             ticking.rest();
         } else if ticking.kernel.is_some() && !ticking.sampler.has_ticks() {
@@ -202,7 +198,7 @@ impl<'a> Ticking<'a> {
             // scarce.
             let is_called = self.shared.place == Place::Inside && !self.sampler.awaits_timers();
             let wait_ns = (!is_called).then_some(wait_ns);
-            platform::wait(&control.clock_calls, calls, wait_ns);
+            control.clock_calls.sleep(calls, wait_ns);
         }
         // Somebody may be on ticks from here on.
         self.begin_anew();

@@ -1,25 +1,23 @@
-//! How the thread that reads counters is called, and ended.
+//! How a thread that polls is called, and ended.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stackbeat_core::platform;
+use stackbeat_core::shm::calls::Calls;
 
 use super::clocks::now_ns;
 
 /// Calls a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    /// Counts calls; a futex word.
-    calls: AtomicU32,
+    calls: Calls,
     is_over: AtomicBool,
 }
 
 impl Bell {
-    /// Somebody has captured.
+    /// There is something to do.
     pub(crate) fn ring(&self) {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        platform::wake(&self.calls, 1);
+        self.calls.call();
     }
 
     /// The thread is to end.
@@ -30,24 +28,26 @@ impl Bell {
 
     /// How often it was called.
     pub(crate) fn calls(&self) -> u32 {
-        self.calls.load(Ordering::SeqCst)
+        self.calls.count()
+    }
+
+    /// The same, unless it is over.
+    fn note(&self) -> Option<u32> {
+        (self.calls).note_unless(|| self.is_over.load(Ordering::SeqCst))
     }
 
     /// Sleeps for this time; without one until it is called after `calls` times. False: it is over.
     pub(crate) fn sleep(&self, calls: u32, time: Option<Duration>) -> bool {
         let until_ns = time.map(|time| now_ns() + time.as_nanos() as u64);
-        loop {
-            if self.is_over.load(Ordering::SeqCst) {
-                return false;
-            }
-            let now = self.calls();
+        while let Some(noted) = self.note() {
             match until_ns.map(|until| until.saturating_sub(now_ns())) {
                 Some(0) => return true,
-                Some(left_ns) => platform::wait(&self.calls, now, Some(left_ns)),
-                None if now != calls => return true,
-                None => platform::wait(&self.calls, calls, None),
+                Some(left_ns) => self.calls.sleep(noted, Some(left_ns)),
+                None if noted != calls => return true,
+                None => self.calls.sleep(noted, None),
             }
         }
+        false
     }
 }
 

@@ -298,8 +298,7 @@ impl Shared {
         control.parked.store(0, Ordering::SeqCst);
         platform::wake(&control.parked, 1);
         platform::wake(&control.switch, 1);
-        control.clock_calls.fetch_add(1, Ordering::SeqCst);
-        platform::wake(&control.clock_calls, 1);
+        control.clock_calls.call();
     }
 
     /// Asks the drain for something; it is done with its next pass, which comes soon.
@@ -346,9 +345,7 @@ impl Shared {
 
     /// Has the ticker look at threads that came or went, where none is on ticks.
     pub(crate) fn call_clock(&self) {
-        let control = self.mapping.control();
-        control.clock_calls.fetch_add(1, Ordering::SeqCst);
-        platform::wake(&control.clock_calls, 1);
+        self.mapping.control().clock_calls.call();
     }
 
     /// The drain begins a pass: who wants one from here on wants another.

@@ -56,8 +56,7 @@ pub(super) fn strikes_first(entry: &ThreadEntry, counts: u32) {
 }
 
 fn call(control: &Control) {
-    control.clock_calls.fetch_add(1, Ordering::SeqCst);
-    platform::wake(&control.clock_calls, 1);
+    control.clock_calls.call();
     // Where other threads are on ticks, the collector may sleep until one of them does something.
     if control.parked.swap(0, Ordering::SeqCst) != 0 {
         platform::wake(&control.parked, 1);

@@ -32,6 +32,7 @@ mod methods;
 mod thread_entry;
 mod waker_tables;
 
+use super::calls::Calls;
 use crate::cycles::{AtomicCycles, Cycles};
 use crate::ids::{Pid, Upid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -423,8 +424,8 @@ pub struct Control {
     /// What says when threads are sampled: a [`SamplingClock`]. Single processes and threads may be on ticks
     /// all the same.
     pub sampling_clock: AtomicU32,
-    /// Agents count up when a thread wants the kernel's clock, or does not want it any more (futex word).
-    pub clock_calls: AtomicU32,
+    /// Agents call when a thread wants the kernel's clock, or does not want it any more.
+    pub clock_calls: Calls,
     /// What [`ProcessEntry::sampled_by`] begins with.
     pub at_first: AtomicU32,
     /// Shortest time between two signals of a thread's timer, ns: the kernel's tick.

@@ -3,6 +3,7 @@
 
 pub mod adoption;
 pub mod buffer;
+pub mod calls;
 pub mod callstack;
 pub mod layout;
 #[cfg(not(loom))]
