@@ -346,7 +346,7 @@ pub(super) fn begin(
     }
     // Without the thread the trace has no counters, waits are seen when they have ended, and what runs
     // without an agent has no name: no reason not to record.
-    let polls = Polls::start(all).ok();
+    let polls = Polls::start(all, Arc::clone(&shared.polls)).ok();
     Ok(Setup {
         session,
         shared,

@@ -49,6 +49,19 @@ impl Bell {
         }
         false
     }
+
+    /// Sleeps for this time, or until it is called after `calls` times. False: it is over.
+    pub(crate) fn sleep_until_called(&self, calls: u32, time: Duration) -> bool {
+        let until_ns = now_ns().saturating_add(time.as_nanos() as u64);
+        while let Some(noted) = self.note() {
+            let left_ns = until_ns.saturating_sub(now_ns());
+            if left_ns == 0 || noted != calls {
+                return true;
+            }
+            self.calls.sleep(noted, Some(left_ns));
+        }
+        false
+    }
 }
 
 #[cfg(test)]
@@ -67,5 +80,22 @@ mod tests {
         assert!(now_ns() - before >= 20_000_000);
         bell.end();
         assert!(!bell.sleep(0, None) && !bell.sleep(0, Some(Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn a_call_ends_a_sleep_that_waits_for_it() {
+        let bell = Bell::default();
+        let hour = Duration::from_secs(3600);
+        bell.ring();
+        assert!(bell.sleep_until_called(0, hour));
+        let before = now_ns();
+        assert!(bell.sleep_until_called(1, Duration::from_millis(20)));
+        assert!(now_ns() - before >= 20_000_000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| bell.ring());
+            assert!(bell.sleep_until_called(1, hour));
+        });
+        bell.end();
+        assert!(!bell.sleep_until_called(2, hour));
     }
 }

@@ -1,7 +1,7 @@
 //! What the threads of a session share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use stackbeat_core::cycles::Cycles;
@@ -178,6 +178,8 @@ pub(crate) struct Shared {
     pub map_bytes: AtomicUsize,
     /// Calls the thread that reads counters.
     pub meter: Bell,
+    /// Calls the thread of polls when capturing begins.
+    pub polls: Arc<Bell>,
     activity: Activity,
     stop: AtomicBool,
     state: Mutex<State>,
@@ -197,6 +199,7 @@ impl Shared {
             folders: Folders::default(),
             map_bytes: AtomicUsize::new(0),
             meter: Bell::default(),
+            polls: Arc::default(),
             activity: Activity::default(),
             stop: AtomicBool::new(false),
             state: Mutex::default(),

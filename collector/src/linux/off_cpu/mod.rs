@@ -87,6 +87,10 @@ impl Poll for OffCpuSampler {
         self.distance
     }
 
+    fn comes_when_called(&self) -> bool {
+        true
+    }
+
     fn finish(&mut self) {
         let cpu = &self.off_cpu.shared.figures.off_cpu_sampler_cpu_ns;
         cpu.store(self.off_cpu.cpu_ns, Ordering::Relaxed);

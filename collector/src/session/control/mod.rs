@@ -144,6 +144,7 @@ impl Session {
         if before != u32::from(on) {
             self.say(event::Kind::ConfigChanged, "capture", i64::from(on));
             self.shared.wake_ticker();
+            self.shared.polls.ring();
         }
     }
 
