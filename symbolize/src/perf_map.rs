@@ -106,15 +106,19 @@ impl PerfMap {
         if self.addresses.contains_key(&place) {
             return;
         }
-        let function = self.in_force.range(..=place.inside).next_back();
-        let name = function.filter(|(_, (end, _))| place.inside < *end);
         let names = Names {
-            now: name.map(|(_, (_, text))| Arc::clone(text)),
+            now: self.function_at(place.inside).cloned(),
             ..Names::default()
         };
         self.addresses.insert(place, names);
         self.touched.push(place);
         self.settle(0, changes);
+    }
+
+    /// The name of the function that holds an address now.
+    pub fn function_at(&self, address: u64) -> Option<&Arc<str>> {
+        let (_, (end, name)) = self.in_force.range(..=address).next_back()?;
+        (address < *end).then_some(name)
     }
 
     /// Takes over what was appended to the map, which holds from this time on. `room`: bytes that functions

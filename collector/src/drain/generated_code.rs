@@ -6,10 +6,12 @@
 //! time on.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::layout::METHODS;
+use stackbeat_core::unwind::rule::Rule;
 use stackbeat_proto::v1::methods::Runtime;
 use stackbeat_proto::v1::symbols::AddressSymbol;
 use stackbeat_proto::v1::{self, NodeKind, packet};
@@ -19,6 +21,7 @@ use stackbeat_symbolize::{Query, SourceMaps};
 
 use super::Drainer;
 use super::methods::Batch;
+use crate::host::code_source::{Code, CodeSource, Frames};
 
 /// What the functions of all maps may take, bytes, about.
 const MOST_BYTES: usize = 256 << 20;
@@ -43,16 +46,55 @@ pub(crate) struct MapLines {
 
 /// A process with a map.
 #[derive(Debug, Default)]
-struct OfProcess {
+pub(crate) struct OfProcess {
     map: PerfMap,
     /// Whose its code is, as far as is known.
     runtime: Option<Runtime>,
 }
 
+/// The maps of a session's processes. The drain keeps them, and walks from outside ask them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PerfMaps(Arc<Mutex<HashMap<Upid, OfProcess>>>);
+
+impl PerfMaps {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Upid, OfProcess>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That of a process, if it has one.
+    pub(crate) fn of(&self, upid: Upid) -> CodeOfMap {
+        CodeOfMap {
+            maps: self.clone(),
+            upid,
+        }
+    }
+}
+
+/// The code that a process' map tells of.
+#[derive(Debug)]
+pub(crate) struct CodeOfMap {
+    maps: PerfMaps,
+    upid: Upid,
+}
+
+impl CodeSource for CodeOfMap {
+    fn look(&self, address: u64) -> Option<Code> {
+        let maps = self.maps.lock();
+        let process = maps.get(&self.upid)?;
+        process.map.function_at(address)?;
+        // Compiled code of V8 and .NET keeps frame pointers; a JVM's and PHP's does not.
+        let keeps_frame_pointers = matches!(process.runtime, Some(Runtime::V8 | Runtime::Dotnet));
+        Some(Code {
+            rule: keeps_frame_pointers.then_some(Rule::FRAME_POINTER),
+            frames: Frames::NamedByTheDrain,
+        })
+    }
+}
+
 /// What is known of generated code.
 #[derive(Debug)]
 pub(crate) struct GeneratedCode {
-    processes: HashMap<Upid, OfProcess>,
+    pub maps: PerfMaps,
     /// Processes whose maps were found.
     met: HashSet<Upid>,
     /// What was read and not taken over.
@@ -72,7 +114,7 @@ pub(crate) struct GeneratedCode {
 impl Default for GeneratedCode {
     fn default() -> GeneratedCode {
         GeneratedCode {
-            processes: HashMap::new(),
+            maps: PerfMaps::default(),
             met: HashSet::new(),
             read: Vec::new(),
             numbers: HashMap::new(),
@@ -111,7 +153,8 @@ impl GeneratedCode {
 
     /// The process is over, and all its addresses are named.
     fn forget(&mut self, upid: Upid) {
-        if let Some(process) = self.processes.remove(&upid) {
+        let process = self.maps.lock().remove(&upid);
+        if let Some(process) = process {
             self.room += process.map.bytes();
         }
     }
@@ -125,9 +168,10 @@ impl GeneratedCode {
 
     /// Puts changes of a process' names into packets.
     fn write(&mut self, upid: Upid, changes: Vec<Change>, packets: &mut Packets) {
-        let of_process = self.processes.get_mut(&upid);
+        let maps = self.maps.clone();
+        let mut maps = maps.lock();
         let mut none = None;
-        let runtime = of_process.map_or(&mut none, |process| &mut process.runtime);
+        let runtime = (maps.get_mut(&upid)).map_or(&mut none, |process| &mut process.runtime);
         for change in changes {
             let mut method = change.text.as_deref().map(Method::from_text);
             if let Some(method) = &mut method {
@@ -259,7 +303,7 @@ impl Drainer {
         let mut packets = Packets::default();
         let mut of_processes: HashMap<Upid, Vec<Change>> = HashMap::new();
         for query in self.nodes.take_fresh() {
-            if self.generated.processes.contains_key(&query.upid) {
+            if self.generated.has_met(query.upid) {
                 let changes = of_processes.entry(query.upid).or_default();
                 self.add_generated(&query, changes);
             }
@@ -271,7 +315,7 @@ impl Drainer {
             let mut changes = Vec::new();
             self.meet_map(lines.upid, &mut changes);
             let generated = &mut self.generated;
-            if let Some(process) = generated.processes.get_mut(&lines.upid) {
+            if let Some(process) = generated.maps.lock().get_mut(&lines.upid) {
                 let map = &mut process.map;
                 if lines.begins_anew {
                     map.begin_anew(&mut generated.room);
@@ -293,14 +337,14 @@ impl Drainer {
 
     /// A process has a map: its addresses so far want names.
     fn meet_map(&mut self, upid: Upid, changes: &mut Vec<Change>) {
-        if self.generated.processes.contains_key(&upid) {
+        if self.generated.maps.lock().contains_key(&upid) {
             return;
         }
         let process = OfProcess {
             map: PerfMap::default(),
             runtime: runtime_of(self.lifecycle.modules().paths_of(upid)),
         };
-        self.generated.processes.insert(upid, process);
+        self.generated.maps.lock().insert(upid, process);
         self.generated.met.insert(upid);
         let so_far: Vec<Query> = self.nodes.wanted_of(upid).collect();
         for query in so_far {
@@ -313,7 +357,7 @@ impl Drainer {
         if !self.wants_name(query) {
             return;
         }
-        if let Some(process) = self.generated.processes.get_mut(&query.upid) {
+        if let Some(process) = self.generated.maps.lock().get_mut(&query.upid) {
             (process.map).add(query.epoch, query.address, query.kind, changes);
         }
     }
@@ -368,6 +412,34 @@ impl Drainer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_walk_from_outside_learns_whose_code_keeps_frame_pointers() {
+        let maps = PerfMaps::default();
+        let (v8, jvm, none) = (Upid(1), Upid(2), Upid(3));
+        for (upid, runtime) in [(v8, Runtime::V8), (jvm, Runtime::Jvm)] {
+            let mut process = OfProcess {
+                runtime: Some(runtime),
+                ..OfProcess::default()
+            };
+            let (mut room, mut changes) = (1 << 20, Vec::new());
+            process
+                .map
+                .append(b"1000 10 f\n", 0, &mut room, &mut changes);
+            maps.lock().insert(upid, process);
+        }
+        let look = |upid, address| maps.of(upid).look(address);
+        let code = |rule| {
+            Some(Code {
+                rule,
+                frames: Frames::NamedByTheDrain,
+            })
+        };
+        assert_eq!(look(v8, 0x1000), code(Some(Rule::FRAME_POINTER)));
+        assert_eq!(look(jvm, 0x100f), code(None));
+        assert_eq!((look(v8, 0x1010), look(v8, 0xfff)), (None, None));
+        assert_eq!(look(none, 0x1000), None);
+    }
 
     #[test]
     fn a_file_tells_the_runtime() {

@@ -6,6 +6,7 @@
 //!
 //! Pids and tids are those of agents, which may be somebody else's here, or nobody's.
 
+pub(crate) mod code_source;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(crate) mod nobody;
 

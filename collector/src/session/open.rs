@@ -102,6 +102,7 @@ impl Opening<'_> {
             options.compress,
         );
         drainer.generated.not_before = Some(program_began_at);
+        drainer.generated.maps = shared.maps.clone();
         let second = Snapshot::take(source);
         drainer.add_snapshot(&second);
         let cycles_in = |ns| drainer.converter.to_cycles(ns);

@@ -18,6 +18,7 @@ use super::orders::{Order, Reason};
 use super::runtime_folders::Folders;
 use super::sigbus_guard::Guard;
 use crate::drain::crash::Crash;
+use crate::drain::generated_code::PerfMaps;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -174,6 +175,7 @@ pub(crate) struct Shared {
     pub keeps_interval: AtomicBool,
     /// Where runtimes may have left what goes with the recording.
     pub folders: Folders,
+    pub maps: PerfMaps,
     /// Bytes of maps of generated code that were read and wait for the drain.
     pub map_bytes: AtomicUsize,
     /// Calls the thread that reads counters.
@@ -197,6 +199,7 @@ impl Shared {
             ticks_apart_ns: AtomicU64::new(0),
             keeps_interval: AtomicBool::new(false),
             folders: Folders::default(),
+            maps: PerfMaps::default(),
             map_bytes: AtomicUsize::new(0),
             meter: Bell::default(),
             polls: Arc::default(),

@@ -495,10 +495,14 @@ impl OffCpu {
 
     /// What is loaded in the process with this entry. That its memory may not be read is reported once.
     fn open(&mut self, process: u32, epoch: u32) -> Option<&mut Known> {
+        let maps = self.shared.maps.clone();
         let known = self.process(process).filter(|known| !known.is_closed)?;
         if known.image.is_none() {
             match Process::open(known.pid, epoch) {
-                Ok(image) => known.image = Some(image),
+                Ok(image) => {
+                    let map = maps.of(known.upid);
+                    known.image = Some(image.with_source(Box::new(map)));
+                }
                 Err(error) => {
                     self.refuse(process, &error);
                     return None;

@@ -18,7 +18,7 @@ use stackbeat_core::managed::cpython::Runtime;
 use stackbeat_core::managed::cpython::asyncio::{self, Asyncio};
 use stackbeat_core::managed::memory::Memory;
 use stackbeat_core::managed::{self, Placing, ruby};
-use stackbeat_core::native::generated_code::elsewhere::{self, Found};
+use stackbeat_core::native::generated_code::elsewhere;
 use stackbeat_core::platform;
 use stackbeat_core::shm::layout::node_kind;
 use stackbeat_core::shm::methods::{Methods, managed_address};
@@ -32,6 +32,7 @@ use super::{Module, first_mappings, lookup, memory};
 use crate::host::Stack;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use crate::host::ToWalk;
+use crate::host::code_source::{Code, CodeSource, Frames};
 
 /// Bytes of a stack that are copied at once; what lies further out is read word by word.
 const COPY_BYTES: usize = 8 << 10;
@@ -44,8 +45,42 @@ pub struct Process {
     pid: Pid,
     memory: std::fs::File,
     state: RefCell<Loaded>,
-    /// Where it has what is known of generated code; 0: nowhere.
+    /// Where it has the agent's tables of generated code; 0: nowhere.
     generated_code: Cell<u64>,
+    /// Who tells of generated code besides.
+    source: Option<Box<dyn CodeSource>>,
+}
+
+/// What libraries in a process have told the agent there of generated code.
+#[derive(Debug)]
+struct AgentsTables<'a> {
+    directory: u64,
+    memory: &'a std::fs::File,
+    /// Where methods get their numbers; without it there are no frames.
+    methods: Option<&'a Methods<'a>>,
+}
+
+impl CodeSource for AgentsTables<'_> {
+    fn look(&self, address: u64) -> Option<Code> {
+        let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
+        let found = elsewhere::look(self.directory, address, &mut read)?;
+        let mut nodes = Vec::new();
+        if let Some(methods) = self.methods {
+            for (i, frame) in found.frames.iter().enumerate() {
+                let text = elsewhere::method(self.directory, frame.method, &mut read);
+                let number = text.and_then(|(key, text)| methods.insert_words(key, &text).ok());
+                let kind = match i {
+                    0 => node_kind::MANAGED,
+                    _ => node_kind::MANAGED_INLINED,
+                };
+                nodes.push((managed_address(number.unwrap_or(0), frame.position), kind));
+            }
+        }
+        Some(Code {
+            rule: Some(found.rule),
+            frames: Frames::Nodes(nodes),
+        })
+    }
 }
 
 /// Rules that are kept of one process; more code addresses than that do not come back.
@@ -115,7 +150,14 @@ impl Process {
             memory: memory(pid)?,
             state: RefCell::new(Loaded::read(pid, epoch)?),
             generated_code: Cell::new(0),
+            source: None,
         })
+    }
+
+    /// The same, where somebody tells of generated code besides the agent's tables.
+    pub(crate) fn with_source(mut self, source: Box<dyn CodeSource>) -> Process {
+        self.source = Some(source);
+        self
     }
 
     /// Reads again when the agent has noticed that modules have come or gone.
@@ -230,39 +272,40 @@ impl Process {
         Asyncio::of_module(memory, module, &mut read)
     }
 
-    /// What a runtime has told of code at an address. It is asked each time: such code goes, and other code
-    /// comes to its place.
-    fn generated(&self, address: u64) -> Option<Found> {
-        let directory = self.generated_code.get();
-        let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
-        (directory != 0)
-            .then(|| elsewhere::look(directory, address, &mut read))
+    /// What is known of generated code at an address: the first source that knows it says. They are asked
+    /// each time: such code goes, and other code comes to its place.
+    fn generated(&self, address: u64, methods: Option<&Methods>) -> Option<Code> {
+        let tables = AgentsTables {
+            directory: self.generated_code.get(),
+            memory: &self.memory,
+            methods,
+        };
+        let known = (tables.directory != 0).then(|| tables.look(address));
+        known
             .flatten()
+            .or_else(|| self.source.as_ref()?.look(address))
     }
 
     /// Calls `each` with the nodes' addresses and kinds of generated code at a frame, outermost first. False:
-    /// it is code of no method that is known.
+    /// it has none of its own.
     fn each_compiled(
         &self,
         address: u64,
         methods: &Methods,
         mut each: impl FnMut(u64, u32),
     ) -> bool {
-        let Some(found) = self.generated(address) else {
-            return false;
-        };
-        let directory = self.generated_code.get();
-        let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
-        for (i, frame) in found.frames.iter().enumerate() {
-            let text = elsewhere::method(directory, frame.method, &mut read);
-            let number = text.and_then(|(key, text)| methods.insert_words(key, &text).ok());
-            let kind = match i {
-                0 => node_kind::MANAGED,
-                _ => node_kind::MANAGED_INLINED,
-            };
-            each(managed_address(number.unwrap_or(0), frame.position), kind);
+        match self
+            .generated(address, Some(methods))
+            .map(|code| code.frames)
+        {
+            Some(Frames::Nodes(nodes)) => {
+                nodes
+                    .iter()
+                    .for_each(|(address, kind)| each(*address, *kind));
+                !nodes.is_empty()
+            }
+            Some(Frames::NamedByTheDrain) | None => false,
         }
-        !found.frames.is_empty()
     }
 
     /// The range of the agent, if its code is at an address; nothing otherwise.
@@ -316,7 +359,7 @@ impl Rules for &Process {
     }
 
     fn generated_rule(&self, pc: u64, exact: bool) -> Option<Rule> {
-        Some(self.generated(lookup(pc, exact))?.rule)
+        self.generated(lookup(pc, exact), None)?.rule
     }
 
     fn generation(&self) -> u32 {
@@ -525,5 +568,71 @@ impl Walker {
             frames,
             is_whole: end == WalkEnd::Root,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Knows one piece of code, which keeps frame pointers.
+    #[derive(Debug)]
+    struct OnePiece(u64);
+
+    impl CodeSource for OnePiece {
+        fn look(&self, address: u64) -> Option<Code> {
+            (self.0..self.0 + 0x100).contains(&address).then_some(Code {
+                rule: Some(Rule::FRAME_POINTER),
+                frames: Frames::NamedByTheDrain,
+            })
+        }
+    }
+
+    /// A stack of nothing but generated code, as a coroutine has it. Nobody believes a frame pointer in code
+    /// that nobody knows.
+    #[test]
+    fn a_stack_of_code_that_a_source_knows_is_whole() {
+        const CODE: u64 = 0x5000_0000;
+
+        // Records of {frame pointer, return address}; the outermost one returns to nowhere.
+        let mut stack = vec![0u64; 64];
+        let base = stack.as_ptr().addr() as u64;
+        let at = |word: u64| base + 8 * word;
+        for (record, (fp, pc)) in [
+            (8, (at(16), CODE + 0x20)),
+            (16, (at(24), CODE + 0x30)),
+            (24, (0, 0)),
+        ] {
+            stack[record] = fp;
+            stack[record + 1] = pc;
+        }
+        let place = Place {
+            pc: CODE + 0x10,
+            sp: at(4),
+            fp: at(8),
+            high: at(64),
+            in_hook: false,
+            tid: Tid(1),
+            generated_code: 0,
+            await_chains: false,
+        };
+        let walk = |process: &Process| {
+            let mut walker = Walker::default();
+            let stack = walker.walk(process, 0, &place, 64, None);
+            stack.expect("our own memory")
+        };
+        let open = || Process::open(Pid(std::process::id()), 0).expect("our own process");
+        let known = walk(&open().with_source(Box::new(OnePiece(CODE))));
+        let expected = [
+            (CODE + 0x30, node_kind::NATIVE),
+            (CODE + 0x20, node_kind::NATIVE),
+            (CODE + 0x10, node_kind::LEAF_PC),
+        ];
+        assert!(known.is_whole && known.frames == expected, "{known:x?}");
+        let unknown = walk(&open());
+        assert!(
+            !unknown.is_whole && unknown.frames == expected[2..],
+            "{unknown:x?}"
+        );
     }
 }
