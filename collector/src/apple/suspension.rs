@@ -6,8 +6,7 @@ use std::sync::Arc;
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::native::own_modules;
 use stackbeat_core::shm::layout::node_kind;
-use stackbeat_core::unwind::walk::Start;
-use stackbeat_core::unwind::{CodeMask, FramePointerWalker, Frames, Native, WalkEnd};
+use stackbeat_core::unwind::{CodeMask, FramePointerWalker, Frames, Native, Start, WalkEnd};
 
 use super::mach::Port;
 use super::threads::Threads;

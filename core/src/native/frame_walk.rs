@@ -2,9 +2,9 @@
 
 use crate::native::own_modules;
 use crate::platform;
-use crate::unwind::walk::Start;
 use crate::unwind::{
-    CodeMask, FramePointerWalker, Frames, Native, Registers, StackBounds, StackWalker, WalkEnd,
+    CodeMask, FramePointerWalker, Frames, Native, Registers, StackBounds, StackWalker, Start,
+    WalkEnd,
 };
 
 /// Words of code that are read at once.

@@ -9,8 +9,8 @@ use crate::native::own_modules::{self, Lookup};
 use crate::unwind::cfi::RegisterNumbers;
 use crate::unwind::full::{self, AllRegisters};
 use crate::unwind::rule::Rule;
-use crate::unwind::walk::{ReadStack, Rules, Stack, Start};
-use crate::unwind::{Frames, Registers, StackBounds, StackWalker, WalkEnd};
+use crate::unwind::walk::{ReadStack, Rules, Stack};
+use crate::unwind::{Frames, Registers, StackBounds, StackWalker, Start, WalkEnd};
 
 /// The rules of this process' code.
 ///

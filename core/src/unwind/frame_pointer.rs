@@ -24,8 +24,7 @@ mod swift_async;
 #[cfg(test)]
 mod tests;
 
-use super::walk::Start;
-use super::{Frames, MAX_DEPTH, Registers, StackBounds, StackWalker, WalkEnd};
+use super::{Frames, MAX_DEPTH, Registers, StackBounds, StackWalker, Start, WalkEnd};
 use core::ops::Range;
 use leaf::Leaf;
 

@@ -44,6 +44,19 @@ pub struct Registers {
     pub is_wild: bool,
 }
 
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Registers of the innermost frame.
+    pub registers: &'a Registers,
+    /// `registers.pc` is the next instruction, not a return address.
+    pub exact: bool,
+    /// Upper end of the thread's own stack: tells stacks apart.
+    pub high: u64,
+    /// Frames at the leaf end whose code lies here are left out.
+    pub skip: (u64, u64),
+}
+
 impl Registers {
     /// The registers of the function that this is inlined into, at this point.
     #[inline(always)]

@@ -17,7 +17,7 @@ mod rare;
 use self::rare::{Reached, State, caller_of_nothing, rare_step};
 use super::full::AllRegisters;
 use super::rule::{Kind, Rule};
-use super::{MAX_DEPTH, Registers, WalkEnd};
+use super::{Architecture, MAX_DEPTH, Native, Registers, Start, WalkEnd};
 
 /// How far reuse may carry a truncated stack beyond the limit before it is cut again.
 pub const SLACK: usize = 64;
@@ -313,11 +313,13 @@ impl Stack {
             } else {
                 STEP_REGULAR
             };
-            if rule == Rule::NOWHERE
-                && let Some(known) = rules.generated_rule(pc, exact)
-            {
-                rule = known;
-                flags |= STEP_GENERATED;
+            if rule == Rule::NOWHERE {
+                if let Some(known) = rules.generated_rule(pc, exact) {
+                    rule = known;
+                    flags |= STEP_GENERATED;
+                } else if exact && let Some(known) = rule_of_leaf(pc, memory) {
+                    rule = known;
+                }
             }
             if steps > 0 || !(from.skip.0 <= pc && pc < from.skip.1) {
                 self.steps[steps] = Step {
@@ -524,17 +526,12 @@ impl Step {
     }
 }
 
-/// Where a walk begins.
-#[derive(Clone, Copy, Debug)]
-pub struct Start<'a> {
-    /// Registers of the innermost frame.
-    pub registers: &'a Registers,
-    /// `registers.pc` is the next instruction, not a return address.
-    pub exact: bool,
-    /// Upper end of the thread's own stack: tells stacks apart.
-    pub high: u64,
-    /// Frames at the leaf end whose code lies here are left out.
-    pub skip: (u64, u64),
+/// The rule where an interrupted function of code without tables has no frame: at its first two instructions
+/// and at its last.
+#[cold]
+#[inline(never)]
+fn rule_of_leaf<M: ReadStack>(pc: u64, memory: &mut M) -> Option<Rule> {
+    Native::leaf_rule(pc, &mut |address| memory.read(address))
 }
 
 /// What a walk found.

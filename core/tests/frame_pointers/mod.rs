@@ -6,9 +6,8 @@
 use crate::stack_bounds::bounds;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use stackbeat_core::unwind::walk::Start;
 use stackbeat_core::unwind::{
-    Aarch64, CodeMask, FramePointerWalker, Frames, Registers, StackBounds, WalkEnd,
+    Aarch64, CodeMask, FramePointerWalker, Frames, Registers, StackBounds, Start, WalkEnd,
 };
 use std::ffi::CString;
 use std::path::Path;

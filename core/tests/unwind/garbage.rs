@@ -7,8 +7,8 @@ use stackbeat_core::native::own_modules;
 use stackbeat_core::native::own_walk::NativeWalker;
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::{Kind, Rule};
-use stackbeat_core::unwind::walk::{ReadStack, Rules, Stack, Start};
-use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
+use stackbeat_core::unwind::walk::{ReadStack, Rules, Stack};
+use stackbeat_core::unwind::{Registers, StackBounds, Start, WalkEnd};
 
 /// A small generator of numbers (xorshift64*), so that a failure can be repeated.
 struct Random(u64);

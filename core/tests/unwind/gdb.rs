@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use stackbeat_core::unwind::walk::{Stack, Start};
-use stackbeat_core::unwind::{Registers, WalkEnd};
+use stackbeat_core::unwind::walk::Stack;
+use stackbeat_core::unwind::{Registers, Start, WalkEnd};
 
 use super::remote::Process;
 

@@ -7,6 +7,49 @@ use stackbeat_core::unwind::{Registers, StackBounds, WalkEnd};
 
 pub(super) use crate::stack_bounds::bounds;
 
+/// Code of no module, interrupted at each of its instructions: the caller of a function without a frame is on
+/// the stack, and the frame pointer leads to the caller's caller.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_interrupted_function_without_tables_has_its_caller_at_each_instruction() {
+    let _only = super::LIBRARIES.lock();
+    stackbeat_core::native::own_modules::init();
+    // push rbp; mov rbp, rsp; nop; pop rbp; ret
+    let mut code = [0x90u8; 64];
+    code[16..23].copy_from_slice(&[0x55, 0x48, 0x89, 0xe5, 0x90, 0x5d, 0xc3]);
+    let function = code.as_ptr().addr() as u64 + 16;
+    let caller = code.as_ptr().addr() as u64 + 48;
+    let module = compare as *const () as u64 + 4;
+    let mut stack = vec![0u64; 128];
+    let low = stack.as_ptr().addr() as u64;
+    let at = |word: u64| low + 8 * word;
+    // The caller's frame, and the call.
+    (stack[40], stack[41]) = (at(60), module);
+    (stack[30], stack[29]) = (caller, at(40));
+    // SAFETY: the vector outlives the bounds.
+    let bounds = unsafe { StackBounds::of_stack(low, at(128)) };
+    let mut walker = NativeWalker::boxed();
+    for (offset, sp, fp) in [
+        (0, at(30), at(40)),
+        (1, at(29), at(40)),
+        (4, at(29), at(29)),
+        (5, at(29), at(29)),
+        (6, at(30), at(40)),
+    ] {
+        let pc = function + offset;
+        let registers = Registers {
+            pc,
+            sp,
+            fp,
+            ..Registers::default()
+        };
+        walker.walk_stack(&registers, &bounds, true, 64);
+        let frames = walker.stack().frames().iter().rev().map(|frame| frame.pc);
+        let found: Vec<u64> = frames.take(3).collect();
+        assert_eq!(found, [pc, caller, module], "at {offset}");
+    }
+}
+
 #[allow(improper_ctypes)]
 unsafe extern "C" {
     fn _Unwind_Backtrace(

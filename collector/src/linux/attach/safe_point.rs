@@ -7,8 +7,8 @@
 //! All other threads go on: a lock that one of them holds is waited for as ever.
 
 use stackbeat_core::ids::{Pid, Tid};
-use stackbeat_core::unwind::walk::{Stack, Start};
-use stackbeat_core::unwind::{self, WalkEnd};
+use stackbeat_core::unwind::walk::Stack;
+use stackbeat_core::unwind::{self, Start, WalkEnd};
 
 use super::image::{Functions, Images};
 use super::tracee::{Registers, Tracee};

@@ -24,8 +24,8 @@ use stackbeat_core::shm::layout::node_kind;
 use stackbeat_core::shm::methods::{Methods, managed_address};
 use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
-use stackbeat_core::unwind::walk::{self, ReadStack, Rules, Start};
-use stackbeat_core::unwind::{Registers, WalkEnd};
+use stackbeat_core::unwind::walk::{self, ReadStack, Rules};
+use stackbeat_core::unwind::{Registers, Start, WalkEnd};
 use stackbeat_proto::v1;
 
 use super::{Module, first_mappings, lookup, memory};

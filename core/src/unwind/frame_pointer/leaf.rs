@@ -3,6 +3,7 @@
 
 use super::link_register;
 use super::{CodeMask, LOWEST_CODE, Registers, stack_word};
+use crate::unwind::rule::{Kind, Rule};
 use core::ops::Range;
 
 /// In a record's first word: it is that of one of Swift's async functions.
@@ -29,6 +30,10 @@ pub trait Architecture {
 
     /// Whether there can be code.
     fn is_code(address: u64) -> bool;
+
+    /// The rule of an interrupted function that has no record at `pc`, as far as the instructions there tell.
+    /// Only where calls put return addresses on the stack.
+    fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule>;
 
     /// What the function at `registers.pc` has done with its return address.
     fn leaf(
@@ -68,6 +73,10 @@ impl Architecture for Aarch64 {
         (LOWEST_CODE..1 << 52).contains(&address) && address.is_multiple_of(4)
     }
 
+    fn leaf_rule(_pc: u64, _read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
+        None
+    }
+
     fn leaf(
         registers: &Registers,
         mask: CodeMask,
@@ -98,6 +107,12 @@ impl Architecture for X86_64 {
     #[inline(always)]
     fn is_code(address: u64) -> bool {
         (LOWEST_CODE..1 << 56).contains(&address)
+    }
+
+    fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
+        let code = code_bytes(pc.wrapping_sub(8), read)?;
+        let depth = Bytes(code).return_address()?;
+        Rule::new(Kind::Sp, depth as i64 + 8, None, Some(-8))
     }
 
     fn leaf(
