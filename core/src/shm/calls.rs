@@ -1,6 +1,6 @@
-//! How a thread that sleeps is called. Whoever calls counts up and wakes it. Whoever is called notes the count
-//! first, then looks for what there is to do, and sleeps only while the count is still the noted one: a call
-//! after the look ends that sleep before it begins.
+//! How a thread that sleeps is called. Whoever calls counts up and wakes it. Whoever is called notes the
+//! count first, then looks for what there is to do, and sleeps only while the count is still the noted one: a
+//! call after the look ends that sleep before it begins.
 
 use crate::sync::{AtomicU32, Ordering};
 
