@@ -20,6 +20,7 @@
 
 mod leaf;
 mod link_register;
+mod return_slot;
 mod swift_async;
 #[cfg(test)]
 mod tests;

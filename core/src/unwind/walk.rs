@@ -313,13 +313,18 @@ impl Stack {
             } else {
                 STEP_REGULAR
             };
-            if rule == Rule::NOWHERE {
-                if let Some(known) = rules.generated_rule(pc, exact) {
-                    rule = known;
-                    flags |= STEP_GENERATED;
-                } else if exact && let Some(known) = rule_of_leaf(pc, memory) {
-                    rule = known;
-                }
+            if rule == Rule::NOWHERE
+                && let Some(known) = rules.generated_rule(pc, exact)
+            {
+                rule = known;
+                flags |= STEP_GENERATED;
+            }
+            if exact
+                && matches!(rule.kind(), Kind::Unknown | Kind::Nowhere)
+                && here.is(from)
+                && let Some(known) = rule_of_leaf(pc, memory)
+            {
+                rule = known;
             }
             if steps > 0 || !(from.skip.0 <= pc && pc < from.skip.1) {
                 self.steps[steps] = Step {
@@ -526,8 +531,8 @@ impl Step {
     }
 }
 
-/// The rule where an interrupted function of code without tables has no frame: at its first two instructions
-/// and at its last.
+/// The rule of an interrupted function without tables that has no frame there: in its prologue, behind its
+/// epilogue, or nowhere.
 #[cold]
 #[inline(never)]
 fn rule_of_leaf<M: ReadStack>(pc: u64, memory: &mut M) -> Option<Rule> {

@@ -107,6 +107,44 @@ fn names_outlive_the_recorder_and_the_map() {
     }
 }
 
+/// Most of a small function's time it has no frame: its caller is on the stack all the same.
+#[test]
+fn a_small_function_of_v8s_has_its_caller() {
+    let folder = scratch();
+    let source = "let sum = 0;
+        function leaf(x) { sum += x & 3; return sum; }
+        function middle(n) { let r = 0; for (let i = 0; i < n; i++) r += leaf(i); return r; }
+        const until = Date.now() + 1500;
+        while (Date.now() < until) middle(100000);";
+    std::fs::write(folder.path().join("work.js"), source).expect("written");
+    let command =
+        "record -q -o t.beat --interval 1ms -- node --max-inlined-bytecode-size=0 work.js";
+    let words: Vec<&str> = command.split(' ').collect();
+    let output = stackbeat_tests::tool::stackbeat(folder.path(), &words);
+    assert!(output.status.success(), "{output:?}");
+    let words = ["export", "--to", "folded", "-o", "-", "t.beat"];
+    let folded = stackbeat_tests::tool::stackbeat(folder.path(), &words).stdout;
+    let folded = stackbeat_tests::tool::text(&folded);
+    let (mut all_ns, mut whole_ns) = (0, 0);
+    for line in folded.lines() {
+        let (stack, ns) = line.rsplit_once(' ').expect("a stack and a number");
+        let mut frames = stack.rsplit(';');
+        if frames.next().is_some_and(|leaf| leaf.starts_with("leaf")) {
+            let ns: u64 = ns.parse().expect("a number");
+            all_ns += ns;
+            let is_whole = frames
+                .next()
+                .is_some_and(|caller| caller.starts_with("middle"));
+            whole_ns += if is_whole { ns } else { 0 };
+        }
+    }
+    assert!(all_ns > 200_000_000, "{folded}");
+    assert!(
+        whole_ns > all_ns / 100 * 98,
+        "{whole_ns} of {all_ns} ns:\n{folded}"
+    );
+}
+
 /// In a mount namespace: its `/tmp` is not the recorder's.
 #[test]
 fn a_program_with_files_of_its_own_has_its_names() {

@@ -1,8 +1,8 @@
 //! The innermost frame of a walk, where a thread was interrupted, and what else differs between
 //! architectures.
 
-use super::link_register;
 use super::{CodeMask, LOWEST_CODE, Registers, stack_word};
+use super::{link_register, return_slot};
 use crate::unwind::rule::{Kind, Rule};
 use core::ops::Range;
 
@@ -31,8 +31,8 @@ pub trait Architecture {
     /// Whether there can be code.
     fn is_code(address: u64) -> bool;
 
-    /// The rule of an interrupted function that has no record at `pc`, as far as the instructions there tell.
-    /// Only where calls put return addresses on the stack.
+    /// The rule of the interrupted function if it has no record at `pc`, as far as the code from there on
+    /// tells.
     fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule>;
 
     /// What the function at `registers.pc` has done with its return address.
@@ -73,8 +73,10 @@ impl Architecture for Aarch64 {
         (LOWEST_CODE..1 << 52).contains(&address) && address.is_multiple_of(4)
     }
 
-    fn leaf_rule(_pc: u64, _read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
-        None
+    fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
+        let mut instruction = |at| link_register::instruction(at, read);
+        let is_live = link_register::is_live(pc, &mut instruction) == Some(true);
+        is_live.then_some(Rule::new(Kind::Sp, 0, None, None)?)
     }
 
     fn leaf(
@@ -110,8 +112,9 @@ impl Architecture for X86_64 {
     }
 
     fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
-        let code = code_bytes(pc.wrapping_sub(8), read)?;
-        let depth = Bytes(code).return_address()?;
+        let mut code = [0; return_slot::MOST_BYTES];
+        let bytes = copy_code(pc, &mut code, read);
+        let depth = return_slot::depth(&code[..bytes])?;
         Rule::new(Kind::Sp, depth as i64 + 8, None, Some(-8))
     }
 
@@ -121,11 +124,12 @@ impl Architecture for X86_64 {
         stack: Range<u64>,
         read: &mut impl FnMut(u64) -> Option<u64>,
     ) -> Leaf {
-        let code = code_bytes(registers.pc.wrapping_sub(8), read);
-        let depth = match code.map(|code| Bytes(code).return_address()) {
-            None if registers.is_wild => Some(0),
-            None => None,
-            Some(depth) => depth,
+        let mut code = [0; return_slot::MOST_BYTES];
+        let bytes = copy_code(registers.pc, &mut code, read);
+        let depth = match bytes {
+            // Without code at pc the thread has called it through a pointer that leads nowhere.
+            0 => registers.is_wild.then_some(0),
+            _ => return_slot::depth(&code[..bytes]),
         };
         let Some(depth) = depth else {
             return Leaf::HasRecord;
@@ -141,50 +145,21 @@ impl Architecture for X86_64 {
     }
 }
 
-/// Sixteen bytes from an address on.
-fn code_bytes(at: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<[u8; 16]> {
-    let first = at & !7;
-    let mut words = [0u8; 24];
-    for (i, place) in words.chunks_exact_mut(8).enumerate() {
-        match read(first.wrapping_add(8 * i as u64)) {
-            Some(word) => place.copy_from_slice(&word.to_le_bytes()),
-            // What follows may be the end of the code.
-            None if i == 2 => {}
-            None => return None,
+/// Copies code from an address on, as far as it can be read. Gives how many bytes.
+fn copy_code(at: u64, into: &mut [u8], read: &mut impl FnMut(u64) -> Option<u64>) -> usize {
+    let mut word = at & !7;
+    let mut skip = (at & 7) as usize;
+    let mut copied = 0;
+    while copied < into.len()
+        && let Some(bytes) = read(word).map(u64::to_le_bytes)
+    {
+        let part = bytes.get(skip..).unwrap_or_default();
+        let count = part.len().min(into.len() - copied);
+        for (to, from) in into.iter_mut().skip(copied).zip(part) {
+            *to = *from;
         }
+        copied += count;
+        (word, skip) = (word.wrapping_add(8), 0);
     }
-    let skip = (at & 7) as usize;
-    words.get(skip..skip + 16)?.try_into().ok()
-}
-
-/// Eight bytes in front of the pc, and eight from it on.
-struct Bytes([u8; 16]);
-
-impl Bytes {
-    fn begins(&self, with: &[u8]) -> bool {
-        self.0[8..].starts_with(with)
-    }
-
-    /// How far above the stack pointer the return address lies, if there is no record: in front of `push
-    /// rbp`, in front of `mov rbp, rsp`, at `ret`, and in an entry of a table of imports.
-    fn return_address(&self) -> Option<u64> {
-        const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-        const PUSH_RBP: u8 = 0x55;
-        const MOV_RBP_RSP: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
-        const RETURNS: [&[u8]; 4] = [&[0xc3], &[0xc2], &[0xf3, 0xc3], &[0xf2, 0xc3]];
-        // `jmp [rip + …]`, alone or behind `bnd`.
-        const IMPORTS: [&[u8]; 2] = [&[0xff, 0x25], &[0xf2, 0xff, 0x25]];
-        let at = if self.begins(&ENDBR64) { 12 } else { 8 };
-        let code = &self.0[at..];
-        let is_one_of = |list: &[&[u8]]| list.iter().any(|one| code.starts_with(one));
-        if is_one_of(&RETURNS) || is_one_of(&IMPORTS) {
-            return Some(0);
-        }
-        // Four bytes fit behind a landing pad.
-        let is_prologue = |code: &[u8]| MOV_RBP_RSP.iter().any(|mov| code.starts_with(mov));
-        if code[0] == PUSH_RBP && is_prologue(&code[1..]) {
-            return Some(0);
-        }
-        (self.0[7] == PUSH_RBP && is_prologue(code)).then_some(8)
-    }
+    copied
 }

@@ -1,4 +1,5 @@
-//! The same for x86-64, over functions that keep frame pointers and entries of a table of imports.
+//! The same for x86-64, over functions that keep frame pointers as C compilers, V8 and .NET do, leaf
+//! functions without any, and entries of a table of imports.
 
 use super::{Random, STACK_HIGH, STACK_LOW, STACK_WORDS, State};
 use crate::unwind::Registers;
@@ -20,7 +21,14 @@ pub(super) enum Op {
     Pop,
     PopRbp,
     SetRbp,
+    /// To so much above the stack pointer.
+    SetRbpAbove(u8),
+    /// The stack pointer becomes the frame pointer.
+    SetRsp,
+    /// It becomes what lies so much below the frame pointer.
+    SetRspBelow(u8),
     SubRsp(u8),
+    AddRsp(u8),
     Leave,
     Call(u64),
     /// Over the next instruction, taken or not by chance.
@@ -40,7 +48,14 @@ fn encode(op: Op, at: u64) -> Vec<u8> {
             0 => std::vec![0x48, 0x89, 0xe5],
             _ => std::vec![0x48, 0x8b, 0xec],
         },
+        Op::SetRbpAbove(n) => std::vec![0x48, 0x8d, 0x6c, 0x24, n],
+        Op::SetRsp => match at & 1 {
+            0 => std::vec![0x48, 0x89, 0xec],
+            _ => std::vec![0x48, 0x8b, 0xe5],
+        },
+        Op::SetRspBelow(n) => std::vec![0x48, 0x8d, 0x65, n.wrapping_neg()],
         Op::SubRsp(n) => std::vec![0x48, 0x83, 0xec, n],
+        Op::AddRsp(n) => std::vec![0x48, 0x83, 0xc4, n],
         Op::Leave => std::vec![0xc9],
         Op::Call(target) => {
             let to = (target as i64 - at as i64 - 5) as i32;
@@ -79,26 +94,51 @@ fn function(random: &mut Random, index: u64) -> Vec<Op> {
             ops.push(OTHERS[random.below(4) as usize]);
         }
     };
-    ops.extend([Op::PushRbp, Op::SetRbp]);
     let saved = random.below(3);
-    ops.extend((0..saved).map(|_| Op::Push));
     let room = 8 * random.below(8) as u8;
+    let has_frame = index + 1 < FUNCTIONS && !random.one_in(6);
+    // V8 looks first whether the code still holds.
+    filler(random, &mut ops);
+    let is_set_late = random.one_in(3);
+    if has_frame {
+        ops.push(Op::PushRbp);
+        if !is_set_late {
+            ops.push(Op::SetRbp);
+        }
+    }
+    ops.extend((0..saved).map(|_| Op::Push));
     if room > 0 {
         ops.push(Op::SubRsp(room));
     }
+    let below = room + 8 * saved as u8;
+    if has_frame && is_set_late {
+        ops.push(Op::SetRbpAbove(below));
+    }
     for _ in 0..1 + random.below(3) {
         filler(random, &mut ops);
-        if index + 1 < FUNCTIONS {
+        if has_frame && index + 1 < FUNCTIONS {
             let callee = index + 1 + random.below(FUNCTIONS - index - 1);
             ops.push(Op::Call(CODE + callee * FUNCTION_BYTES));
         }
     }
     filler(random, &mut ops);
-    if room == 0 && random.one_in(2) {
-        ops.extend((0..saved).map(|_| Op::Pop));
-        ops.push(Op::PopRbp);
-    } else {
-        ops.push(Op::Leave);
+    match random.below(3) {
+        0 if has_frame => ops.push(Op::Leave),
+        1 if has_frame => {
+            ops.extend([Op::SetRsp, Op::PopRbp]);
+            filler(random, &mut ops);
+        }
+        way => {
+            if has_frame && way == 2 {
+                ops.push(Op::SetRspBelow(8 * saved as u8));
+            } else if room > 0 {
+                ops.push(Op::AddRsp(room));
+            }
+            ops.extend((0..saved).map(|_| Op::Pop));
+            if has_frame {
+                ops.push(Op::PopRbp);
+            }
+        }
     }
     ops.push(Op::Return);
     ops
@@ -163,7 +203,11 @@ pub(super) fn run(seed: u64, mut look: impl FnMut(&State, Op)) {
                 next.sp = r.sp + 8;
             }
             Op::SetRbp => next.fp = r.sp,
+            Op::SetRbpAbove(n) => next.fp = r.sp + u64::from(n),
+            Op::SetRsp => next.sp = r.fp,
+            Op::SetRspBelow(n) => next.sp = r.fp - u64::from(n),
             Op::SubRsp(n) => next.sp = r.sp - u64::from(n),
+            Op::AddRsp(n) => next.sp = r.sp + u64::from(n),
             Op::Leave => {
                 next.fp = *state.word(r.fp);
                 next.sp = r.fp + 8;

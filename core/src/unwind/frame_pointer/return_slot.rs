@@ -1,0 +1,383 @@
+//! Where an interrupted function of x86-64 has its return address, if the frame pointer does not lead there.
+//!
+//! A function may be in its prologue, behind its epilogue, or have no frame at all: then the frame pointer is
+//! its caller's. The instructions that follow say which, because each path from a place finds the same stack
+//! there. They are followed until one tells:
+//!
+//! - `mov rbp, rsp` and `lea rbp, [rsp + n]` begin the function's record: the return address lies above it.
+//! - `ret` takes the return address from where the stack pointer is by then.
+//! - `pop rbp`, `leave`, `mov rsp, rbp` and `lea rsp, [rbp + n]` come from a frame pointer that leads to the
+//!   function's own record.
+//!
+//! Conditional jumps are not taken. A call, another jump, and an instruction that is not known tell nothing:
+//! most of a function's code has a record. Encodings: Intel 64 and IA-32 Architectures Software Developer's
+//! Manual, volume 2, appendix A (opcode maps) and section 2.1 (ModR/M and SIB).
+
+/// Most bytes of code that are looked at.
+pub(super) const MOST_BYTES: usize = 96;
+
+const RSP: u8 = 4;
+const RBP: u8 = 5;
+
+/// How far above the stack pointer the return address lies at the first of these instructions. `None`: the
+/// frame pointer leads to the function's record, as far as they tell.
+pub(super) fn depth(code: &[u8]) -> Option<u64> {
+    if is_import(code) {
+        return Some(0);
+    }
+    let mut moved = 0i64;
+    let mut rest = code;
+    loop {
+        let told = match effect(rest)? {
+            Effect::Moves(by, bytes) => {
+                moved = moved.checked_add(by)?;
+                rest = rest.get(bytes..)?;
+                continue;
+            }
+            Effect::Returns => moved,
+            Effect::BeginsRecord(offset) => moved.checked_add(offset)?.checked_add(8)?,
+            Effect::HasRecord => return None,
+        };
+        return u64::try_from(told).ok().filter(|told| told % 8 == 0);
+    }
+}
+
+/// An entry of a table of imports: `jmp [rip + n]`, alone or behind `endbr64` and `bnd`.
+fn is_import(code: &[u8]) -> bool {
+    const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+    let code = code.strip_prefix(ENDBR64).unwrap_or(code);
+    let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
+    code.starts_with(&[0xff, 0x25])
+}
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Adds to the stack pointer, and has so many bytes.
+    Moves(i64, usize),
+    /// The frame pointer becomes the stack pointer and so much.
+    BeginsRecord(i64),
+    /// The frame pointer was the function's own.
+    HasRecord,
+    Returns,
+}
+
+/// The operands of an instruction with a ModR/M byte.
+struct Operands {
+    /// Number of the register, or the opcode's extension.
+    register: u8,
+    /// The other one, if it is a register.
+    other: Option<u8>,
+    /// The other one, if it is memory at so much from a register.
+    memory: Option<(u8, i64)>,
+    /// Bytes of all that, with the ModR/M byte.
+    bytes: usize,
+}
+
+fn operands(code: &[u8], rex: u8) -> Option<Operands> {
+    let modrm = *code.first()?;
+    let (mode, low) = (modrm >> 6, modrm & 7);
+    let register = modrm >> 3 & 7 | (rex & 4) << 1;
+    let base_bit = (rex & 1) << 3;
+    if mode == 3 {
+        return Some(Operands {
+            register,
+            other: Some(low | base_bit),
+            memory: None,
+            bytes: 1,
+        });
+    }
+    let (base, is_indexed, begin) = match low {
+        4 => {
+            let sib = *code.get(1)?;
+            let index = sib >> 3 & 7 | (rex & 2) << 2;
+            (sib & 7, index != RSP, 2)
+        }
+        _ => (low, false, 1),
+    };
+    let displacement = match mode {
+        0 if base == 5 => 4,
+        0 => 0,
+        1 => 1,
+        _ => 4,
+    };
+    let at = code.get(begin..begin + displacement)?;
+    let offset = match *at {
+        [byte] => i64::from(byte as i8),
+        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+        _ => 0,
+    };
+    // Without a mode, 5 is no register.
+    let is_plain = !is_indexed && (mode != 0 || base != 5);
+    Some(Operands {
+        register,
+        other: None,
+        memory: is_plain.then_some((base | base_bit, offset)),
+        bytes: begin + displacement,
+    })
+}
+
+/// What the first instruction does. `None`: it is not followed.
+fn effect(code: &[u8]) -> Option<Effect> {
+    let mut at = 0;
+    let mut is_short = false;
+    while let Some(prefix @ (0x66 | 0xf2 | 0xf3)) = code.get(at) {
+        is_short |= *prefix == 0x66;
+        at += 1;
+    }
+    let mut rex = 0;
+    if let Some(byte @ 0x40..=0x4f) = code.get(at) {
+        rex = *byte;
+        at += 1;
+    }
+    let is_long = rex & 8 != 0;
+    let immediate = if is_short { 2 } else { 4 };
+    let opcode = *code.get(at)?;
+    at += 1;
+    let behind = code.get(at..)?;
+    let low_register = opcode & 7 | (rex & 1) << 3;
+    let plain = |bytes: usize| Some(Effect::Moves(0, at + bytes));
+    let with_operands = |immediate: usize| {
+        let bytes = operands(behind, rex)?.bytes;
+        Some(Effect::Moves(0, at + bytes + immediate))
+    };
+    match opcode {
+        0x50..=0x57 => Some(Effect::Moves(-8, at)),
+        0x58..=0x5f => match low_register {
+            RBP => Some(Effect::HasRecord),
+            RSP => None,
+            _ => Some(Effect::Moves(8, at)),
+        },
+        0x6a => Some(Effect::Moves(-8, at + 1)),
+        0x68 => Some(Effect::Moves(-8, at + 4)),
+        0xc2 | 0xc3 => Some(Effect::Returns),
+        0xc9 => Some(Effect::HasRecord),
+        0x70..=0x7f => plain(1),
+        0x90 | 0x98 | 0x99 => plain(0),
+        0xa8 => plain(1),
+        0xa9 => plain(immediate),
+        0xb0..=0xb7 => plain(1),
+        0xb8..=0xbf if matches!(low_register, RSP | RBP) => None,
+        0xb8..=0xbf => plain(if is_long { 8 } else { immediate }),
+        0x00..=0x3f if opcode & 7 == 4 => plain(1),
+        0x00..=0x3f if opcode & 7 == 5 => plain(immediate),
+        // Of bytes, to memory, and comparisons.
+        0x38..=0x3b | 0x84 | 0x85 | 0x88 | 0x8a | 0xd0 | 0xd2 | 0xfe => with_operands(0),
+        0x00..=0x3f if opcode & 7 < 4 => {
+            let operands = operands(behind, rex)?;
+            let written = match opcode & 2 {
+                0 => operands.other,
+                _ => Some(operands.register),
+            };
+            written_plainly(written)?;
+            plain(operands.bytes)
+        }
+        0x63 | 0x69 | 0x6b => {
+            let operands = operands(behind, rex)?;
+            written_plainly(Some(operands.register))?;
+            let of_opcode = match opcode {
+                0x69 => immediate,
+                0x6b => 1,
+                _ => 0,
+            };
+            plain(operands.bytes + of_opcode)
+        }
+        0xd1 | 0xd3 => {
+            let operands = operands(behind, rex)?;
+            written_plainly(operands.other)?;
+            plain(operands.bytes)
+        }
+        0x80 | 0xc0 | 0xc6 => with_operands(1),
+        0xc1 => {
+            let operands = operands(behind, rex)?;
+            written_plainly(operands.other)?;
+            plain(operands.bytes + 1)
+        }
+        0x81 | 0x83 => {
+            let operands = operands(behind, rex)?;
+            let bytes = if opcode == 0x83 { 1 } else { immediate };
+            let end = at + operands.bytes + bytes;
+            let amount = match *code.get(at + operands.bytes..end)? {
+                [byte] => i64::from(byte as i8),
+                [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+                _ => 0,
+            };
+            match (operands.register & 7, operands.other) {
+                // A comparison.
+                (7, _) => Some(Effect::Moves(0, end)),
+                (0, Some(RSP)) if is_long => Some(Effect::Moves(amount, end)),
+                (5, Some(RSP)) if is_long => Some(Effect::Moves(-amount, end)),
+                (_, other) => written_plainly(other).and(Some(Effect::Moves(0, end))),
+            }
+        }
+        0xc7 => {
+            let operands = operands(behind, rex)?;
+            written_plainly(operands.other)?;
+            plain(operands.bytes + immediate)
+        }
+        0xf6 | 0xf7 => {
+            let operands = operands(behind, rex)?;
+            // `test` has an immediate; the others write.
+            let of_test = if opcode == 0xf6 { 1 } else { immediate };
+            match operands.register & 7 {
+                0 | 1 => plain(operands.bytes + of_test),
+                _ => written_plainly(operands.other).and_then(|()| plain(operands.bytes)),
+            }
+        }
+        0xff => {
+            let operands = operands(behind, rex)?;
+            match operands.register & 7 {
+                0 | 1 => written_plainly(operands.other).and_then(|()| plain(operands.bytes)),
+                6 => Some(Effect::Moves(-8, at + operands.bytes)),
+                _ => None,
+            }
+        }
+        0x89 | 0x8b => {
+            let operands = operands(behind, rex)?;
+            let (to, from) = match opcode {
+                0x89 => (operands.other, Some(operands.register)),
+                _ => (Some(operands.register), operands.other),
+            };
+            match (to, from) {
+                (Some(RBP), Some(RSP)) if is_long => Some(Effect::BeginsRecord(0)),
+                (Some(RSP), Some(RBP)) if is_long => Some(Effect::HasRecord),
+                (to, _) => written_plainly(to).and_then(|()| plain(operands.bytes)),
+            }
+        }
+        0x8d => {
+            let operands = operands(behind, rex)?;
+            match (operands.register, operands.memory) {
+                (RBP, Some((RSP, offset))) if is_long => Some(Effect::BeginsRecord(offset)),
+                (RSP, Some((RSP, offset))) if is_long => {
+                    Some(Effect::Moves(offset, at + operands.bytes))
+                }
+                (RSP, Some((RBP, _))) => Some(Effect::HasRecord),
+                (to, _) => written_plainly(Some(to)).and_then(|()| plain(operands.bytes)),
+            }
+        }
+        0x0f => {
+            let second = *behind.first()?;
+            let of_two = operands(behind.get(1..)?, rex);
+            match second {
+                0x80..=0x8f => plain(1 + 4),
+                0x0b => None,
+                // To general registers: moves and arithmetic.
+                0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbc..=0xbf => {
+                    let operands = of_two?;
+                    written_plainly(Some(operands.register))?;
+                    plain(1 + operands.bytes)
+                }
+                // To memory, bytes or vectors, hints, `endbr64`.
+                0x0d | 0x10..=0x1f | 0x28..=0x2f | 0x50..=0x6f | 0x74..=0x76 | 0x7c..=0x7f => {
+                    plain(1 + of_two?.bytes)
+                }
+                0x90..=0x9f | 0xa3 | 0xd0..=0xfe => plain(1 + of_two?.bytes),
+                0x70..=0x73 | 0xc2 | 0xc4..=0xc6 => plain(1 + of_two?.bytes + 1),
+                _ => None,
+            }
+        }
+        // Vectors by the shorter VEX prefix.
+        0xc5 => {
+            let bytes = operands(behind.get(2..)?, 0)?.bytes;
+            match *behind.get(1)? {
+                0x77 => plain(2),
+                0x10..=0x17 | 0x28..=0x2f | 0x51..=0x6f | 0x74..=0x76 | 0x7c..=0x7f => {
+                    plain(2 + bytes)
+                }
+                0xd0..=0xfe => plain(2 + bytes),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// A register that is written as any other is. `None`: it is the stack pointer or the frame pointer.
+fn written_plainly(register: Option<u8>) -> Option<()> {
+    (!matches!(register, Some(RSP | RBP))).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// V8's function (node 20, `--print-opt-code`), each instruction with its offset and what is true there.
+    #[test]
+    fn a_function_of_v8s() {
+        const CODE: [&[u8]; 21] = [
+            &[0x48, 0x8b, 0x59, 0xf8],
+            &[0xf6, 0x43, 0x35, 0x01],
+            &[0x0f, 0x85, 0xb2, 0x6e, 0xe4, 0x1f],
+            &[0x55],
+            &[0x48, 0x89, 0xe5],
+            &[0x56],
+            &[0x57],
+            &[0x50],
+            &[0x48, 0x83, 0xec, 0x10],
+            &[0x48, 0x89, 0x75, 0xe0],
+            &[0x49, 0x3b, 0x65, 0xa0],
+            &[0x0f, 0x86, 0x72, 0x00, 0x00, 0x00],
+            &[0x48, 0xba, 0xd1, 0x45, 0xb0, 0xd1, 0x03, 0x00, 0x00, 0x00],
+            &[0x49, 0x39, 0x8d, 0x98, 0x01, 0x00, 0x00],
+            &[0x48, 0xc1, 0xe7, 0x20],
+            &[0x48, 0x8b, 0x4d, 0xe8],
+            &[0x48, 0x8b, 0xe5],
+            &[0x5d],
+            &[0x48, 0x83, 0xf9, 0x02],
+            &[0x7f, 0x03],
+            &[0xc2, 0x10, 0x00],
+        ];
+        let of = |instruction: usize| depth(&CODE[instruction..].concat());
+        for before in 0..=3 {
+            assert_eq!(of(before), Some(0), "{before}");
+        }
+        assert_eq!(of(4), Some(8));
+        for inside in 5..=17 {
+            assert_eq!(of(inside), None, "{inside}");
+        }
+        for behind in 18..=20 {
+            assert_eq!(of(behind), Some(0), "{behind}");
+        }
+    }
+
+    #[test]
+    fn what_tells_nothing() {
+        for code in [
+            &[][..],
+            &[0x48],
+            // A jump, a call, a trap, code that is cut off.
+            &[0xeb, 0x01, 0xc3],
+            &[0xe8, 0, 0, 0, 0, 0xc3],
+            &[0x0f, 0x0b, 0xc3],
+            &[0x48, 0x81, 0xc4, 0x10],
+            // Another stack, and a frame pointer that is something else.
+            &[0x48, 0x89, 0xc4, 0xc3],
+            &[0x31, 0xed, 0xc3],
+            // Nothing lies below the stack pointer.
+            &[0x53, 0xc3],
+        ] {
+            assert_eq!(depth(code), None, "{code:x?}");
+        }
+        assert_eq!(depth(&[0x90; 200]), None);
+    }
+
+    /// Any bytes: it ends, and gives what can be.
+    #[test]
+    fn any_bytes() {
+        let mut random = 0x5eed_u64;
+        let mut told = 0;
+        for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
+            let code: [u8; MOST_BYTES] = core::array::from_fn(|_| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                (random >> 32) as u8
+            });
+            if let Some(depth) = depth(&code) {
+                assert!(depth % 8 == 0);
+                told += 1;
+            }
+        }
+        assert!(told > 0);
+    }
+}
