@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stackbeat_android::art::{self, Suspenders};
 use stackbeat_android::backend::slots::Slots;
 use stackbeat_android::backend::{self, Placed};
-use stackbeat_android::{art, bionic, framework};
+use stackbeat_android::{bionic, framework};
 use stackbeat_collector::embedded::{self, Wanted};
 use stackbeat_collector::session::protocol::{DumpRequest, Request};
 use stackbeat_core::{agent, platform};
@@ -101,8 +102,12 @@ pub(crate) unsafe fn begin(
     let placed = unsafe { framework::place(&SLOTS) };
     lines.extend(placed.hooks.lines());
     hooks.extend(placed.placed);
+    let suspenders = Suspenders {
+        start: start_java_thread,
+        groups: asked.java_groups.unwrap_or(art::DEFAULT_GROUPS),
+    };
     // SAFETY: by contract; the table is this library's own.
-    lines.extend(unsafe { begin_java(table, env, Some(start_java_thread)) });
+    lines.extend(unsafe { begin_java(table, env, Some(suspenders)) });
     lines.iter().for_each(|line| agent::say(line.as_bytes()));
     *running = Some(Running {
         trace: trace.clone(),
@@ -132,10 +137,10 @@ fn join_file(mapping: PathBuf) -> Result<(), SessionError> {
 pub(crate) unsafe fn begin_java(
     agent: *const c_void,
     env: *mut c_void,
-    start_thread: Option<art::StartThread>,
+    suspenders: Option<Suspenders>,
 ) -> Vec<String> {
     // SAFETY: by contract.
-    match unsafe { art::begin(agent, env, start_thread) } {
+    match unsafe { art::begin(agent, env, suspenders) } {
         Ok(hooks) => {
             hooks.missing().for_each(|line| log::say(&line));
             hooks.lines()
@@ -178,7 +183,7 @@ unsafe fn try_hooks(running: &mut Option<Running>, env: *mut c_void) -> Option<&
     Some(&running.lines)
 }
 
-/// Starts the thread for threads that pass no hook: one of the session's own.
+/// Starts a thread for threads that pass no hook: one of the session's own.
 fn start_java_thread(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     embedded::start_thread("stackbeat java", own_thread, run)
 }

@@ -6,6 +6,7 @@
 //! adb shell setprop debug.stackbeat.disabled 1                   capture nothing until `start`
 //! adb shell setprop debug.stackbeat.doctor 1                     try which hooks their calls pass
 //! adb shell setprop debug.stackbeat.in_memory 1                  records have no file: none outlive the app
+//! adb shell setprop debug.stackbeat.java_groups 4                groups of threads that are suspended, beside the main one
 //! ```
 //!
 //! Everything else is asked of the session's socket once it runs (docs/control.md). The properties are read
@@ -14,14 +15,21 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::CString;
+use std::fmt::Display;
 use std::mem;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use stackbeat_android::art;
 
 /// What the properties' names begin with.
 const PREFIX: &str = "debug.stackbeat.";
 /// Bytes of a property's value, with the NUL: `PROP_VALUE_MAX` of bionic's `sys/system_properties.h`.
 const VALUE_BYTES: usize = 92;
 /// Intervals that a session accepts, µs.
-const INTERVALS_US: std::ops::RangeInclusive<u64> = 50..=4_000_000;
+const INTERVALS_US: RangeInclusive<u64> = 50..=4_000_000;
+/// Numbers of groups; 0: one thread suspends all.
+const JAVA_GROUPS: RangeInclusive<u32> = 0..=art::MOST_GROUPS;
 
 /// What a recording of this app is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +42,9 @@ pub(crate) struct Wanted {
     pub(crate) tries_hooks: bool,
     /// Records have no file: no write waits for a disk, and none of them outlive the app.
     pub(crate) in_memory: bool,
+    /// Groups of threads other than the main one, in which those that pass no hook are suspended; `None`: the
+    /// default.
+    pub(crate) java_groups: Option<u32>,
     /// Properties whose values make no sense, for the log. The recording goes on without them.
     pub(crate) complaints: Vec<String>,
 }
@@ -62,21 +73,32 @@ fn read(package: &str, get: impl Fn(&CStr) -> Option<String>) -> Option<Wanted> 
         return None;
     }
     let mut wanted = Wanted::default();
-    if let Some(text) = get("interval_us") {
-        match text.parse().ok().filter(|us| INTERVALS_US.contains(us)) {
-            Some(us) => wanted.interval_ns = Some(us * 1000),
-            None => wanted.complaints.push(format!(
-                "{PREFIX}interval_us is `{text}`, not a number from {} to {}: the default is used",
-                INTERVALS_US.start(),
-                INTERVALS_US.end()
-            )),
-        }
-    }
+    wanted.interval_ns = number(&mut wanted, "interval_us", INTERVALS_US, get).map(|us| us * 1000);
+    wanted.java_groups = number(&mut wanted, "java_groups", JAVA_GROUPS, get);
     let is_set = |name| get(name).is_some_and(|value| value == "1" || value == "true");
     wanted.start_disabled = is_set("disabled");
     wanted.tries_hooks = is_set("doctor");
     wanted.in_memory = is_set("in_memory");
     Some(wanted)
+}
+
+/// A property that is a number of this range; `None`: it is not set, or makes no sense.
+fn number<T: FromStr + PartialOrd + Display>(
+    wanted: &mut Wanted,
+    name: &str,
+    range: RangeInclusive<T>,
+    get: impl Fn(&str) -> Option<String>,
+) -> Option<T> {
+    let text = get(name)?;
+    let value = text.parse().ok().filter(|value| range.contains(value));
+    if value.is_none() {
+        wanted.complaints.push(format!(
+            "{PREFIX}{name} is `{text}`, not a number from {} to {}: the default is used",
+            range.start(),
+            range.end()
+        ));
+    }
+    value
 }
 
 /// The app's name: that of its process, which may have a part of its own behind a colon.
@@ -150,6 +172,11 @@ mod tests {
             (fast.interval_ns, fast.start_disabled),
             (Some(500_000), true)
         );
+        for (text, groups) in [("0", Some(0)), ("8", Some(8)), ("9", None)] {
+            let said = with(&[app, ("java_groups", text)], "a.b").unwrap();
+            assert_eq!(said.java_groups, groups);
+            assert_eq!(said.complaints.is_empty(), groups.is_some());
+        }
         for wrong in ["7 ms", "0", "-1"] {
             let said = with(&[app, ("interval_us", wrong)], "a.b").unwrap();
             assert_eq!(said.interval_ns, None);

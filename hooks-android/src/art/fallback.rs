@@ -5,18 +5,22 @@
 //! passes ART's `FullSuspendCheck`, whose hook takes the sample: ART walks there, and methods get names.
 //!
 //! ```text
-//!   clock's signal ── comes() ── ASKED ── our thread: suspend, resume
+//!   clock's signal ── comes() ── asked ── our thread: suspend, resume
 //!                                              |
 //!                            the thread: FullSuspendCheck's hook captures, then it stands still, then goes on
 //! ```
 //!
+//! A suspension lasts until the thread comes to a safepoint, which may be late. So the main thread has a
+//! suspender of its own, and the other threads have one for each [`Group`]: a late thread holds up only those
+//! of its group. Suspensions of different threads do not wait for each other in ART.
+//!
 //! The window, from suspension to resumption, has nothing of ours in it: no walk, no allocation, no lock, no
-//! message. A suspension that ART gives up is a fault; after [`MOST_FAULTS`] nobody asks any more, and such
-//! samples stay as the interruption finds them.
+//! message. A suspension that ART gives up is a fault; after [`MOST_FAULTS`] in all groups together nobody
+//! asks any more, and such samples stay as the interruption finds them.
 //!
 //! # Signal safety
-//! [`comes`] runs in signal handlers: it reads the thread's own memory, stores two words, and may wake our
-//! thread.
+//! [`comes`] runs in signal handlers: it reads the thread's own memory, stores two words, and may wake a
+//! thread of ours.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,24 +35,56 @@ use super::suspend::{Suspended, Suspension};
 use super::threads::{self, Place};
 use crate::doctor::State;
 
-/// Numbers of threads that asked, each in the place of its lowest bits; 0: nobody. Two threads with one place
-/// ask one after the other.
-static ASKED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-/// Counts up with each question; a futex word.
-static QUESTIONS: AtomicU32 = AtomicU32::new(0);
+/// Threads that one thread of ours suspends.
+struct Group {
+    /// Numbers of threads that asked, each in the place of its lowest bits; 0: nobody. Two threads with one
+    /// place ask one after the other.
+    asked: [AtomicU32; 64],
+    /// Counts up with each question; a futex word.
+    questions: AtomicU32,
+    /// What our thread does; a futex word.
+    phase: AtomicU32,
+    /// Our thread's number in ART; 0: not known yet.
+    own: AtomicU32,
+}
 
-/// What our thread does; a futex word.
+mod phase {
+    pub(super) const NONE: u32 = 0;
+    /// The thread has been started.
+    pub(super) const BEGINS: u32 = 1;
+    pub(super) const RUNS: u32 = 2;
+}
+
+/// Most groups of threads other than the main one.
+pub const MOST_GROUPS: u32 = 8;
+/// As many as there are if nobody says.
+pub const DEFAULT_GROUPS: u32 = 2;
+
+/// The main thread's, and then those of the others.
+static GROUPS: [Group; 1 + MOST_GROUPS as usize] = [const {
+    Group {
+        asked: [const { AtomicU32::new(0) }; 64],
+        questions: AtomicU32::new(0),
+        phase: AtomicU32::new(phase::NONE),
+        own: AtomicU32::new(0),
+    }
+}; 1 + MOST_GROUPS as usize];
+/// How many groups the other threads have; 0: they share the main thread's.
+static OTHERS: AtomicU32 = AtomicU32::new(0);
+
+/// The main thread's number in ART: `ThreadList::kMainThreadId` (runtime/thread_list.h, Android 8 to 16).
+const MAIN_THREAD: u32 = 1;
+
+/// What all groups do.
 static STATE: AtomicU32 = AtomicU32::new(state::NONE);
 
 mod state {
     pub(super) const NONE: u32 = 0;
-    /// It has been started.
-    pub(super) const BEGINS: u32 = 1;
-    pub(super) const RUNS: u32 = 2;
-    /// It has had too many faults, and suspends nobody.
-    pub(super) const FAULTY: u32 = 3;
-    /// It is to end.
-    pub(super) const ENDS: u32 = 4;
+    pub(super) const RUNS: u32 = 1;
+    /// There were too many faults: nobody is suspended any more.
+    pub(super) const FAULTY: u32 = 2;
+    /// Our threads are to end.
+    pub(super) const ENDS: u32 = 3;
 }
 
 /// Suspensions so far, and those that ART gave up.
@@ -60,11 +96,20 @@ const MOST_FAULTS: u32 = 3;
 /// Starts a thread that runs this.
 pub type StartThread = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
+/// The threads that suspend others.
+#[derive(Clone, Copy, Debug)]
+pub struct Suspenders {
+    /// Starts each of them.
+    pub start: StartThread,
+    /// Groups of threads other than the main one, at most [`MOST_GROUPS`]; 0: one thread suspends all.
+    pub groups: u32,
+}
+
 /// Begins. Says what became of that.
 pub(crate) fn begin(
     suspension: Result<Suspension, &'static str>,
     vm: Option<Vm>,
-    start: StartThread,
+    suspenders: Suspenders,
 ) -> State {
     let missing = |why: &str| State::NotAvailable(why.to_owned());
     let suspension = match suspension {
@@ -75,64 +120,122 @@ pub(crate) fn begin(
         return missing("the machine is not known");
     };
     FAULTS.store(0, Ordering::Relaxed);
-    STATE.store(state::BEGINS, Ordering::Release);
-    let started = start(Box::new(move || {
-        // SAFETY: the machine; `end` waits for this thread.
-        let run = unsafe { vm.attached(c"stackbeat java", |_| run(suspension)) };
-        if run.is_none() {
-            eprintln!("stackbeat: Java by suspension: the machine takes no thread");
-        }
-        STATE.store(state::NONE, Ordering::Release);
-        platform::wake(&STATE, u32::MAX >> 1);
-    }));
-    match started {
-        Ok(()) => State::Placed("a thread of its own"),
-        Err(why) => {
-            STATE.store(state::NONE, Ordering::Release);
-            missing(&format!("there is no thread for it: {why}"))
+    STATE.store(state::RUNS, Ordering::Release);
+    let others = suspenders.groups.min(MOST_GROUPS);
+    OTHERS.store(others, Ordering::Relaxed);
+    for (started, group) in (0..=others).zip(&GROUPS) {
+        match (group.begin(suspension, vm, suspenders.start), started) {
+            (Ok(()), _) => {}
+            (Err(why), 0) => {
+                STATE.store(state::NONE, Ordering::Release);
+                return missing(&format!("there is no thread for it: {why}"));
+            }
+            // The groups that have a thread take all.
+            (Err(_), started) => {
+                OTHERS.store(started - 1, Ordering::Relaxed);
+                break;
+            }
         }
     }
+    State::Placed("threads of its own")
 }
 
-/// Ends it, and waits for its end.
+/// Ends it, and waits for the end of our threads.
 pub(crate) fn end() {
     if STATE.load(Ordering::Acquire) == state::NONE {
         return;
     }
     STATE.store(state::ENDS, Ordering::Release);
-    QUESTIONS.fetch_add(1, Ordering::AcqRel);
-    platform::wake(&QUESTIONS, 1);
-    loop {
-        match STATE.load(Ordering::Acquire) {
-            state::NONE => return,
-            now => platform::wait(&STATE, now, None),
+    GROUPS.iter().for_each(Group::ask_to_look);
+    GROUPS.iter().for_each(Group::wait_for_end);
+    STATE.store(state::NONE, Ordering::Release);
+}
+
+impl Group {
+    /// That of the thread with this number.
+    fn of(id: u32) -> Option<&'static Group> {
+        let index = match OTHERS.load(Ordering::Relaxed) {
+            0 => 0,
+            _ if id == MAIN_THREAD => 0,
+            others => 1 + id % others,
+        };
+        GROUPS.get(index as usize)
+    }
+
+    fn begin(&'static self, suspension: Suspension, vm: Vm, start: StartThread) -> io::Result<()> {
+        self.phase.store(phase::BEGINS, Ordering::Release);
+        let started = start(Box::new(move || {
+            // SAFETY: the machine; `end` waits for this thread.
+            let run = unsafe { vm.attached(c"stackbeat java", |_| self.run(suspension)) };
+            if run.is_none() {
+                eprintln!("stackbeat: Java by suspension: the machine takes no thread");
+            }
+            self.own.store(0, Ordering::Relaxed);
+            self.phase.store(phase::NONE, Ordering::Release);
+            platform::wake(&self.phase, u32::MAX >> 1);
+        }));
+        if started.is_err() {
+            self.phase.store(phase::NONE, Ordering::Release);
+        }
+        started
+    }
+
+    fn run(&self, suspension: Suspension) {
+        // A thread's own number is found beside its number of the kernel's. This thread's is another than any
+        // that was looked at before.
+        monitors::learn_thread(threads::current());
+        let own = monitors::thin_lock_id(threads::current());
+        self.own.store(own.unwrap_or(0), Ordering::Relaxed);
+        // Left from a recording before.
+        let left = self.asked.iter();
+        left.for_each(|place| place.store(0, Ordering::Relaxed));
+        self.phase.store(phase::RUNS, Ordering::Release);
+        while STATE.load(Ordering::Acquire) != state::ENDS {
+            let questions = self.questions.load(Ordering::Acquire);
+            for place in &self.asked {
+                let id = place.swap(0, Ordering::AcqRel);
+                if id != 0 && !is_own(id) && STATE.load(Ordering::Acquire) == state::RUNS {
+                    // SAFETY: this thread is attached, and runs native code.
+                    let suspended = unsafe { touch(&suspension, id) };
+                    note(suspended);
+                }
+            }
+            platform::wait(&self.questions, questions, None);
+        }
+    }
+
+    /// The thread with this number asks to be suspended. False: nobody would do it.
+    fn ask(&self, id: u32) -> bool {
+        if self.phase.load(Ordering::Acquire) != phase::RUNS {
+            return false;
+        }
+        if let Some(place) = self.asked.get(id as usize % self.asked.len()) {
+            place.store(id, Ordering::Release);
+            self.ask_to_look();
+        }
+        true
+    }
+
+    fn ask_to_look(&self) {
+        self.questions.fetch_add(1, Ordering::AcqRel);
+        platform::wake(&self.questions, 1);
+    }
+
+    fn wait_for_end(&self) {
+        loop {
+            match self.phase.load(Ordering::Acquire) {
+                phase::NONE => return,
+                now => platform::wait(&self.phase, now, None),
+            }
         }
     }
 }
 
-fn run(suspension: Suspension) {
-    // A thread's own number is found beside its number of the kernel's. This thread's is another than any
-    // that was looked at before.
-    monitors::learn_thread(threads::current());
-    let own = monitors::thin_lock_id(threads::current());
-    let _ = STATE.compare_exchange(
-        state::BEGINS,
-        state::RUNS,
-        Ordering::AcqRel,
-        Ordering::Acquire,
-    );
-    while STATE.load(Ordering::Acquire) != state::ENDS {
-        let questions = QUESTIONS.load(Ordering::Acquire);
-        for place in &ASKED {
-            let id = place.swap(0, Ordering::AcqRel);
-            if id != 0 && Some(id) != own && STATE.load(Ordering::Acquire) == state::RUNS {
-                // SAFETY: this thread is attached, and runs native code.
-                let suspended = unsafe { touch(&suspension, id) };
-                note(suspended);
-            }
-        }
-        platform::wait(&QUESTIONS, questions, None);
-    }
+/// Whether the thread with this number suspends others. Two that suspended each other would go on only
+/// because ART looks for that.
+fn is_own(id: u32) -> bool {
+    let mut groups = GROUPS.iter();
+    groups.any(|group| group.own.load(Ordering::Relaxed) == id)
 }
 
 /// The window.
@@ -187,15 +290,9 @@ pub(crate) unsafe extern "C-unwind" fn comes() -> c_int {
     {
         return 0;
     }
-    let Some(id) = monitors::thin_lock_id(thread).filter(|id| *id != 0) else {
-        return 0;
-    };
-    if let Some(place) = ASKED.get(id as usize % ASKED.len()) {
-        place.store(id, Ordering::Release);
-        QUESTIONS.fetch_add(1, Ordering::AcqRel);
-        platform::wake(&QUESTIONS, 1);
-    }
-    1
+    let id = monitors::thin_lock_id(thread).filter(|id| *id != 0 && !is_own(*id));
+    let group = id.and_then(|id| Some((Group::of(id)?, id)));
+    group.is_some_and(|(group, id)| group.ask(id)).into()
 }
 
 /// Whether the frames of this thread, the calling one, cannot be read where it is, and it comes to a

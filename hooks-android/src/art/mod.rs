@@ -53,6 +53,6 @@ pub mod versions;
 mod walk;
 
 pub use agent::of_process as agent_of_process;
-pub use fallback::StartThread;
+pub use fallback::{DEFAULT_GROUPS, MOST_GROUPS, StartThread, Suspenders};
 pub use self_test::run as self_test;
 pub use start::{begin, end};

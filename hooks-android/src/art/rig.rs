@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::entry_points;
 use super::error::ArtError;
-use super::fallback::{self, StartThread};
+use super::fallback::{self, Suspenders};
 use super::frames;
 use super::heap;
 use super::hooks;
@@ -28,6 +28,8 @@ const SUSPEND: &str = "ART_AGENT_SUSPEND";
 const LISTEN: &str = "ART_AGENT_LISTEN";
 /// [`Checks::is_blind`].
 const BLIND: &str = "ART_AGENT_BLIND";
+/// One thread suspends all.
+const ONE_GROUP: &str = "ART_AGENT_ONE_GROUP";
 
 /// The hash of ART's code without hooks, where a log is asked for.
 static CODE_BEFORE: AtomicU64 = AtomicU64::new(0);
@@ -58,12 +60,18 @@ pub unsafe fn begin(
         always: has(ALWAYS),
         is_blind: has(BLIND),
     };
-    let start_thread: StartThread = |run| {
-        let thread = std::thread::Builder::new().name("stackbeat java".to_owned());
-        thread.spawn(run).map(drop)
+    let suspenders = Suspenders {
+        start: |run| {
+            let thread = std::thread::Builder::new().name("stackbeat java".to_owned());
+            thread.spawn(run).map(drop)
+        },
+        groups: match has(ONE_GROUP) {
+            true => 0,
+            false => fallback::DEFAULT_GROUPS,
+        },
     };
     // SAFETY: by contract.
-    let hooks = unsafe { start::begin_with(agent, env, Some(start_thread), checks)? };
+    let hooks = unsafe { start::begin_with(agent, env, Some(suspenders), checks)? };
     hooks
         .missing()
         .for_each(|line| eprintln!("stackbeat: {line}"));

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::agent::Agent;
 use super::chain;
 use super::error::ArtError;
-use super::fallback::{self, StartThread};
+use super::fallback::{self, Suspenders};
 use super::frames::{self, Capture};
 use super::heap;
 use super::hooks;
@@ -103,8 +103,8 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtErr
     Ok(art)
 }
 
-/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. `start_thread` starts the
-/// thread for those that pass no hook. Hooks that cannot be placed are left out. Gives what became of each;
+/// Begins. `agent` is the table of `stackbeat_runtime.h`, the same one each time. `suspenders` are the
+/// threads for those that pass no hook. Hooks that cannot be placed are left out. Gives what became of each;
 /// nothing, if it has begun before.
 ///
 /// # Errors
@@ -115,10 +115,10 @@ fn prepare(agent: &'static Agent, checks: Checks) -> Result<&'static Art, ArtErr
 pub unsafe fn begin(
     agent: *const c_void,
     env: *mut c_void,
-    start_thread: Option<StartThread>,
+    suspenders: Option<Suspenders>,
 ) -> Result<Hooks, ArtError> {
     // SAFETY: by contract.
-    unsafe { begin_with(agent, env, start_thread, Checks::default()) }
+    unsafe { begin_with(agent, env, suspenders, Checks::default()) }
 }
 
 /// # Safety
@@ -126,7 +126,7 @@ pub unsafe fn begin(
 pub(crate) unsafe fn begin_with(
     agent: *const c_void,
     env: *mut c_void,
-    start_thread: Option<StartThread>,
+    suspenders: Option<Suspenders>,
     checks: Checks,
 ) -> Result<Hooks, ArtError> {
     let mut is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,13 +159,13 @@ pub(crate) unsafe fn begin_with(
     // SAFETY: by contract.
     all.add("ObjectAllocated", unsafe { heap::listen(art) });
     monitors::learn_thread(threads::current());
-    if let Some(start_thread) = start_thread {
+    if let Some(suspenders) = suspenders {
         let state = match hooks::FULL_SUSPEND_CHECK.is_placed() {
             true => fallback::begin(
                 Suspension::find(art),
                 // SAFETY: by contract.
                 unsafe { Env::new(env) }.vm(),
-                start_thread,
+                suspenders,
             ),
             false => State::NotAvailable("FullSuspendCheck has no hook".to_owned()),
         };
