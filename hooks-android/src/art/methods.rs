@@ -130,10 +130,12 @@ pub(crate) fn begin(version: u8) {
 }
 
 /// Most methods of a class that are looked at.
-const MOST_OF_CLASS: u64 = 256;
+const MOST_OF_CLASS: u64 = 4096;
+/// Of a class with more only those are asked for that stacks have.
+const MOST_WANTED_OF_CLASS: u64 = 256;
 
 /// Asks for the names of all methods of the class that has this one, which is on the calling thread's stack.
-/// Where that was done before it looks no further.
+/// Where that was done before it looks no further. Of a large class it asks for this one only.
 ///
 /// They lie in one array, behind its length (libartbase/base/length_prefixed_array.h), and each begins with
 /// its class. It is taken for the array only where the length says the same as the classes.
@@ -165,7 +167,12 @@ pub(crate) fn want_all_of_class(search: &Search, method: u64) {
     let Some(first) = before.find(starts_array) else {
         return;
     };
-    for method in (0..(end - first) / bytes).map(|i| first + i * bytes) {
+    let count = (end - first) / bytes;
+    if count > MOST_WANTED_OF_CLASS {
+        want(method);
+        return;
+    }
+    for method in (0..count).map(|i| first + i * bytes) {
         if kept(method).is_none() && !want(method) {
             return;
         }
@@ -222,7 +229,7 @@ impl CxxString {
     }
 }
 
-/// Lines of a method are asked for up to here.
+/// Lines of a method are asked for up to here. Its first instructions may have none: D8 puts constants there.
 const MOST_POSITIONS: u32 = 2048;
 /// So many positions without another line, and it is taken for the end.
 const LAST_POSITIONS: u32 = 64;
@@ -304,7 +311,7 @@ impl Names {
                 count += 1;
                 last = (position, line);
             }
-            if line == 0 || position - last.0 >= LAST_POSITIONS {
+            if position - last.0 >= LAST_POSITIONS {
                 break;
             }
         }
