@@ -116,6 +116,11 @@ public class Program {
             else new Other().marked(depth - 1);
             return;
         }
+        mark();
+    }
+
+    /** Parks for a moment, and says its own stack. */
+    static void mark() {
         LockSupport.parkNanos(4000000);
         StackTraceElement[] stack = new Throwable().getStackTrace();
         StringBuilder line = new StringBuilder("stack");
@@ -190,15 +195,170 @@ public class Program {
     @dalvik.annotation.optimization.FastNative
     static native void burn(int ms);
 
+    /** The same, for so long by the clock. */
+    @dalvik.annotation.optimization.FastNative
+    static native void late(int ms);
+
     static void burns(int ms, String library) throws InterruptedException {
         System.load(library);
         join(start("burning", () -> burn(ms)));
     }
 
-    static void sticks(int ms, String library) throws InterruptedException {
+    /** Below a method of a class that has many. */
+    static void stickInLarge(int ms) {
+        try {
+            Class.forName("Large").getMethod("stays", int.class).invoke(null, ms);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    static void sticks(int ms, String library, boolean inLarge) throws InterruptedException {
         System.load(library);
-        Thread sticking = start("sticking", () -> stick(ms));
+        Thread sticking = start("sticking", inLarge ? () -> stickInLarge(ms) : () -> stick(ms));
         while (sticking.isAlive()) LockSupport.parkNanos(1000000);
+    }
+
+    /**
+     * One thread comes to no safepoint for so long. Others compute meanwhile, the main one, too, and pass no hook.
+     */
+    static void beside(int ms, String library) throws InterruptedException {
+        System.load(library);
+        Thread[] spinners = new Thread[4];
+        for (int i = 0; i < spinners.length; i++) spinners[i] = start("spinner-" + i, () -> spin());
+        Thread late = start("late", () -> {
+            long begin = System.nanoTime();
+            late(ms);
+            say("late", begin);
+            stop = true;
+        });
+        spin();
+        join(spinners);
+        join(late);
+    }
+
+    /** Native methods in the usual state: one that returns at once, and one that takes as long as it is told. */
+    static native int plain(int n);
+
+    static native void nap(int ms);
+
+    static void natives(int count, String library) throws InterruptedException {
+        System.load(library);
+        join(start("caller", () -> {
+            long first = System.nanoTime();
+            for (int i = 0; i < count; i++) shared = plain(i);
+            say("plain", first);
+            for (int i = 0; i < 100; i++) {
+                long begin = System.nanoTime();
+                nap(3);
+                say("native", begin);
+            }
+        }));
+    }
+
+    static void collects(int rounds) throws InterruptedException {
+        join(start("collector", () -> {
+            for (int i = 0; i < rounds; i++) {
+                long begin = System.nanoTime();
+                Runtime.getRuntime().gc();
+                say("gc", begin);
+                sleep(3);
+            }
+        }));
+    }
+
+    /** One thread collects all the time. Another one wants more memory than there is before it has done so. */
+    static void starves(int rounds) throws InterruptedException {
+        Object[] live = new Object[50000];
+        for (int i = 0; i < live.length; i++) live[i] = new int[i % 16];
+        Thread collector = start("collector", () -> {
+            for (held = 1; !stop; held++) Runtime.getRuntime().gc();
+        });
+        Thread allocator = start("allocator", () -> {
+            while (held < 2) Thread.yield();
+            for (int i = 0; i < rounds; i++) {
+                long begin = System.nanoTime();
+                sink = new byte[1 << 20];
+                if (System.nanoTime() - begin > 100000) say("made", begin);
+            }
+            stop = true;
+        });
+        join(collector, allocator);
+        sink = live;
+    }
+
+    static void classes(int count, String path) throws InterruptedException {
+        join(start("loader", () -> {
+            for (int i = 0; i < count; i++) {
+                shared = compute(5000 * (1 + i % 7));
+                long begin = System.nanoTime();
+                try {
+                    load(path);
+                } catch (Exception e) {
+                    throw new IllegalStateException(e);
+                }
+                say("loaded", begin);
+            }
+        }));
+    }
+
+    static final int[] none = {};
+
+    /** Throws through some frames. The handler marks its stack. */
+    static void thrown(int depth, int handler, int kind) {
+        if (depth == 0) {
+            switch (kind) {
+                case 0: throw new IllegalStateException("expected");
+                case 1: shared = 1 / (kind - 1); break;
+                case 2: shared = none[kind]; break;
+                case 3: shared = ((String) null).length(); break;
+                default: overflow();
+            }
+        } else if (depth == handler) {
+            try {
+                thrown(depth - 1, 0, kind);
+            } catch (RuntimeException | StackOverflowError e) {
+                sink = e;
+                mark();
+            }
+        } else {
+            try {
+                thrown(depth - 1, handler, kind);
+            } finally {
+                held++;
+            }
+        }
+    }
+
+    static void exceptions(int rounds) throws InterruptedException {
+        join(start("marker", () -> {
+            for (int i = 0; i < rounds; i++) thrown(20, 1 + i % 20, i % 5);
+        }));
+    }
+
+    /** Calls itself so often, and marks its stack. */
+    static void down(int n) {
+        if (n == 0) mark();
+        else down(n - 1);
+        held++;
+    }
+
+    static void fall(int n) {
+        taken = n;
+        fall(n + 1);
+    }
+
+    static void depths(int rounds) throws InterruptedException {
+        join(start("marker", () -> {
+            for (int i = 0; i < rounds; i++) {
+                try {
+                    fall(0);
+                } catch (StackOverflowError e) {
+                    sink = e;
+                }
+                down(i % 4 == 0 ? 300 : taken * (1 + i % 8) / 10);
+            }
+        }));
     }
 
     // What is done all the time in the stress run.
@@ -240,6 +400,8 @@ public class Program {
 
     static volatile boolean stop;
     static int shared;
+
+    static boolean overflows = true;
 
     static void stress(int ms, String path) throws Exception {
         List<Thread> threads = new ArrayList<>();
@@ -307,7 +469,7 @@ public class Program {
         for (int i = 0; i < 3; i++) {
             sleep(ms / 3);
             try {
-                overflow();
+                if (overflows) overflow();
             } catch (StackOverflowError e) {
                 sink = e;
             }
@@ -334,7 +496,15 @@ public class Program {
             case "computes": computes(count); break;
             case "spins": spins(count); break;
             case "burns": burns(count, args[2]); break;
-            case "sticks": sticks(count, args[2]); break;
+            case "sticks": sticks(count, args[2], false); break;
+            case "large": sticks(count, args[2], true); break;
+            case "beside": beside(count, args[2]); break;
+            case "natives": natives(count, args[2]); break;
+            case "collects": collects(count); break;
+            case "starves": starves(count); break;
+            case "classes": classes(count, args[2]); break;
+            case "exceptions": exceptions(count); break;
+            case "depths": depths(count); break;
             case "stress": stress(count, args[2]); break;
             default: throw new IllegalArgumentException(args[0]);
         }

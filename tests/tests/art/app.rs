@@ -17,6 +17,7 @@ use stackbeat_tests::tool_json::array;
 use stackbeat_tests::{built, json_of, scratch, target_folder, wait_until, workspace};
 
 use super::{dex, folder, is_java, versions};
+use crate::in_process::bionic;
 
 /// The library that an app carries, where it is also when only the package's tests were built.
 pub(crate) fn library() -> &'static Path {
@@ -35,6 +36,7 @@ fn app() -> &'static Path {
     let (_, app) = APP.get_or_init(|| {
         dex(&[
             "tests/tests/art/app/App.java",
+            "tests/tests/art/Program.java",
             "hooks-android/aar/stackbeat/src/main/java/dev/stackbeat/Native.java",
         ])
     });
@@ -268,6 +270,39 @@ fn an_app_is_recorded_under_the_filter_of_old_androids() {
         check(Path::new(after(&said, "trace ")[0]), waited(&said)[0]);
         // The filter works: whoever is said to be new makes the calls.
         assert!(!record("33").status.success());
+    }
+}
+
+/// The stress run in an app, recorded: which of our calls are not on the list of those that Android lets apps
+/// make. These calls are held, too.
+fn calls_of_a_session(version: u8, held_too: &[&str]) -> Vec<String> {
+    let scratch = scratch();
+    let _one = super::one_at_a_time();
+    let mut command = command(version, "stress", scratch.path());
+    command.arg(app());
+    let (output, held) =
+        bionic::under_filter("run-art", held_too, || command.output().expect("it runs"));
+    let said = said(&output);
+    assert_eq!(after(&said, "trace "), after(&said, "stopped "));
+    assert_eq!(after(&said, "stopped ").len(), 2);
+    assert!(held.len() > 100, "ART makes calls of its own: {held:?}");
+    let ours = bionic::ours(&held).into_iter();
+    ours.map(|call| format!("{} by {} in {}", call.name, call.file, call.thread))
+        .collect()
+}
+
+/// A session in an app makes no call that Android's filter ends an app for, whatever the app does. ART's own
+/// calls and those of this C library are told apart by whose instruction makes them.
+#[test]
+fn a_session_in_an_app_keeps_to_what_android_allows() {
+    for version in versions() {
+        let wrong = calls_of_a_session(version, &[]);
+        assert!(wrong.is_empty(), "ART {version}: {wrong:#?}");
+        // Were the clock's calls not allowed, they would be met.
+        let met = calls_of_a_session(version, &["timer_create", "membarrier"]);
+        eprintln!("ART {version}: {met:#?}");
+        let of_library = |call: &&String| call.contains("by libstackbeat_app.so");
+        assert!(met.iter().filter(of_library).count() > 0, "{met:#?}");
     }
 }
 

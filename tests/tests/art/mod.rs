@@ -4,6 +4,7 @@
 
 pub(crate) mod app;
 mod kotlin;
+mod records;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ fn hooks() -> &'static Path {
 }
 
 /// Java programs, as dex in a folder of their own.
-fn dex(sources: &[&str]) -> (tempfile::TempDir, PathBuf) {
+fn dex<S: AsRef<Path>>(sources: &[S]) -> (tempfile::TempDir, PathBuf) {
     let scratch = scratch();
     let jar = scratch.path().join("program.jar");
     let output = Command::new(folder().join("dex-it"))
@@ -57,12 +58,23 @@ fn dex(sources: &[&str]) -> (tempfile::TempDir, PathBuf) {
     (scratch, jar)
 }
 
-/// The Java program, as dex.
+/// The Java program, as dex, with a class that has more methods than are named at once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    &PROGRAM
-        .get_or_init(|| dex(&["tests/tests/art/Program.java"]))
-        .1
+    let (_, program) = PROGRAM.get_or_init(|| {
+        let scratch = scratch();
+        let large = scratch.path().join("Large.java");
+        let methods = (0..400).map(|n| format!("static void m{n}() {{}}\n"));
+        let methods: String = methods.collect();
+        let stays = "public static void stays(int ms) { Program.stick(ms); }";
+        std::fs::write(
+            &large,
+            format!("public class Large {{\n{methods}{stays}\n}}\n"),
+        )
+        .expect("is written");
+        dex(&[Path::new("tests/tests/art/Program.java"), &large])
+    });
+    program
 }
 
 /// Times are compared, so no two run at once.
@@ -155,13 +167,18 @@ impl Recorded {
 
     /// The samples of a probe in a thread.
     fn rows(&self, name: &str, probe: Probe) -> Vec<&SampleRow> {
+        let mut rows = self.rows_of_thread(name);
+        rows.retain(|row| row.probe == probe as u8);
+        rows
+    }
+
+    /// All samples in a thread.
+    fn rows_of_thread(&self, name: &str) -> Vec<&SampleRow> {
         let tid = self.tid(name);
         let rows = self.trace.all_samples();
-        rows.filter(|(thread, row)| {
-            row.probe == probe as u8 && self.trace.threads.get(thread).is_some_and(|t| t.tid == tid)
-        })
-        .map(|(_, row)| row)
-        .collect()
+        rows.filter(|(thread, _)| self.trace.threads.get(thread).is_some_and(|t| t.tid == tid))
+            .map(|(_, row)| row)
+            .collect()
     }
 
     /// Begin and duration of what the program says of one kind, ns of the monotonic clock.
@@ -304,60 +321,68 @@ fn parks_say_how_long_and_who_unparked() {
     }
 }
 
+/// The stacks that the program marks, outermost frame first: what it has of itself, and what the trace has.
+fn marked(recorded: &Recorded) -> Vec<(Vec<String>, Vec<Frame>)> {
+    let said = recorded.said.iter();
+    let said = said.filter_map(|line| line.strip_prefix("stack "));
+    let said = said.map(|line| line.split(' ').map(str::to_owned).collect());
+    let rows = recorded.rows("marker", Probe::Park).into_iter();
+    let rows = rows.filter(|row| row.duration_ns >= 3_000_000);
+    let stacks: Vec<_> = rows.map(|row| recorded.trace.frames(row.node)).collect();
+    let said: Vec<_> = said.collect();
+    assert_eq!(stacks.len(), said.len());
+    said.into_iter().zip(stacks).collect()
+}
+
+/// Whether the Java frames of a stack are those that the program says, method by method and line by line.
+fn is_same_stack(said: &[String], stack: &[&Frame]) -> bool {
+    let have: Vec<String> = stack
+        .iter()
+        .map(|f| format!("{}:{}", f.name, f.line))
+        .collect();
+    let name = |frame: &str| {
+        frame
+            .rsplit_once(':')
+            .map_or("", |(name, _)| name)
+            .to_owned()
+    };
+    let plain = |frame: &str| match frame.contains("$$Lambda$") {
+        // It has no lines.
+        true => name(frame),
+        false => frame.to_owned(),
+    };
+    // The Throwable is made a line after the wait.
+    let (mark, outer) = said.split_last().expect("frames");
+    let same = have.len() > outer.len()
+        && have.iter().zip(outer).all(|(a, b)| plain(a) == plain(b))
+        && have.get(outer.len()).is_some_and(|marked| name(marked) == name(mark))
+        // Behind the mark is what parks.
+        && have[outer.len() + 1..].iter().all(|frame| !frame.starts_with("Program"));
+    if !same && said.len() < 100 {
+        eprintln!("said {said:?}\nhave {have:?}");
+    }
+    same
+}
+
+/// How many of the marked stacks are equal, and how many there are.
+fn equal_stacks(recorded: &Recorded) -> (usize, usize) {
+    let marked = marked(recorded);
+    let is_equal = |(said, stack): &&(Vec<String>, Vec<Frame>)| {
+        let java: Vec<&Frame> = stack.iter().filter(|frame| is_java(frame)).collect();
+        is_same_stack(said, &java)
+    };
+    (marked.iter().filter(is_equal).count(), marked.len())
+}
+
 /// Stacks of marked points are those that the program has of itself, method by method and line by line.
 #[test]
 fn stacks_are_those_of_throwable() {
     for version in versions() {
         let recorded = record(version, &[], &["stacks", "60"]);
-        let said: Vec<Vec<&str>> = recorded
-            .said
-            .iter()
-            .filter_map(|line| line.strip_prefix("stack "))
-            .map(|line| line.split(' ').collect())
-            .collect();
-        assert_eq!(said.len(), 60);
-        let rows = recorded.rows("marker", Probe::Park);
-        let rows: Vec<_> = rows
-            .into_iter()
-            .filter(|row| row.duration_ns >= 3_000_000)
-            .collect();
-        assert_eq!(rows.len(), said.len());
-        let mut equal = 0;
-        for (row, said) in rows.iter().zip(&said) {
-            let frames = recorded.trace.frames(row.node);
-            let java = frames.iter().filter(|frame| is_java(frame));
-            let stack: Vec<String> = java.map(|f| format!("{}:{}", f.name, f.line)).collect();
-            let plain = |frame: &str| match frame.contains("$$Lambda$") {
-                // It has no lines.
-                true => frame
-                    .rsplit_once(':')
-                    .map_or("", |(name, _)| name)
-                    .to_owned(),
-                false => frame.to_owned(),
-            };
-            // The Throwable is made a line after the wait.
-            let (mark, outer) = said.split_last().expect("frames");
-            let same = stack.len() > outer.len()
-                && stack.iter().zip(outer).all(|(a, b)| plain(a) == plain(b));
-            let marked = stack.get(outer.len()).map(String::as_str);
-            let is_mark = marked
-                .zip(mark.rsplit_once(':'))
-                .is_some_and(|(marked, (name, _))| {
-                    marked
-                        .rsplit_once(':')
-                        .is_some_and(|(marked, _)| marked == name)
-                });
-            equal += usize::from(same && is_mark);
-            if !(same && is_mark) && equal > 0 {
-                eprintln!("said {said:?}\nhave {stack:?}");
-            }
-        }
+        let (equal, said) = equal_stacks(&recorded);
+        assert_eq!(said, 60);
         // The first walks teach where ART keeps what.
-        assert!(
-            equal >= said.len() - 8,
-            "ART {version}: {equal} of {}",
-            said.len()
-        );
+        assert!(equal + 8 >= said, "ART {version}: {equal} of {said}");
     }
 }
 
@@ -476,6 +501,28 @@ fn a_thread_in_native_code_gets_names_from_others() {
     }
 }
 
+/// The same where the method's class has so many that not all of them are asked for.
+#[test]
+fn a_method_of_a_large_class_gets_its_name_from_others() {
+    for version in versions() {
+        let recorded = record(version, &[], &["large", "2000", sticking_library()]);
+        let tid = recorded.tid("sticking");
+        let rows = recorded.trace.all_samples();
+        let rows = rows.filter(|(thread, row)| {
+            recorded.trace.threads[thread].tid == tid && row.probe != Probe::Safepoint as u8
+        });
+        let stacks: Vec<_> = rows
+            .map(|(_, row)| recorded.trace.stack(row.node))
+            .collect();
+        let stays = stacks
+            .iter()
+            .filter(|stack| stack.iter().any(|name| name == "Large.stays"));
+        let stays = stays.count();
+        eprintln!("ART {version}: {stays} of {} samples", stacks.len());
+        assert!(stays > 50, "{stays} of {}", stacks.len());
+    }
+}
+
 /// A thread that computes is interrupted anywhere. Where Java runs in the interpreter, its methods are known
 /// then, too.
 #[test]
@@ -556,6 +603,63 @@ fn a_loop_that_passes_no_hook_shows_its_method() {
             }
             // The first walks teach where ART keeps what.
             assert!(whole + 10 >= safepoints, "{whole} of {safepoints}");
+        }
+    }
+}
+
+/// How often these threads were sampled at a safepoint in the time from `from` to `until`.
+fn at_safepoints(recorded: &Recorded, utid: u32, from: u64, until: u64) -> usize {
+    let rows = recorded.trace.all_samples().filter(|(thread, row)| {
+        *thread == utid
+            && row.probe == Probe::Safepoint as u8
+            && (from..until).contains(&row.time_ns)
+    });
+    rows.count()
+}
+
+/// A thread that comes to no safepoint for long holds up those of its group. The main thread and the other
+/// group are brought to safepoints as before. With one group it holds up all.
+#[test]
+fn a_late_thread_holds_up_only_its_own_group() {
+    for version in versions() {
+        for one_group in [&[][..], &["ART_AGENT_ONE_GROUP"]] {
+            let recorded = record_on(
+                version,
+                &["-XX:ThreadSuspendTimeout=60000"],
+                &["--interval", "1ms"],
+                &["beside", "6000", sticking_library()],
+                &[&["ART_AGENT_BLIND"], one_group].concat(),
+            );
+            let (begin, ns) = recorded.said_waits("late")[0];
+            // It asks when it is interrupted first.
+            let (from, until) = (begin + ns / 4, begin + ns * 9 / 10);
+            let of = |utid: &u32| at_safepoints(&recorded, *utid, from, until);
+            let threads = &recorded.trace.threads;
+            let main = threads.iter().find(|(_, thread)| thread.is_main);
+            let main = main.map(|(utid, _)| of(utid)).expect("the main thread");
+            let spinners = threads
+                .iter()
+                .filter(|(_, thread)| thread.name.starts_with("spinner-"));
+            let spinners: Vec<usize> = spinners.map(|(utid, _)| of(utid)).collect();
+            eprintln!(
+                "ART {version} {one_group:?}: {main} samples of the main thread at safepoints, {spinners:?} of others"
+            );
+            assert_eq!(recorded.status("faults"), 0);
+            assert_eq!(spinners.len(), 4);
+            let free = |count: &&usize| **count >= 5;
+            let held_up = |count: &&usize| **count == 0;
+            let (free, held_up) = (
+                spinners.iter().filter(free).count(),
+                spinners.iter().filter(held_up).count(),
+            );
+            match one_group.is_empty() {
+                // Numbers of threads follow each other, and so do groups.
+                true => assert!(
+                    main >= 5 && free >= 1 && held_up >= 1,
+                    "{main}, {spinners:?}"
+                ),
+                false => assert!(main == 0 && held_up == 4, "{main}, {spinners:?}"),
+            }
         }
     }
 }

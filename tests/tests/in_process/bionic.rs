@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
 use std::sync::mpsc;
 
 use stackbeat_tests::c_programs::agent;
@@ -59,18 +60,18 @@ fn name_of(number: i32) -> String {
 
 /// A call outside of the list.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Outside {
-    name: String,
+pub(crate) struct Outside {
+    pub(crate) name: String,
     number: i32,
     /// The file whose code made the call.
-    file: String,
+    pub(crate) file: String,
     /// The thread's name.
-    thread: String,
+    pub(crate) thread: String,
 }
 
-/// Puts the calling thread and all that it starts under the filter. The descriptor gives the calls that are
-/// held.
-fn enter_filter() -> OwnedFd {
+/// Puts the calling thread and all that it starts under the filter, which holds these calls, too. The
+/// descriptor gives the calls that are held.
+fn enter_filter(held_too: &[&str]) -> OwnedFd {
     const LOAD_NUMBER: libc::sock_filter = libc::sock_filter {
         code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
         jt: 0,
@@ -84,7 +85,9 @@ fn enter_filter() -> OwnedFd {
         k,
     };
     let mut program = vec![LOAD_NUMBER];
-    for number in allowed(1).into_values() {
+    let mut allowed = allowed(1);
+    allowed.retain(|name, _| !held_too.contains(name));
+    for number in allowed.into_values() {
         program.push(libc::sock_filter {
             code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
             jt: 0,
@@ -131,6 +134,35 @@ fn file_of(thread: u32, instruction: u64) -> String {
 
 fn is_ours(outside: &Outside) -> bool {
     outside.file.contains("libstackbeat") || outside.thread.starts_with("stackbeat ")
+}
+
+/// Runs this under the filter, which holds these calls, too. Gives besides what was held of processes of this
+/// program.
+pub(crate) fn under_filter<R: Send>(
+    program: &str,
+    held_too: &[&str],
+    run: impl FnOnce() -> R + Send,
+) -> (R, Vec<Outside>) {
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            send.send(enter_filter(held_too)).expect("it is waited for");
+            run()
+        });
+        let held = receive.recv().expect("the filter is in force");
+        let all = answer(&held, program);
+        (running.join().expect("it runs"), all)
+    })
+}
+
+/// The calls that are ours, where other code beside us makes calls of its own.
+pub(crate) fn ours(all: &[Outside]) -> BTreeSet<&Outside> {
+    let glibc = numbers(&OF_GLIBC.map(|(name, _)| name));
+    let is_wrong = |outside: &&Outside| {
+        outside.file.contains("libstackbeat")
+            || is_ours(outside) && !glibc.contains(&outside.number)
+    };
+    all.iter().filter(is_wrong).collect()
 }
 
 /// Answers until nobody is left under the filter. What was held of processes of this program.
@@ -216,15 +248,8 @@ fn a_session_inside_keeps_to_what_android_allows() {
     let _ = (agent(), stackbeat());
     let mut met = BTreeSet::new();
     for (how, status) in [("return", 5), ("fork", 5), ("exec", 3), ("waiting", 8)] {
-        let (send, receive) = mpsc::channel();
-        let (recorded, all) = std::thread::scope(|scope| {
-            let recording = scope.spawn(|| {
-                send.send(enter_filter()).expect("it is waited for");
-                super::inside(&program, how).record(folder.path())
-            });
-            let held = receive.recv().expect("the filter is in force");
-            let all = answer(&held, "ends");
-            (recording.join().expect("recorded"), all)
+        let (recorded, all) = under_filter("ends", &[], || {
+            super::inside(&program, how).record(folder.path())
         });
         assert_eq!(recorded.run.shell_status(), status, "{how}");
         let glibc = numbers(&OF_GLIBC.map(|(name, _)| name));
@@ -249,6 +274,52 @@ fn a_session_inside_keeps_to_what_android_allows() {
     assert_eq!(not_met.count(), 0, "met are {met:?}");
 }
 
+/// Functions whose call of that name is not on the list, and what bionic calls instead (libc/bionic/NAME.cpp
+/// of the same commit; `fork` in `fork.cpp` by `clone.cpp`).
+const BY_ANOTHER_CALL: [(&str, &str); 6] = [
+    ("fork", "clone"),
+    ("mkdir", "mkdirat"),
+    ("pause", "ppoll"),
+    ("poll", "ppoll"),
+    ("rename", "renameat2"),
+    ("unlink", "unlinkat"),
+];
+
+/// The library of an app makes other calls by functions of bionic's, which names each of its calls in the
+/// list. So a function that the list does not allow is not imported.
+#[test]
+fn functions_that_the_library_of_an_app_imports_are_allowed() {
+    let output = Command::new("nm")
+        .args(["-D", "--undefined-only", "--format=posix"])
+        .arg(crate::art::app::library())
+        .output()
+        .expect("nm runs");
+    let imports = String::from_utf8(output.stdout).expect("names");
+    let imports: BTreeSet<&str> = imports
+        .lines()
+        .filter_map(|line| line.split([' ', '@']).next())
+        .collect();
+    assert!(imports.contains("pthread_getspecific"), "{imports:?}");
+    let header = fs::read_to_string("/usr/include/x86_64-linux-gnu/asm/unistd_64.h");
+    let header = header.expect("the kernel's header");
+    let calls = header.lines().filter_map(|line| {
+        let (name, _) = line.strip_prefix("#define __NR_")?.split_once(' ')?;
+        Some(name)
+    });
+    let allowed = allowed(1);
+    let by_another = |call: &&str| {
+        let found = BY_ANOTHER_CALL.iter().find(|(name, _)| name == call);
+        found.is_some_and(|(_, by)| allowed.contains_key(by))
+    };
+    let calls: Vec<&str> = calls.filter(|call| imports.contains(call)).collect();
+    assert!(calls.len() > 10, "{calls:?}");
+    let wrong: Vec<&&str> = calls
+        .iter()
+        .filter(|call| !allowed.contains_key(**call) && !by_another(call))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 /// Calls that are named in what runs inside a program, for both processors: also those that no test comes to.
 #[test]
 fn calls_that_the_sources_name_are_allowed() {
@@ -267,6 +338,8 @@ fn calls_that_the_sources_name_are_allowed() {
         "collector/src/embedded",
         "collector/src/drain",
         "api/src",
+        "hooks-android/src",
+        "hooks-android/app/src",
     ] {
         let mut folders = vec![workspace().join(part)];
         while let Some(folder) = folders.pop() {

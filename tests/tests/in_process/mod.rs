@@ -1,7 +1,7 @@
 //! A session inside the program: the same trace as from outside, however the program ends, and nothing of it
 //! that the program or its trace would show.
 
-mod bionic;
+pub(crate) mod bionic;
 mod steered;
 
 use std::collections::BTreeMap;

@@ -153,7 +153,32 @@ public class App {
         while (!never) work(2, 100);
     }
 
-    public static void main(String[] arguments) throws InterruptedException {
+    static void set(Class<?> program, String name, Object value) throws ReflectiveOperationException {
+        java.lang.reflect.Field field = program.getDeclaredField(name);
+        field.setAccessible(true);
+        field.set(null, value);
+    }
+
+    /** Records all that threads do in the stress run, with whatever a session can be asked for. */
+    static void stress(String folder, String path) throws Exception {
+        Class<?> program = Class.forName("Program");
+        // A full stack is walked at each capture, which takes its time without optimizations.
+        set(program, "overflows", false);
+        for (boolean inMemory : new boolean[] {false, true}) {
+            say("trace " + Native.start(folder, false, inMemory));
+            Native.event(10, "memory", inMemory ? 1 : 0);
+            set(program, "stop", false);
+            set(program, "shared", 0);
+            Object arguments = new String[] {"stress", "1000", path};
+            program.getMethod("main", String[].class).invoke(null, arguments);
+            Native.doctor();
+            Native.dump(folder + "/dump", 0);
+            say("stopped " + Native.stop());
+        }
+        say(Native.save(folder));
+    }
+
+    public static void main(String[] arguments) throws Exception {
         String folder = arguments[2];
         System.load(arguments[1]);
         // A lock word with a hash has no room for an owner: the lock is a monitor from the start, and nobody spins for it.
@@ -203,6 +228,9 @@ public class App {
                 break;
             case "runs":
                 runs(folder);
+                break;
+            case "stress":
+                stress(folder, arguments[3]);
                 break;
             case "next":
                 say(Native.save(folder));
