@@ -21,6 +21,7 @@ mod object_file;
 pub mod paths;
 pub mod perf_map;
 mod plt;
+pub mod python;
 pub mod retrace;
 mod section_cache;
 pub mod short_names;

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use prost::Message;
-use stackbeat_core::managed::lines;
+use stackbeat_core::managed::lines::{self, format};
 use stackbeat_core::shm::layout::{METHOD_WORDS, METHODS};
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::shm::methods::{self, LINES_BYTES};
 use stackbeat_core::sync::Ordering;
 use stackbeat_proto::v1::{self, packet};
+use stackbeat_symbolize::python::Unqualified;
 
 use crate::writer::encode;
 
@@ -29,6 +30,8 @@ pub(crate) struct Methods {
     holes: Vec<u32>,
     /// Numbers that are in the trace already (`recover`).
     seeded: HashSet<u32>,
+    /// Those that want qualified names.
+    pub unqualified: Unqualified,
     /// Methods read, and the bytes of their texts.
     pub count: u64,
     bytes: usize,
@@ -40,6 +43,7 @@ impl Default for Methods {
             next: 1,
             holes: Vec::new(),
             seeded: HashSet::new(),
+            unqualified: Unqualified::default(),
             count: 0,
             bytes: 0,
         }
@@ -53,6 +57,7 @@ pub(crate) struct Step {
     holes: Vec<u32>,
     count: u64,
     bytes: usize,
+    unqualified: Unqualified,
 }
 
 impl Methods {
@@ -83,7 +88,9 @@ impl Methods {
             }
             step.count += 1;
             if !self.seeded.contains(&number) {
-                batch.add(&packed(number, &method), &[&method.name, &method.file]);
+                let packed = packed(number, &method);
+                batch.add(&packed, &[&method.name, &method.file]);
+                step.unqualified.take(packed, method.name, method.file);
             }
             if let Some(full) = batch.take_full() {
                 encode(packet::Body::Methods(full), out);
@@ -103,6 +110,7 @@ impl Methods {
         self.holes = step.holes;
         self.count += step.count;
         self.bytes = self.bytes.saturating_add(step.bytes);
+        self.unqualified.extend(step.unqualified);
     }
 }
 
@@ -114,6 +122,7 @@ fn packed(number: u32, method: &methods::Method) -> v1::methods::Method {
         file: 1,
         first_line: method.first_line,
         runtime: method.runtime as i32,
+        is_unqualified: is_unqualified(method),
         ..Default::default()
     };
     let (mut last_position, mut last_line) = (0u32, 0u32);
@@ -128,6 +137,24 @@ fn packed(number: u32, method: &methods::Method) -> v1::methods::Method {
         (last_position, last_line) = (position, line);
     }
     packed
+}
+
+/// Code objects have qualified names from CPython 3.11 on, where line tables have a new form.
+fn is_unqualified(method: &methods::Method) -> bool {
+    let is_older = [format::CPYTHON_LNOTAB, format::CPYTHON_PAIRS].contains(&method.line_format);
+    is_older && method.runtime == methods::Runtime::CPython && method.name != "<module>"
+}
+
+/// Methods that have qualified names now, as packets.
+pub(crate) fn qualified(unqualified: &Unqualified) -> Vec<v1::Methods> {
+    let mut batch = Batch::default();
+    let mut packets = Vec::new();
+    for (method, strings) in unqualified.qualify() {
+        batch.add(&method, &strings);
+        packets.extend(batch.take_full());
+    }
+    packets.extend(batch.take_rest());
+    packets
 }
 
 /// Methods on their way into a packet.

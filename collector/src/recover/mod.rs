@@ -25,7 +25,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};
 use stackbeat_proto::v1::{self, Summary, packet, summary};
 
-use crate::drain::{Drainer, Keep};
+use crate::drain::{Drainer, Keep, realtime};
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use crate::host::nobody::Nobody as Dead;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -403,6 +403,9 @@ fn join(
     );
     drainer.nodes.seed(&partial.nodes);
     drainer.methods.seed(std::mem::take(&mut partial.methods));
+    drainer.methods.unqualified = std::mem::take(&mut partial.unqualified);
+    let began = partial.header.as_ref().and_then(|header| header.start);
+    drainer.methods.unqualified.not_after = began.as_ref().map(realtime);
     let named = std::mem::take(&mut partial.named);
     let described = std::mem::take(&mut partial.described);
     drainer.generated.seed(described, named);

@@ -13,6 +13,7 @@ use stackbeat_proto::columns;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{self, packet};
 use stackbeat_symbolize::perf_map::Method;
+use stackbeat_symbolize::python::Unqualified;
 
 use crate::drain::generated_code::{Named, methods_of_code};
 use crate::drain::lifecycle::{Seed, SeedThread};
@@ -31,6 +32,8 @@ pub(super) struct Partial {
     /// Numbers of methods, and those of generated code.
     pub methods: HashSet<u32>,
     pub described: HashMap<Method, u32>,
+    /// Methods that want qualified names.
+    pub unqualified: Unqualified,
     /// Addresses of generated code that have names.
     pub named: HashSet<Named>,
     /// Packets that could not be read.
@@ -90,6 +93,9 @@ impl Partial {
                 let numbers = packet.methods.iter().map(|method| method.number);
                 self.methods.extend(numbers);
                 self.described.extend(methods_of_code(&packet));
+                for method in &packet.methods {
+                    self.unqualified.take_of(method, &packet.strings);
+                }
             }
             packet::Body::Symbols(symbols) => {
                 let of_code = symbols.addresses.iter().filter(|entry| entry.method != 0);

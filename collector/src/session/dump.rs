@@ -172,6 +172,7 @@ pub(super) fn write(frozen: Frozen, window: &Window) -> io::Result<Written> {
             sources: window.names.clone(),
             ..Default::default()
         });
+        content.write_qualified(&dump.used, &mut out)?;
         if let Some(maps) = &window.names.source_maps {
             content.write_sources(&queries, &**maps, &mut out)?;
         }

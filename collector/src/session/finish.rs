@@ -21,6 +21,7 @@ use super::shared::{Shared, count};
 use super::storage::Storage;
 use crate::drain::generated_code::in_sources;
 use crate::drain::lifecycle::believed;
+use crate::drain::methods;
 use crate::drain::{Drainer, clock_packet};
 use crate::hooked_calls;
 use crate::writer::{self, Writer};
@@ -425,6 +426,11 @@ pub(crate) fn add_names(
             result = writer.append(&out, 1);
         }
     };
+    let qualified = methods::qualified(&drainer.methods.unqualified);
+    qualified
+        .into_iter()
+        .map(packet::Body::Methods)
+        .for_each(&mut write);
     if let Some(maps) = &sources.source_maps {
         let in_sources = in_sources(drainer.generated.methods(), &**maps);
         in_sources

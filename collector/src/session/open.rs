@@ -103,6 +103,7 @@ impl Opening<'_> {
         );
         drainer.generated.not_before = Some(program_began_at);
         drainer.generated.maps = shared.maps.clone();
+        drainer.methods.unqualified.not_after = Some(program_began_at);
         let second = Snapshot::take(source);
         drainer.add_snapshot(&second);
         let cycles_in = |ns| drainer.converter.to_cycles(ns);

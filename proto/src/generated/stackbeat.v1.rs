@@ -568,7 +568,7 @@ pub mod methods {
         /// unique in the trace; 0 is not used
         #[prost(uint32, tag = "1")]
         pub number: u32,
-        /// qualified
+        /// qualified, see is_unqualified
         #[prost(uint32, tag = "2")]
         pub name: u32,
         #[prost(uint32, tag = "3")]
@@ -587,6 +587,9 @@ pub mod methods {
         /// in first_line, from 1; 0 unknown
         #[prost(uint32, tag = "8")]
         pub first_column: u32,
+        /// the name lacks what the function stands in: its class, the function around it
+        #[prost(bool, tag = "9")]
+        pub is_unqualified: bool,
     }
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
     #[repr(i32)]

@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 
-HAS_QUALIFIED_NAMES = sys.version_info >= (3, 11)
+from qualified_names import qualified_name
 
 
 def account(frame):
     stack = []
     while frame is not None:
-        code = frame.f_code
-        stack.append([code.co_qualname if HAS_QUALIFIED_NAMES else code.co_name, frame.f_lineno])
+        stack.append([qualified_name(frame.f_code), frame.f_lineno])
         frame = frame.f_back
     stack.reverse()
     return stack

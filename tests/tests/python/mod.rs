@@ -3,6 +3,7 @@
 
 mod await_chains;
 mod compared;
+mod qualified_names;
 mod stale_frames;
 mod workloads;
 

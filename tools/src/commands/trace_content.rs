@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::callstack::process_of_root;
@@ -11,6 +12,7 @@ use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::nodes::{Node, nodes};
 use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::{self, NodeKind, packet};
+use stackbeat_symbolize::python::Unqualified;
 use stackbeat_symbolize::{Modules, Query};
 
 /// What of a trace says which names are wanted.
@@ -20,6 +22,8 @@ pub(crate) struct Content {
     pub(crate) queries: Vec<Query>,
     /// What threads of processes waited for.
     pub(crate) waited_for: BTreeSet<(Upid, u64)>,
+    /// Methods that want qualified names.
+    pub(crate) unqualified: Unqualified,
     /// Where the last packet begins, and itself.
     footer_at: u64,
     footer: Vec<u8>,
@@ -37,6 +41,15 @@ impl Content {
         names: impl IntoIterator<Item = &'a v1::Symbols>,
     ) -> io::Result<()> {
         let mut packets = Vec::new();
+        for (mut method, [name, file]) in self.unqualified.qualify() {
+            (method.name, method.file) = (1, 2);
+            let methods = v1::Methods {
+                strings: vec![String::new(), name, file],
+                methods: vec![method],
+            };
+            let body = packet::Body::Methods(methods);
+            write_packet(&v1::Packet { body: Some(body) }, &mut packets);
+        }
         for symbols in names {
             let body = packet::Body::Symbols(symbols.clone());
             write_packet(&v1::Packet { body: Some(body) }, &mut packets);
@@ -58,6 +71,17 @@ impl Content {
         for item in PacketReader::new(BufReader::new(File::open(trace)?)) {
             let (offset, packet) = item.map_err(io::Error::other)?;
             match packet.body {
+                Some(packet::Body::Header(header)) => {
+                    let began = header
+                        .start
+                        .map(|start| Duration::from_nanos(start.realtime_ns));
+                    content.unqualified.not_after = began.map(|at| SystemTime::UNIX_EPOCH + at);
+                }
+                Some(packet::Body::Methods(packet)) => {
+                    for method in &packet.methods {
+                        content.unqualified.take_of(method, &packet.strings);
+                    }
+                }
                 Some(packet::Body::Module(module)) => {
                     content.modules.insert(&module);
                 }

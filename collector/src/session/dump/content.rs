@@ -16,7 +16,9 @@ use stackbeat_proto::v1::{self, NodeKind, drops, event, packet};
 use super::window::Thread;
 use super::{Frozen, Out, each_packet};
 use crate::drain::generated_code::{Named, in_sources, methods_of_code};
-use crate::drain::methods::Batch;
+use crate::drain::methods::{Batch, qualified};
+use crate::drain::realtime;
+use stackbeat_symbolize::python::Unqualified;
 use stackbeat_symbolize::{Modules, Query, SourceMaps, Symbolizer, Wanted};
 
 const NODES_PER_PACKET: usize = 64 << 10;
@@ -238,16 +240,7 @@ impl Content {
 
     /// Writes these nodes and those above them, and the methods that they name; gives what wants a name.
     pub(super) fn nodes(&self, used: &BTreeSet<u32>, out: &mut Out) -> io::Result<Vec<Query>> {
-        let mut wanted = BTreeSet::new();
-        for id in used {
-            let mut at = *id;
-            while wanted.insert(at) {
-                match self.nodes.get(&at) {
-                    Some((parent, ..)) if *parent != 0 => at = *parent,
-                    _ => break,
-                }
-            }
-        }
+        let wanted = self.with_outer(used);
         let queries = self.queries(&wanted);
         self.write_methods(&wanted, &queries, out)?;
         let mut columns = v1::CallstackNodes::default();
@@ -282,6 +275,29 @@ impl Content {
             }))?;
         }
         Ok(queries)
+    }
+
+    /// These nodes and those above them.
+    fn with_outer(&self, used: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        for id in used {
+            let mut at = *id;
+            while found.insert(at) {
+                match self.nodes.get(&at) {
+                    Some((parent, ..)) if *parent != 0 => at = *parent,
+                    _ => break,
+                }
+            }
+        }
+        found
+    }
+
+    /// The numbers of the methods that these nodes name.
+    fn methods_of(&self, nodes: &BTreeSet<u32>) -> impl Iterator<Item = u32> {
+        let nodes = nodes.iter().filter_map(|id| self.nodes.get(id));
+        nodes
+            .filter(|(_, _, kind)| node_kind::is_managed(*kind))
+            .map(|(_, address, _)| (address >> 32) as u32)
     }
 
     /// What of these nodes wants a name.
@@ -326,11 +342,7 @@ impl Content {
         queries: &[Query],
         out: &mut Out,
     ) -> io::Result<()> {
-        let of_nodes = nodes
-            .iter()
-            .filter_map(|id| self.nodes.get(id))
-            .filter(|(_, _, kind)| node_kind::is_managed(*kind))
-            .map(|(_, address, _)| (address >> 32) as u32);
+        let of_nodes = self.methods_of(nodes);
         let of_code = self.names_of_code(queries).map(|entry| entry.method);
         let numbers: BTreeSet<u32> = of_nodes.chain(of_code).collect();
         let mut batch = Batch::default();
@@ -344,6 +356,20 @@ impl Content {
             Some(rest) => out.say(packet::Body::Methods(rest)),
             None => Ok(()),
         }
+    }
+
+    /// Writes the qualified names of methods that had none.
+    pub(super) fn write_qualified(&self, used: &BTreeSet<u32>, out: &mut Out) -> io::Result<()> {
+        let nodes = self.with_outer(used);
+        let numbers: BTreeSet<u32> = self.methods_of(&nodes).collect();
+        let mut unqualified = Unqualified::new(self.header.start.as_ref().map(realtime));
+        for (method, strings) in numbers.iter().filter_map(|number| self.methods.get(number)) {
+            unqualified.take_of(method, strings);
+        }
+        for packet in qualified(&unqualified) {
+            out.say(packet::Body::Methods(packet))?;
+        }
+        Ok(())
     }
 
     /// Writes where the sources are of the methods that names of code name.

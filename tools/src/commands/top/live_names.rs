@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
@@ -22,6 +23,8 @@ pub(super) struct LiveNames {
     /// Process, module epoch and address: in files, names stay what they are.
     known: HashSet<(Upid, u32, u64, NodeKind)>,
     names: Vec<v1::Symbols>,
+    /// When the first dump begins: sources that were changed later may not be what runs.
+    began_at: Option<SystemTime>,
 }
 
 impl LiveNames {
@@ -32,9 +35,14 @@ impl LiveNames {
     /// When it cannot be read or written.
     pub(super) fn add_to(&mut self, dump: &Path) -> io::Result<()> {
         if self.known.len() > MOST_ADDRESSES {
-            *self = LiveNames::default();
+            *self = LiveNames {
+                began_at: self.began_at,
+                ..LiveNames::default()
+            };
         }
-        let content = Content::read(dump)?;
+        let mut content = Content::read(dump)?;
+        self.began_at = self.began_at.or(content.unqualified.not_after);
+        content.unqualified.not_after = self.began_at;
         let symbolizer = Symbolizer::new(Options {
             sources: NameSources {
                 cache: symbol_cache(false),
