@@ -42,7 +42,12 @@ pub(crate) fn say(
         }))?;
     } else {
         let title = format!("{app} on {device}");
-        terminal::print(&section(&title, &checks, Style::stdout()))?;
+        terminal::print(&section(
+            &title,
+            &checks,
+            terminal::width(),
+            Style::stdout(),
+        ))?;
     }
     Ok(if failed { EXIT_NEGATIVE } else { 0 })
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::render::text::table_layout::{Layout, indented, sentences};
 use crate::terminal::Style;
 
 /// How a check came out.
@@ -52,18 +53,32 @@ impl Check {
     }
 }
 
-/// Checks as lines below a title.
-pub(crate) fn section(title: &str, checks: &[Check], style: Style) -> String {
-    let mut out = format!("{}\n", style.bold(title));
+/// Columns before what was found.
+const MARK: usize = 11;
+
+/// Checks as lines below a title. What they found goes on below where it is long.
+pub(crate) fn section(title: &str, checks: &[Check], width: Option<usize>, style: Style) -> String {
+    let mut out = String::new();
+    let layout = |width| Layout::new(width, style, usize::MAX);
+    sentences(&mut out, &layout(width), title, Style::bold);
+    let layout = layout(width.map(|columns| columns.saturating_sub(MARK)));
     for check in checks {
         let mark = match check.status {
             Status::Ok => style.good("ok     "),
             Status::Limited => style.warning("limited"),
             Status::Failed => style.bad("FAILED "),
         };
-        let _ = writeln!(out, "  {mark}  {}: {}", check.name, check.found);
+        let mut text = String::new();
+        let found = format!("{}: {}", check.name, check.found);
+        indented(&mut text, &layout, 0, &found, |_, line| line.to_owned());
         if !check.advice.is_empty() {
-            let _ = writeln!(out, "           {}", style.dim(check.advice));
+            indented(&mut text, &layout, 0, check.advice, Style::dim);
+        }
+        for (i, line) in text.lines().enumerate() {
+            match i {
+                0 => _ = writeln!(out, "  {mark}  {line}"),
+                _ => _ = writeln!(out, "{:MARK$}{line}", ""),
+            }
         }
     }
     out

@@ -13,6 +13,7 @@ use crate::cli::local::DoctorArgs;
 use crate::commands::checks::{Check, Status, section};
 use crate::commands::self_test::{self, Findings};
 use crate::terminal::{self, Style};
+use crate::units::plural;
 
 /// Runs the command. A failed check is a negative answer.
 pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
@@ -43,19 +44,20 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
             "recording": recording,
         }))?;
     } else {
-        let style = Style::stdout();
-        let mut text = section("This machine", &machine, style);
-        if !recording.is_empty() {
-            text.push('\n');
-            text.push_str(&section(
-                "A short recording of a program that passes every kind of hook",
-                &recording,
-                style,
-            ));
-        }
+        let text = text(&machine, &recording, terminal::width(), Style::stdout());
         terminal::print(&text)?;
     }
     Ok(if failed { EXIT_NEGATIVE } else { 0 })
+}
+
+fn text(machine: &[Check], recording: &[Check], width: Option<usize>, style: Style) -> String {
+    const RECORDING: &str = "A short recording of a program that passes every kind of hook";
+    let mut text = section("This machine", machine, width, style);
+    if !recording.is_empty() {
+        text.push('\n');
+        text.push_str(&section(RECORDING, recording, width, style));
+    }
+    text
 }
 
 /// What a recording of the self-test must contain: category, its name here, and whether
@@ -83,8 +85,10 @@ fn judge(f: &Findings) -> Vec<Check> {
         "agent in the program",
         good(loaded, Status::Failed),
         format!(
-            "{} samples from {} processes, {} threads",
-            f.hooks.all_samples, f.processes, f.hooks.threads
+            "{}, {}, {}",
+            plural(f.hooks.all_samples, "sample", "samples"),
+            plural(f.processes as u64, "process", "processes"),
+            plural(f.hooks.threads as u64, "thread", "threads")
         ),
         "the program ran without the agent: see the warnings below",
     ));
@@ -216,6 +220,42 @@ fn hooks(f: &Findings) -> Vec<Check> {
 mod tests {
     use super::*;
     use crate::commands::hook_findings::HookFindings;
+    use crate::table::text_width;
+    use crate::testing::golden;
+
+    #[test]
+    fn checks_fit_their_terminal() {
+        let machine = [
+            Check::new("cycle counter", Status::Ok, "2.9 GHz, invariant", ""),
+            Check::new(
+                "the kernel's clock",
+                Status::Limited,
+                "perf_event_open: Operation not permitted (kernel.perf_event_paranoid is 4)",
+                "threads are sampled on ticks; `sysctl kernel.perf_event_paranoid=2` allows the other",
+            ),
+        ];
+        let findings = Findings {
+            wait_status: 9,
+            not_reached: vec![("read", true), ("sendmmsg", false)],
+            violations: vec![
+                "thread 7: cpu time of a segment is 2 ms longer than its wall time".into(),
+            ],
+            warnings: vec![
+                "a program in the recording was not seen: /usr/bin/busybox (static)".into(),
+            ],
+            processes: 1,
+            ..Findings::default()
+        };
+        let recording = judge(&findings);
+        for columns in [50, 80, 140] {
+            let text = text(&machine, &recording, Some(columns), Style::default());
+            let widest = text.lines().map(text_width).max();
+            assert!(widest <= Some(columns), "{text}");
+            if columns >= 80 {
+                golden(&format!("doctor-{columns}.txt"), &text);
+            }
+        }
+    }
 
     #[test]
     fn what_is_missing_is_said() {
