@@ -11,6 +11,7 @@ use stackbeat_model::metric::{Metric, Values};
 
 use super::*;
 use crate::summary::call_tree::Label;
+use crate::summary::load::Report;
 use crate::summary::metadata::FunctionName;
 use crate::testing::{self, browser, browser::Browser, golden};
 
@@ -21,38 +22,15 @@ pub(super) fn gate(factor: f64) -> Gate {
 
 /// The same, with other names of functions.
 fn gate_of(factor: f64, rename: impl Fn(&mut Vec<FunctionName>)) -> Gate {
-    let price = Label::Function(FunctionIndex(3));
     let mut random = Random::new(1);
     let mut reader = Reader::default();
     let mut runs = Vec::new();
     for side in [Side::Baseline, Side::Candidate] {
         for number in 0..10 {
-            let mut report = testing::report();
-            rename(&mut report.metadata.functions);
+            let is_slower = side == Side::Candidate;
+            let factor = if is_slower { factor } else { 1.0 };
+            let mut report = varied(factor, &mut random, &rename);
             report.metadata.recording.started_unix_ns += number;
-            report.metadata.recording.records_lost = 0;
-            let places = report.profile.tree.places().to_vec();
-            let mut cells: Vec<_> = report.profile.cells.iter_mut().collect();
-            cells.sort_by_key(|(key, _)| **key);
-            let mut grown = vec![0i64; report.profile.threads.len()];
-            for ((thread, place), cell) in cells {
-                let is_slower = places[*place as usize].label == price && side == Side::Candidate;
-                let scale = if is_slower { factor } else { 1.0 } * (1.0 + 0.01 * random.normal());
-                let scaled = |ns: u64| (ns as f64 * scale) as u64;
-                let spent = &mut cell.spent;
-                grown[thread.0 as usize] += scaled(spent.wall_ns) as i64 - spent.wall_ns as i64;
-                spent.wall_ns = scaled(spent.wall_ns);
-                spent.blocked_ns = scaled(spent.blocked_ns);
-                spent.gap_ns = scaled(spent.gap_ns);
-                spent.metrics.cpu_ns = scaled(spent.metrics.cpu_ns);
-            }
-            for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
-                thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
-                thread.metrics.cpu_ns = thread.metrics.cpu_ns.saturating_add_signed(*grown);
-            }
-            let duration = report.metadata.recording.duration_ns;
-            // The server waits for its workers.
-            report.metadata.recording.duration_ns = duration.saturating_add_signed(grown[1].max(0));
             let path = format!("{}/{number}.beat", side.name());
             runs.push(reader.run(&report, Path::new(&path), side));
         }
@@ -66,6 +44,42 @@ fn gate_of(factor: f64, rename: impl Fn(&mut Vec<FunctionName>)) -> Gate {
         confidence: rules.confidence,
         pairing: rules.pairing,
     }
+}
+
+/// A run of the made-up server in which `shop::price` computes for so many times as long. All times vary by
+/// a percent.
+pub(super) fn varied(
+    factor: f64,
+    random: &mut Random,
+    rename: impl Fn(&mut Vec<FunctionName>),
+) -> Report {
+    let price = Label::Function(FunctionIndex(3));
+    let mut report = testing::report();
+    rename(&mut report.metadata.functions);
+    report.metadata.recording.records_lost = 0;
+    let places = report.profile.tree.places().to_vec();
+    let mut cells: Vec<_> = report.profile.cells.iter_mut().collect();
+    cells.sort_by_key(|(key, _)| **key);
+    let mut grown = vec![0i64; report.profile.threads.len()];
+    for ((thread, place), cell) in cells {
+        let is_slower = places[*place as usize].label == price;
+        let scale = if is_slower { factor } else { 1.0 } * (1.0 + 0.01 * random.normal());
+        let scaled = |ns: u64| (ns as f64 * scale) as u64;
+        let spent = &mut cell.spent;
+        grown[thread.0 as usize] += scaled(spent.wall_ns) as i64 - spent.wall_ns as i64;
+        spent.wall_ns = scaled(spent.wall_ns);
+        spent.blocked_ns = scaled(spent.blocked_ns);
+        spent.gap_ns = scaled(spent.gap_ns);
+        spent.metrics.cpu_ns = scaled(spent.metrics.cpu_ns);
+    }
+    for (thread, grown) in report.profile.threads.iter_mut().zip(&grown) {
+        thread.running_ns = thread.running_ns.saturating_add_signed(*grown);
+        thread.metrics.cpu_ns = thread.metrics.cpu_ns.saturating_add_signed(*grown);
+    }
+    let duration = report.metadata.recording.duration_ns;
+    // The server waits for its workers.
+    report.metadata.recording.duration_ns = duration.saturating_add_signed(grown[1].max(0));
+    report
 }
 
 #[test]

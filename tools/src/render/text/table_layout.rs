@@ -125,12 +125,15 @@ pub(crate) fn indented(
     let mut line = text[..begin].to_owned();
     let mut words = text[begin..].split(' ');
     while let Some(word) = words.next() {
-        // A number stays with its unit.
-        let unit = match word.trim_start_matches('(').parse::<f64>() {
-            Ok(_) => words.next(),
-            Err(_) => None,
+        // A number stays with its unit, and `p` with what it is.
+        let word = &match word.trim_start_matches('(').parse::<f64>() {
+            Ok(_) => with(word, &mut words, 1),
+            Err(_) if word == "p" => {
+                let is_equal = words.clone().next() == Some("=");
+                with(word, &mut words, if is_equal { 2 } else { 1 })
+            }
+            Err(_) => word.to_owned(),
         };
-        let word = &unit.map_or_else(|| word.to_owned(), |unit| format!("{word} {unit}"));
         let is_full = text_width(&line) + 1 + text_width(word) > width;
         if is_full && !line.trim().is_empty() {
             let _ = writeln!(out, "{}", style(layout.style, &line));
@@ -143,6 +146,13 @@ pub(crate) fn indented(
         line.push_str(word);
     }
     let _ = writeln!(out, "{}", style(layout.style, &line));
+}
+
+/// A word and so many of those behind it.
+fn with<'a>(word: &str, behind: &mut impl Iterator<Item = &'a str>, count: usize) -> String {
+    behind
+        .take(count)
+        .fold(word.to_owned(), |all, word| all + " " + word)
 }
 
 #[cfg(test)]
@@ -169,5 +179,11 @@ mod tests {
             l.to_owned()
         });
         assert_eq!(out, "computing\n  (997 % in a)\n");
+        for text in ["it changed, p <0.001", "changed p = 0.01"] {
+            out.clear();
+            sentences(&mut out, &layout, text, |_, l| l.to_owned());
+            let (before, value) = text.split_at(text.rfind("p ").expect("is there") - 1);
+            assert_eq!(out, format!("{before}\n {value}\n"));
+        }
     }
 }

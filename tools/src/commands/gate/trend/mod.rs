@@ -8,6 +8,8 @@ mod html;
 mod json;
 mod markdown;
 mod series;
+#[cfg(test)]
+mod tests;
 mod text;
 mod view;
 

@@ -4,15 +4,19 @@ use std::fmt::Write;
 
 use stackbeat_gate::trend::Finding;
 
-use super::view::{Series, Trend, kind, sparkline, would_see};
+use super::view::{Series, TOO_FEW, Trend, kind, smallest_seen, sparkline};
 use crate::commands::gate::text::{begun_by, headline};
 use crate::commands::gate::view::amount;
-use crate::render::text::table_layout::{Layout, sentences};
-use crate::table::{Column, Table, shorten};
+use crate::render::text::table_layout::{Layout, indented, sentences};
+use crate::table::{Column, Table, shorten, text_width};
 use crate::terminal::{Style, clean};
 
 /// Widest sparkline.
 const SPARKS: usize = 30;
+/// Columns of what a line of a finding is about.
+const TITLE: usize = 6;
+/// On no terminal there are fewer columns for a line's text.
+const LEAST: usize = 40;
 /// Changes of one commit that are listed.
 const SHOWN: usize = 6;
 
@@ -54,17 +58,27 @@ fn finding_text(
 ) -> String {
     let mut out = String::new();
     let commit = clean(&trend.commit_text(series, finding.commit)).into_owned();
+    let kind_text = kind(finding);
     let kind = match (finding.is_worse, finding.stands) {
-        (true, true) if finding.deciding.is_some() => style.bad(kind(finding)),
-        (true, true) => style.warning(kind(finding)),
-        (true, false) => style.dim(kind(finding)),
-        (false, _) => style.good(kind(finding)),
+        (true, true) if finding.deciding.is_some() => style.bad(kind_text),
+        (true, true) => style.warning(kind_text),
+        (true, false) => style.dim(kind_text),
+        (false, _) => style.good(kind_text),
     };
-    let _ = writeln!(out, "  {} {kind}", style.bold(&commit));
-    let room = width.map_or(usize::MAX, |w| w.saturating_sub(9).max(40));
+    let room = |columns: usize| width.map_or(usize::MAX, |width| width.saturating_sub(columns));
+    let of_commit = room("  : ".len() + text_width(kind_text)).max(LEAST);
+    let commit = shorten(&commit, of_commit);
+    let _ = writeln!(out, "  {}: {kind}", style.bold(&commit));
+    let layout = Layout::new(Some(room(TITLE + 3).max(LEAST)), style, usize::MAX);
     let mut line = |title: &str, text: &str| {
-        let text = shorten(&clean(text), room);
-        let _ = writeln!(out, "  {} {text}", style.dim(&format!("{title:<6}")));
+        let mut lines = String::new();
+        indented(&mut lines, &layout, 2, &clean(text), |_, line| {
+            line.to_owned()
+        });
+        for (nth, line) in lines.lines().enumerate() {
+            let title = if nth == 0 { title } else { "" };
+            let _ = writeln!(out, "  {} {line}", style.dim(&format!("{title:<TITLE$}")));
+        }
     };
     for (nth, place) in finding.changes.iter().take(SHOWN).enumerate() {
         line(
@@ -93,7 +107,7 @@ fn lines(series: &Series, width: Option<usize>, style: Style) -> String {
         Column::number("LAST", 0),
         Column::number("CHANGES", 0),
         Column::text("TREND", 2),
-        Column::text("AT THE END", 1),
+        Column::text("WOULD BE SEEN", 1),
         Column::text("WHOLE RUN", 0),
     ]);
     for line in series.whole() {
@@ -104,7 +118,7 @@ fn lines(series: &Series, width: Option<usize>, style: Style) -> String {
             at(medians.last()),
             line.levels.changes.len().to_string(),
             sparkline(&medians, SPARKS),
-            would_see(line),
+            smallest_seen(line).unwrap_or_else(|| TOO_FEW.into()),
             line.metric.title().into(),
         ]);
     }

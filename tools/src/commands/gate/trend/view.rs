@@ -368,17 +368,24 @@ pub(super) fn sureness(change: &Change) -> String {
 
 /// `3.2 % over 3 commits would be seen`.
 pub(super) fn would_see(line: &Line) -> String {
-    match line.levels.smallest_seen {
-        Some((share, commits)) if share.is_finite() => {
-            let level = line.medians().last().copied().unwrap_or(0.0);
-            let size = size(line.metric, share, level);
-            match commits {
-                1 => format!("{size} would be seen"),
-                n => format!("{size} over {n} commits would be seen"),
-            }
-        }
-        _ => "too few commits".into(),
+    match smallest_seen(line) {
+        Some(change) => format!("{change} would be seen"),
+        None => TOO_FEW.into(),
     }
+}
+
+/// What is said of a line that is too short to see any change.
+pub(super) const TOO_FEW: &str = "too few commits";
+
+/// `3.2 % over 3 commits`: the smallest change that would be seen at the end of a line.
+pub(super) fn smallest_seen(line: &Line) -> Option<String> {
+    let (share, commits) = (line.levels.smallest_seen).filter(|(share, _)| share.is_finite())?;
+    let level = line.medians().last().copied().unwrap_or(0.0);
+    let size = size(line.metric, share, level);
+    Some(match commits {
+        1 => size,
+        n => format!("{size} over {n} commits"),
+    })
 }
 
 /// `▁▁▂▂█`: medians by commit; so many characters at most.
