@@ -629,6 +629,145 @@ fn utc(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::text_width;
+    use crate::testing::{self, golden};
+
+    /// What is said of the made-up program's trace.
+    fn made_up() -> Info {
+        let metadata = testing::report().metadata;
+        let process = |name: &str, upid, said: &[&str]| ProcessInfo {
+            upid,
+            pid: 1000 + upid,
+            name: name.to_owned(),
+            capabilities: said.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let module = |path: &str| ModuleInfo {
+            upid: 1,
+            path: path.to_owned(),
+            build_id: "d1b25b63d2f0cbf1".to_owned(),
+            start: 0x1000,
+            end: 0x2000,
+        };
+        let interval = |of, at_ns, interval_ns| IntervalInfo {
+            at_ns,
+            of,
+            upid: u32::from(of == "process"),
+            utid: u32::from(of == "thread"),
+            interval_ns,
+        };
+        let figures = [
+            ("captures", 5210),
+            ("drain_cpu_ns", 8_300_000),
+            ("cost_of_ns", 912_000_000),
+        ];
+        let cost = [
+            ("cost_of_ns", 912_000_000),
+            ("cost_ns", 28_000_000),
+            ("cost_captures_ns", 16_000_000),
+            ("cost_hooks_ns", 3_000_000),
+            ("after_cpu_ns", 70_000_000),
+        ];
+        Info {
+            schema: "stackbeat.info.v1",
+            format_version: 1,
+            bytes: 31_400,
+            sample_bytes: 9_100,
+            working_directory: "/home/me/shop".into(),
+            session_id: "00".into(),
+            config: Config {
+                depth_limit: 256,
+                await_chains: false,
+                buffer_bytes: 8 << 20,
+                mode: "endless",
+                follow_children: true,
+                clock: "auto",
+                no_kernel_clock:
+                    "perf_event_open: Operation not permitted (perf_event_paranoid is 4)".into(),
+                begins_with_events: false,
+                by_suspension: false,
+                in_memory: false,
+            },
+            counts: Counts {
+                processes: 2,
+                programs: 2,
+                threads: 4,
+                modules: 3,
+                functions: metadata.functions.len(),
+                stacks: 310,
+                samples: 997,
+            },
+            processes: vec![
+                process(
+                    "shop",
+                    1,
+                    &[
+                        "219 of 220 hooks in place",
+                        "not in this libc: posix_spawn_np",
+                    ],
+                ),
+                process(
+                    "sh",
+                    2,
+                    &[
+                        "sandbox: getsockname is refused, so wakers behind descriptors are not known",
+                    ],
+                ),
+            ],
+            modules: vec![
+                module("/home/me/shop/target/release/shop"),
+                module("/usr/lib/x86_64-linux-gnu/libc.so.6"),
+            ],
+            drops: metadata
+                .drops
+                .iter()
+                .map(|row| DropsInfo {
+                    cause: row.cause,
+                    count: row.count,
+                    description: row.description,
+                })
+                .collect(),
+            recorder_figures: figures
+                .map(|(name, value)| Figure {
+                    name: name.to_owned(),
+                    value,
+                })
+                .into(),
+            without_names: vec!["/usr/bin/dash: no symbols; install dash-dbgsym".into()],
+            intervals: vec![
+                interval("threads", 0, 1_000_000),
+                interval("threads", 500_000_000, 2_000_000),
+                interval("threads", 700_000_000, 1_500_000),
+                interval("thread", 700_000_000, 4_000_000),
+                interval("process", 700_000_000, 4_000_000),
+            ],
+            cost: super::cost(cost.into_iter()),
+            damage: vec![
+                "near byte 20417: a packet of 3000 bytes ends behind the file's end".into(),
+            ],
+            violations: Some(Vec::new()),
+            recording: metadata.recording,
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_trace_fits_its_terminal() {
+        let info = made_up();
+        for (name, verbose) in [("info", false), ("info-verbose", true)] {
+            let args = InfoArgs {
+                file: "shop.beat".into(),
+                check: true,
+                verbose,
+                modules: false,
+                json: false,
+            };
+            for columns in [80, 140] {
+                let text = text(&info, &args, Some(columns), Style::default());
+                let widest = text.lines().map(text_width).max();
+                assert!(widest <= Some(columns), "{text}");
+                golden(&format!("{name}-{columns}.txt"), &text);
+            }
+        }
+    }
 
     #[test]
     fn a_trace_forges_no_lines_and_no_colours() {

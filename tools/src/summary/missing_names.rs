@@ -40,6 +40,15 @@ impl System {
         }
     }
 
+    /// One that knows of no packages.
+    #[cfg(test)]
+    pub(crate) fn without_packages() -> System {
+        System {
+            packages: "/nonexistent".into(),
+            has_servers: false,
+        }
+    }
+
     /// This one, which shows a trace: its environment does not say whom the recording has asked.
     pub(crate) fn that_shows() -> System {
         System {

@@ -52,7 +52,19 @@ pub(crate) fn print(options: &Options, outcome: &Outcome, how: &LogArgs) {
     if how.json {
         terminal::say(&json(options, outcome));
     } else if !how.quiet {
-        terminal::say(&text(options, outcome));
+        let layout = Layout::new(
+            terminal::stderr_width(),
+            terminal::Style::stderr(),
+            usize::MAX,
+        );
+        let end = End {
+            options,
+            outcome,
+            report: again(options, outcome),
+            is_there: options.output.is_file(),
+            system: missing_names::System::that_records(),
+        };
+        terminal::say(&text(end, &layout));
     }
 }
 
@@ -63,15 +75,27 @@ const SIGSYS: i32 = 31;
 const REFUSED_CALL: &str = "a seccomp filter refused a system call (SIGSYS). If that happens only when it is recorded, the program \
      installs its filter past libc and the call was the recording's own: record it with its sandbox switched off";
 
+/// A recording that has ended.
+struct End<'a> {
+    options: &'a Options,
+    outcome: &'a Outcome,
+    /// What the trace says, if that was worth the time.
+    report: Option<Report>,
+    /// The trace is a file, which can be read again.
+    is_there: bool,
+    system: missing_names::System,
+}
+
 /// The summary for people: what was found, what it cost, and what to type next. Between these, what went
 /// wrong.
-fn text(options: &Options, outcome: &Outcome) -> String {
-    let layout = Layout::new(
-        terminal::stderr_width(),
-        terminal::Style::stderr(),
-        usize::MAX,
-    );
-    let style = layout.style;
+fn text(end: End<'_>, layout: &Layout) -> String {
+    let End {
+        options,
+        outcome,
+        report,
+        is_there,
+        system,
+    } = end;
     let status = &outcome.status;
     let mut out = String::new();
     let length = units::duration(outcome.duration.as_nanos() as u64);
@@ -80,12 +104,11 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         .first()
         .map_or(OsStr::new(""), |first| first);
     let program = terminal::clean(&program_name(program)).into_owned();
-    let report = again(options, outcome);
     let found = match report.as_ref().and_then(found) {
         Some(verdict) => format!("stackbeat: {length} of {program}: {verdict}"),
         None => format!("stackbeat: recorded {length} of {program}"),
     };
-    sentences(&mut out, &layout, &found, |style, line| {
+    sentences(&mut out, layout, &found, |style, line| {
         match line.strip_prefix("stackbeat") {
             Some(rest) => style.bold("stackbeat") + rest,
             None => line.to_owned(),
@@ -94,7 +117,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
     let between = (report.as_ref()).and_then(|report| process_waits::text(report, &|_| true));
     if let Some(between) = between {
         let between = format!("  {between}");
-        sentences(&mut out, &layout, &between, |_, line| line.to_owned());
+        sentences(&mut out, layout, &between, |_, line| line.to_owned());
     }
     let cost = cost_text(options, outcome).map_or_else(String::new, |cost| cost + "; ");
     // The trace knows of processes that ended before they had a record.
@@ -120,7 +143,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         },
         units::bytes(status.bytes),
     );
-    sentences(&mut out, &layout, &summary, |style, line| {
+    sentences(&mut out, layout, &summary, |style, line| {
         match outcome.lost() {
             0 => line.to_owned(),
             _ => style.warning(line),
@@ -128,7 +151,7 @@ fn text(options: &Options, outcome: &Outcome) -> String {
     });
     let mut warn = |text: &str| {
         let text = format!("  {}", terminal::clean(text));
-        sentences(&mut out, &layout, &text, terminal::Style::warning);
+        sentences(&mut out, layout, &text, terminal::Style::warning);
     };
     for (cause, count) in &outcome.drops {
         let what = drop_causes::counted(*count, drop_causes::describe(*cause));
@@ -144,7 +167,6 @@ fn text(options: &Options, outcome: &Outcome) -> String {
             warn(REFUSED_CALL);
         }
     }
-    let system = missing_names::System::that_records();
     // Names that nobody waited for may well be here.
     let was_left = |warning: &Warning| matches!(warning, Warning::NamesSkipped { .. });
     let waited = !outcome.warnings.iter().any(was_left);
@@ -155,19 +177,25 @@ fn text(options: &Options, outcome: &Outcome) -> String {
         warn(&line);
     }
     if let Some(error) = &outcome.write_error {
-        let what = style.bad("the trace is not complete");
+        const WHAT: &str = "  the trace is not complete";
         let output = options.output.display();
-        let _ = writeln!(
-            out,
-            "  {what}: {error}; {output} holds what was written before"
+        let text = format!("{WHAT}: {error}; {output} holds what was written before");
+        sentences(
+            &mut out,
+            layout,
+            &terminal::clean(&text),
+            |style, line| match line.strip_prefix(WHAT) {
+                Some(rest) => style.bad(WHAT) + rest,
+                None => line.to_owned(),
+            },
         );
     }
-    if options.output.is_file() {
+    if is_there {
         let name = options.output.to_string_lossy();
         let name = shlex::try_quote(&name).unwrap_or_else(|_| name.clone());
         let next =
             format!("  see more: stackbeat report {name}, in the browser: stackbeat open {name}");
-        sentences(&mut out, &layout, &next, |_, line| line.to_owned());
+        sentences(&mut out, layout, &next, |_, line| line.to_owned());
     }
     out
 }
@@ -395,7 +423,102 @@ fn json(options: &Options, outcome: &Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stackbeat_model::{Reason, UnrecordedProgram};
+    use stackbeat_proto::v1::drops::Cause;
+
     use super::*;
+    use crate::table::text_width;
+    use crate::testing::{self, golden};
+
+    /// The made-up program, recorded.
+    fn outcome(report: &Report) -> Outcome {
+        let recording = &report.metadata.recording;
+        let figures = [
+            ("cost_of_ns", 900_000_000),
+            ("cost_ns", 28_000_000),
+            ("cost_captures_ns", 16_000_000),
+            ("cost_hooks_ns", 3_000_000),
+            ("unseen_cpu_ns", 40_000_000),
+        ];
+        Outcome {
+            wait_status: 0,
+            pid: 1001,
+            duration: Duration::from_nanos(recording.duration_ns),
+            program_cpu: Duration::from_millis(900),
+            collector_cpu: Duration::from_millis(9),
+            after_cpu: Duration::from_millis(70),
+            status: stackbeat_collector::session::Status {
+                processes: 2,
+                threads: 4,
+                samples: 990,
+                bytes: 31_400,
+                ..Default::default()
+            },
+            records_written: recording.records_written,
+            records_stored: recording.records_written,
+            records_lost: 0,
+            drops: Vec::new(),
+            unrecorded: Vec::new(),
+            write_error: None,
+            figures: figures.map(|(name, value)| (name.to_owned(), value)).into(),
+            warnings: Vec::new(),
+            attach_session: None,
+        }
+    }
+
+    fn compare(
+        name: &str,
+        options: &Options,
+        outcome: &Outcome,
+        report: &dyn Fn() -> Option<Report>,
+    ) {
+        for columns in [50, 80, 140] {
+            let end = End {
+                options,
+                outcome,
+                report: report(),
+                is_there: true,
+                system: missing_names::System::without_packages(),
+            };
+            let layout = Layout::new(Some(columns), terminal::Style::default(), usize::MAX);
+            let text = text(end, &layout);
+            let widest = text.lines().map(text_width).max();
+            assert!(widest <= Some(columns), "{text}");
+            if columns >= 80 {
+                golden(&format!("{name}-{columns}.txt"), &text);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_recording_fits_its_terminal() {
+        let command = vec!["./shop".into(), "--verbose".into()];
+        let mut options = Options::new(command, "/agent.so".into(), "shop.beat".into());
+        let mut outcome = outcome(&testing::report());
+        compare("record", &options, &outcome, &|| Some(testing::report()));
+        // A trace that was too large to be read again.
+        compare("record-unread", &options, &outcome, &|| None);
+
+        options.output = "traces of today/shop.beat".into();
+        options.budget_percent = Some(1.0);
+        outcome.wait_status = 11;
+        outcome.records_stored = 987_000;
+        outcome.records_written = 1_000_000;
+        outcome.records_lost = 13_000;
+        outcome.drops = vec![(Cause::BufferFull, 13_000), (Cause::TruncatedDepth, 2)];
+        outcome.unrecorded = vec![UnrecordedProgram {
+            name: "busybox".into(),
+            executable: "/usr/bin/busybox".into(),
+            reason: Reason::Static,
+            processes: 3,
+            cpu_ns: 210_000_000,
+        }];
+        outcome.write_error =
+            Some("traces of today/shop.beat: No space left on device (os error 28)".into());
+        compare("record-troubles", &options, &outcome, &|| {
+            Some(testing::report())
+        });
+    }
 
     #[test]
     fn a_cost_that_surprises_is_explained() {
