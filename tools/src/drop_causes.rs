@@ -68,7 +68,9 @@ pub(crate) fn describe(cause: Cause) -> &'static str {
         }
         Cause::Overwritten => "records overwritten by newer ones (--mode ring)",
         Cause::TableFull => "stacks cut because the table of stacks was full",
-        Cause::TruncatedDepth => "stacks deeper than --depth, kept without the outermost frames",
+        Cause::TruncatedDepth => {
+            "stacks without some frames: deeper than --depth, or met while Python or Ruby began or ended a call"
+        }
         Cause::TruncatedUnwind => {
             "stacks that could not be walked to the root (code without unwind tables)"
         }
