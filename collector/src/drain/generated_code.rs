@@ -25,6 +25,8 @@ use crate::host::code_source::{Code, CodeSource, Frames};
 
 /// What the functions of all maps may take, bytes, about.
 const MOST_BYTES: usize = 256 << 20;
+/// So much of a map is taken over at once, bytes.
+const PIECE: usize = 256 << 10;
 /// Addresses in one packet.
 const ADDRESSES_PER_PACKET: usize = 8192;
 /// The first number of a method that the table of methods cannot give.
@@ -391,12 +393,15 @@ impl Drainer {
                 let mut bytes = tail.read_all();
                 // The last line may have no end.
                 bytes.push(b'\n');
-                self.generated.take(MapLines {
-                    upid,
-                    from_ns: 0,
-                    begins_anew: false,
-                    bytes,
-                });
+                // Nobody waits long for the maps.
+                for bytes in bytes.chunks(PIECE) {
+                    self.generated.take(MapLines {
+                        upid,
+                        from_ns: 0,
+                        begins_anew: false,
+                        bytes: bytes.to_vec(),
+                    });
+                }
                 self.name_generated_code();
             }
         }

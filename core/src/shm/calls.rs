@@ -35,8 +35,8 @@ impl Calls {
         crate::platform::wake(&self.0, 1);
     }
 
-    /// Sleeps until somebody calls, for at most this many ns if a time is given, or for no reason at all; not
-    /// after a call that was not noted.
+    /// Sleeps until somebody calls, the time in ns is over, or spuriously. Does not sleep if a call came
+    /// after `noted`.
     #[cfg(not(loom))]
     pub fn sleep(&self, noted: u32, time_ns: Option<u64>) {
         crate::platform::wait(&self.0, noted, time_ns);

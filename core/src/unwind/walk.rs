@@ -319,12 +319,11 @@ impl Stack {
                 rule = known;
                 flags |= STEP_GENERATED;
             }
-            if exact
-                && matches!(rule.kind(), Kind::Unknown | Kind::Nowhere)
-                && here.is(from)
-                && let Some(known) = rule_of_leaf(pc, memory)
-            {
-                rule = known;
+            if exact && matches!(rule.kind(), Kind::Unknown | Kind::Nowhere) {
+                // What follows depends on code that no generation stands for.
+                flags = STEP_EXACT | STEP_IRREGULAR;
+                let lr = if here.is(from) { from.registers.lr } else { 0 };
+                rule = rule_of_interrupted(here, lr, memory).unwrap_or(rule);
             }
             if steps > 0 || !(from.skip.0 <= pc && pc < from.skip.1) {
                 self.steps[steps] = Step {
@@ -394,7 +393,10 @@ impl Stack {
                 }
                 if let Some(step) = self.steps[..steps].last_mut() {
                     step.rule = Rule::FRAME_POINTER;
-                    step.flags |= STEP_REGULAR | STEP_GUESSED;
+                    step.flags |= STEP_GUESSED;
+                    if step.flags & STEP_IRREGULAR == 0 {
+                        step.flags |= STEP_REGULAR;
+                    }
                 }
                 (pc, sp, fp, exact) = (super::strip(next), fp + 16, next_fp, false);
                 continue;
@@ -531,12 +533,29 @@ impl Step {
     }
 }
 
-/// The rule of an interrupted function without tables that has no frame there: in its prologue, behind its
-/// epilogue, or nowhere.
+/// The rule of an interrupted function without tables, where its frame pointer does not lead to a record: in
+/// its prologue, behind its epilogue, or without a frame. Believed only if a call stands in front of the
+/// address that it returns to. `lr` is 0 where it is not known.
 #[cold]
 #[inline(never)]
-fn rule_of_leaf<M: ReadStack>(pc: u64, memory: &mut M) -> Option<Rule> {
-    Native::leaf_rule(pc, &mut |address| memory.read(address))
+fn rule_of_interrupted<M: ReadStack>(here: State, lr: u64, memory: &mut M) -> Option<Rule> {
+    let registers = Registers {
+        pc: here.pc,
+        sp: here.sp,
+        fp: here.fp,
+        lr,
+        ..Registers::default()
+    };
+    let mut read = |address| memory.read(address);
+    let rule = Native::leaf_rule(&registers, &mut read)?;
+    let next = match rule.ra() {
+        Some(offset) => {
+            let cfa = here.sp.wrapping_add_signed(rule.base());
+            read(cfa.wrapping_add_signed(offset))?
+        }
+        None => lr,
+    };
+    Native::is_behind_call(super::strip(next), &mut read).then_some(rule)
 }
 
 /// What a walk found.

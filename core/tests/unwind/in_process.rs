@@ -17,6 +17,8 @@ fn an_interrupted_function_without_tables_has_its_caller_at_each_instruction() {
     // push rbp; mov rbp, rsp; nop; pop rbp; ret
     let mut code = [0x90u8; 64];
     code[16..23].copy_from_slice(&[0x55, 0x48, 0x89, 0xe5, 0x90, 0x5d, 0xc3]);
+    // The call that the function returns to.
+    code[43..48].copy_from_slice(&[0xe8, 0, 0, 0, 0]);
     let function = code.as_ptr().addr() as u64 + 16;
     let caller = code.as_ptr().addr() as u64 + 48;
     let module = compare as *const () as u64 + 4;
@@ -47,6 +49,27 @@ fn an_interrupted_function_without_tables_has_its_caller_at_each_instruction() {
         let frames = walker.stack().frames().iter().rev().map(|frame| frame.pc);
         let found: Vec<u64> = frames.take(3).collect();
         assert_eq!(found, [pc, caller, module], "at {offset}");
+    }
+    // What the code says is believed only if a call stands there, and a record only if rbp was pushed: the
+    // frame pointer is taken then.
+    let mut walk = |pc, word: u64, stack: &mut [u64]| {
+        stack[30] = word;
+        let registers = Registers {
+            pc,
+            sp: at(30),
+            fp: at(40),
+            ..Registers::default()
+        };
+        walker.walk_stack(&registers, &bounds, true, 64);
+        let frames = walker.stack().frames().iter().rev().map(|frame| frame.pc);
+        frames.take(2).collect::<Vec<u64>>()
+    };
+    for word in [0, 1, caller - 1, at(50)] {
+        assert_eq!(walk(function + 6, word, &mut stack), [function + 6, module]);
+    }
+    stack[31] = caller;
+    for word in [0, at(36), caller] {
+        assert_eq!(walk(function + 1, word, &mut stack), [function + 1, module]);
     }
 }
 

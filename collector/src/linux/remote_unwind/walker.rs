@@ -396,16 +396,45 @@ struct Copy<'a> {
     pid: Option<Pid>,
     low: u64,
     words: &'a [u64],
+    /// What was read elsewhere last: code is looked at word after word.
+    window: Window,
+}
+
+/// Words of another process.
+#[derive(Debug, Default)]
+struct Window {
+    start: u64,
+    words: Vec<u64>,
+}
+
+impl Window {
+    /// Bytes that are read at once, within a page.
+    const BYTES: usize = 512;
+
+    fn read(&mut self, pid: Pid, address: u64) -> Option<u64> {
+        let at = |window: &Window| {
+            let offset = address.checked_sub(window.start).filter(|at| at % 8 == 0)?;
+            window.words.get(offset as usize / 8).copied()
+        };
+        if let Some(word) = at(self) {
+            return Some(word);
+        }
+        let mut bytes = [0; Window::BYTES];
+        let in_page = PAGE - address as usize % PAGE;
+        let wanted = bytes.get_mut(..in_page.min(Window::BYTES))?;
+        let count = platform::read_memory(pid.0, address, wanted).ok()?;
+        let (words, _) = wanted.get(..count)?.as_chunks();
+        self.words.clear();
+        (self.words).extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
+        self.start = address;
+        at(self)
+    }
 }
 
 // SAFETY: `read_own` gives 0 for what `own` does not name.
 unsafe impl ReadStack for Copy<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        match platform::read_memory(self.pid?.0, address, &mut bytes) {
-            Ok(8) => Some(u64::from_ne_bytes(bytes)),
-            _ => None,
-        }
+        self.window.read(self.pid?, address)
     }
 
     fn own(&self) -> (u64, u64) {
@@ -506,6 +535,7 @@ impl Walker {
             pid: Some(process.pid),
             low,
             words: &self.words,
+            window: Window::default(),
         };
         self.stack.forget();
         let end = self.stack.walk(&start, depth, &process, &mut copy);
@@ -534,6 +564,7 @@ impl Walker {
             pid: None,
             low: taken.registers.sp & !7,
             words: taken.words,
+            window: Window::default(),
         };
         self.stack.forget();
         let end = self.stack.walk(&start, taken.depth, &process, &mut copy);

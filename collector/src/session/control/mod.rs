@@ -144,7 +144,9 @@ impl Session {
         if before != u32::from(on) {
             self.say(event::Kind::ConfigChanged, "capture", i64::from(on));
             self.shared.wake_ticker();
-            self.shared.polls.ring();
+            if on {
+                self.shared.polls.ring();
+            }
         }
     }
 

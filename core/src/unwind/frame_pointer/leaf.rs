@@ -1,8 +1,9 @@
 //! The innermost frame of a walk, where a thread was interrupted, and what else differs between
 //! architectures.
 
+use super::link_register;
+use super::return_slot::{self, Slot};
 use super::{CodeMask, LOWEST_CODE, Registers, stack_word};
-use super::{link_register, return_slot};
 use crate::unwind::rule::{Kind, Rule};
 use core::ops::Range;
 
@@ -31,9 +32,12 @@ pub trait Architecture {
     /// Whether there can be code.
     fn is_code(address: u64) -> bool;
 
-    /// The rule of the interrupted function if it has no record at `pc`, as far as the code from there on
-    /// tells.
-    fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule>;
+    /// The rule of an interrupted function if the frame pointer does not lead to its record, as far as the
+    /// code from there on tells. `lr` is 0 where it is not known.
+    fn leaf_rule(registers: &Registers, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule>;
+
+    /// Whether an address is where a call returns to: one stands in front of it.
+    fn is_behind_call(address: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> bool;
 
     /// What the function at `registers.pc` has done with its return address.
     fn leaf(
@@ -73,10 +77,21 @@ impl Architecture for Aarch64 {
         (LOWEST_CODE..1 << 52).contains(&address) && address.is_multiple_of(4)
     }
 
-    fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
+    fn leaf_rule(registers: &Registers, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
         let mut instruction = |at| link_register::instruction(at, read);
-        let is_live = link_register::is_live(pc, &mut instruction) == Some(true);
+        let is_live = registers.lr != 0
+            && link_register::is_live(registers.pc, &mut instruction) == Some(true);
         is_live.then_some(Rule::new(Kind::Sp, 0, None, None)?)
+    }
+
+    /// `bl`, `blr`, and its forms that authenticate (Arm ARM, C4.1.66).
+    fn is_behind_call(address: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> bool {
+        let call = link_register::instruction(address.wrapping_sub(4), read);
+        call.is_some_and(|call| {
+            call >> 26 == 0x25
+                || call & 0xffff_fc1f == 0xd63f_0000
+                || call & 0xfeff_f800 == 0xd63f_0800
+        })
     }
 
     fn leaf(
@@ -111,11 +126,17 @@ impl Architecture for X86_64 {
         (LOWEST_CODE..1 << 56).contains(&address)
     }
 
-    fn leaf_rule(pc: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
-        let mut code = [0; return_slot::MOST_BYTES];
-        let bytes = copy_code(pc, &mut code, read);
-        let depth = return_slot::depth(&code[..bytes])?;
-        Rule::new(Kind::Sp, depth as i64 + 8, None, Some(-8))
+    fn leaf_rule(registers: &Registers, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Rule> {
+        let slot = find_slot(registers, read)??;
+        let cfa = slot.return_address as i64 + 8;
+        let fp = slot.frame_pointer.map(|at| at as i64 - cfa);
+        Rule::new(Kind::Sp, cfa, fp, Some(-8))
+    }
+
+    fn is_behind_call(address: u64, read: &mut impl FnMut(u64) -> Option<u64>) -> bool {
+        let mut before = [0; 8];
+        copy_code(address.wrapping_sub(8), &mut before, read) == before.len()
+            && return_slot::is_behind_call(before)
     }
 
     fn leaf(
@@ -124,25 +145,43 @@ impl Architecture for X86_64 {
         stack: Range<u64>,
         read: &mut impl FnMut(u64) -> Option<u64>,
     ) -> Leaf {
-        let mut code = [0; return_slot::MOST_BYTES];
-        let bytes = copy_code(registers.pc, &mut code, read);
-        let depth = match bytes {
+        let offset = match find_slot(registers, read) {
             // Without code at pc the thread has called it through a pointer that leads nowhere.
-            0 => registers.is_wild.then_some(0),
-            _ => return_slot::depth(&code[..bytes]),
+            None => registers.is_wild.then_some(0),
+            // One that restores the frame pointer has a record.
+            Some(slot) => slot
+                .filter(|slot| slot.frame_pointer.is_none())
+                .map(|slot| slot.return_address),
         };
-        let Some(depth) = depth else {
-            return Leaf::HasRecord;
-        };
-        let slot = registers.sp.wrapping_add(depth);
-        match stack_word(slot, &stack, read) {
-            Some(address) => Leaf::Caller {
+        let slot = offset.map(|offset| registers.sp.wrapping_add(offset));
+        let found = slot.and_then(|slot| Some((stack_word(slot, &stack, read)?, slot)));
+        match found {
+            Some((address, slot)) => Leaf::Caller {
                 address,
                 sp: slot + 8,
             },
             None => Leaf::HasRecord,
         }
     }
+}
+
+/// Where the function at `registers.pc` has its return address, if the frame pointer does not lead there. The
+/// outer `None`: there is no code.
+fn find_slot(
+    registers: &Registers,
+    read: &mut impl FnMut(u64) -> Option<u64>,
+) -> Option<Option<Slot>> {
+    let mut code = [0; return_slot::MOST_BYTES];
+    let bytes = copy_code(registers.pc, &mut code, read);
+    let code = code.get(..bytes).filter(|code| !code.is_empty())?;
+    Some(return_slot::find(code).filter(|slot| {
+        let record = registers
+            .sp
+            .wrapping_add(slot.return_address)
+            .wrapping_sub(8);
+        let fp = registers.fp;
+        !slot.is_of_record || read(record) == Some(fp) && (fp == 0 || fp > record)
+    }))
 }
 
 /// Copies code from an address on, as far as it can be read. Gives how many bytes.

@@ -1,17 +1,17 @@
 //! Where an interrupted function of x86-64 has its return address, if the frame pointer does not lead there.
 //!
 //! A function may be in its prologue, behind its epilogue, or have no frame at all: then the frame pointer is
-//! its caller's. The instructions that follow say which, because each path from a place finds the same stack
-//! there. They are followed until one tells:
+//! its caller's. The instructions that follow decide, because each path from a place finds the same stack
+//! there. They are followed, with the stack pointer, up to one that says where the return address is:
 //!
-//! - `mov rbp, rsp` and `lea rbp, [rsp + n]` begin the function's record: the return address lies above it.
-//! - `ret` takes the return address from where the stack pointer is by then.
-//! - `pop rbp`, `leave`, `mov rsp, rbp` and `lea rsp, [rbp + n]` come from a frame pointer that leads to the
-//!   function's own record.
+//! - `ret` takes it from where the stack pointer is by then.
+//! - `mov rbp, rsp` and `lea rbp, [rsp + n]` begin a record if rbp was pushed there: it lies above.
+//! - `leave`, `mov rsp, rbp` and `lea rsp, [rbp + n]` come from a frame pointer that leads to the function's
+//!   own record.
 //!
-//! Conditional jumps are not taken. A call, another jump, and an instruction that is not known tell nothing:
-//! most of a function's code has a record. Encodings: Intel 64 and IA-32 Architectures Software Developer's
-//! Manual, volume 2, appendix A (opcode maps) and section 2.1 (ModR/M and SIB).
+//! Conditional jumps are not taken. A call, another jump, and an instruction that is not known decide
+//! nothing: most of a function's code has a record. Encodings: Intel 64 and IA-32 Architectures Software
+//! Developer's Manual, volume 2, appendix A (opcode maps) and section 2.1 (ModR/M and SIB).
 
 /// Most bytes of code that are looked at.
 pub(super) const MOST_BYTES: usize = 96;
@@ -19,27 +19,103 @@ pub(super) const MOST_BYTES: usize = 96;
 const RSP: u8 = 4;
 const RBP: u8 = 5;
 
-/// How far above the stack pointer the return address lies at the first of these instructions. `None`: the
-/// frame pointer leads to the function's record, as far as they tell.
-pub(super) fn depth(code: &[u8]) -> Option<u64> {
+/// Where the return address lies. Offsets from the stack pointer, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// Of the return address.
+    pub return_address: u64,
+    /// Of the caller's frame pointer; `None`: it is in its register.
+    pub frame_pointer: Option<u64>,
+    /// True only if the caller's frame pointer lies right below the return address, and is in its register,
+    /// too: rbp may be an ordinary register of this code.
+    pub is_of_record: bool,
+}
+
+/// What the function at the first of these instructions has done with its return address. `None`: the frame
+/// pointer leads to its record, as far as they say.
+pub(super) fn find(code: &[u8]) -> Option<Slot> {
     if is_import(code) {
-        return Some(0);
+        return Slot::new(0, None, false);
     }
-    let mut moved = 0i64;
+    let (mut moved, mut highest) = (0i64, 0i64);
+    // Where rbp is pushed to, and popped from.
+    let (mut pushed, mut popped) = (None, None);
     let mut rest = code;
     loop {
-        let told = match effect(rest)? {
+        let bytes = match effect(rest)? {
             Effect::Moves(by, bytes) => {
                 moved = moved.checked_add(by)?;
-                rest = rest.get(bytes..)?;
-                continue;
+                bytes
             }
-            Effect::Returns => moved,
-            Effect::BeginsRecord(offset) => moved.checked_add(offset)?.checked_add(8)?,
+            Effect::PushesRbp(bytes) => {
+                moved = moved.checked_sub(8)?;
+                pushed = Some(moved);
+                bytes
+            }
+            Effect::PopsRbp(bytes) => {
+                // What is still to be pushed is in the register now.
+                popped = Some(moved).filter(|_| pushed != Some(moved));
+                moved = moved.checked_add(8)?;
+                bytes
+            }
+            // Something was popped from there: a return address that is pushed again.
+            Effect::Returns if highest > moved => return None,
+            Effect::Returns => return Slot::new(moved, popped, false),
+            Effect::BeginsRecord(offset) => {
+                let record = moved.checked_add(offset)?;
+                // rbp is pushed there on the way, or was before.
+                let is_record = match pushed {
+                    Some(pushed) => pushed == record,
+                    None => record >= 0,
+                };
+                let slot = Slot::new(record.checked_add(8)?, None, pushed.is_none());
+                return slot.filter(|_| is_record);
+            }
             Effect::HasRecord => return None,
         };
-        return u64::try_from(told).ok().filter(|told| told % 8 == 0);
+        highest = highest.max(moved);
+        rest = rest.get(bytes..)?;
     }
+}
+
+impl Slot {
+    /// `None`: there is no such place above the stack pointer.
+    fn new(return_address: i64, frame_pointer: Option<i64>, is_of_record: bool) -> Option<Slot> {
+        let place = |offset: i64| u64::try_from(offset).ok().filter(|at| at % 8 == 0);
+        Some(Slot {
+            return_address: place(return_address)?,
+            frame_pointer: match frame_pointer {
+                Some(offset) => Some(place(offset)?),
+                None => None,
+            },
+            is_of_record,
+        })
+    }
+}
+
+/// Whether an address, with the eight bytes in front of it, is where a call returns to.
+pub(super) fn is_behind_call(before: [u8; 8]) -> bool {
+    let [_, a, b, c, d, e, f, g] = before;
+    // `call [r/m]` of 2, 3, 4, 6 and 7 bytes: mode and base say how many.
+    let is_indirect = |opcode: u8, modrm: u8, length: usize| {
+        let bytes = match (modrm >> 6, modrm & 7) {
+            (3, _) => 2,
+            (0, 5) => 6,
+            (0, 4) => 3,
+            (0, _) => 2,
+            (1, 4) => 4,
+            (1, _) => 3,
+            (_, 4) => 7,
+            _ => 6,
+        };
+        opcode == 0xff && modrm >> 3 & 7 == 2 && bytes == length
+    };
+    c == 0xe8
+        || is_indirect(f, g, 2)
+        || is_indirect(e, f, 3)
+        || is_indirect(d, e, 4)
+        || is_indirect(b, c, 6)
+        || is_indirect(a, b, 7)
 }
 
 /// An entry of a table of imports: `jmp [rip + n]`, alone or behind `endbr64` and `bnd`.
@@ -55,7 +131,11 @@ fn is_import(code: &[u8]) -> bool {
 enum Effect {
     /// Adds to the stack pointer, and has so many bytes.
     Moves(i64, usize),
-    /// The frame pointer becomes the stack pointer and so much.
+    /// In so many bytes.
+    PushesRbp(usize),
+    /// In so many bytes.
+    PopsRbp(usize),
+    /// The frame pointer becomes the stack pointer plus an offset.
     BeginsRecord(i64),
     /// The frame pointer was the function's own.
     HasRecord,
@@ -66,9 +146,9 @@ enum Effect {
 struct Operands {
     /// Number of the register, or the opcode's extension.
     register: u8,
-    /// The other one, if it is a register.
+    /// The r/m operand, if it is a register.
     other: Option<u8>,
-    /// The other one, if it is memory at so much from a register.
+    /// The r/m operand, if it is memory: base register and offset.
     memory: Option<(u8, i64)>,
     /// Bytes of all that, with the ModR/M byte.
     bytes: usize,
@@ -142,9 +222,10 @@ fn effect(code: &[u8]) -> Option<Effect> {
         Some(Effect::Moves(0, at + bytes + immediate))
     };
     match opcode {
+        0x50..=0x57 if low_register == RBP => Some(Effect::PushesRbp(at)),
         0x50..=0x57 => Some(Effect::Moves(-8, at)),
         0x58..=0x5f => match low_register {
-            RBP => Some(Effect::HasRecord),
+            RBP => Some(Effect::PopsRbp(at)),
             RSP => None,
             _ => Some(Effect::Moves(8, at)),
         },
@@ -327,21 +408,35 @@ mod tests {
             &[0x7f, 0x03],
             &[0xc2, 0x10, 0x00],
         ];
-        let of = |instruction: usize| depth(&CODE[instruction..].concat());
+        let of = |instruction: usize| find(&CODE[instruction..].concat());
+        let at = |return_address, is_of_record| {
+            Some(Slot {
+                return_address,
+                frame_pointer: None,
+                is_of_record,
+            })
+        };
         for before in 0..=3 {
-            assert_eq!(of(before), Some(0), "{before}");
+            assert_eq!(of(before), at(0, false), "{before}");
         }
-        assert_eq!(of(4), Some(8));
-        for inside in 5..=17 {
+        assert_eq!(of(4), at(8, true));
+        for inside in 5..=16 {
             assert_eq!(of(inside), None, "{inside}");
         }
+        // It leads to the record still.
+        let restored = Slot {
+            return_address: 8,
+            frame_pointer: Some(0),
+            is_of_record: false,
+        };
+        assert_eq!(of(17), Some(restored));
         for behind in 18..=20 {
-            assert_eq!(of(behind), Some(0), "{behind}");
+            assert_eq!(of(behind), at(0, false), "{behind}");
         }
     }
 
     #[test]
-    fn what_tells_nothing() {
+    fn what_decides_nothing() {
         for code in [
             &[][..],
             &[0x48],
@@ -353,19 +448,78 @@ mod tests {
             // Another stack, and a frame pointer that is something else.
             &[0x48, 0x89, 0xc4, 0xc3],
             &[0x31, 0xed, 0xc3],
+            // `pop r10; add rsp, 24; push r10; ret`: the return address is moved.
+            &[0x41, 0x5a, 0x48, 0x83, 0xc4, 0x18, 0x41, 0x52, 0xc3],
             // Nothing lies below the stack pointer.
             &[0x53, 0xc3],
+            // `push rbp; push rbx; mov rbp, rsp`: no record is there.
+            &[0x55, 0x53, 0x48, 0x89, 0xe5],
+            &[0x53, 0x48, 0x89, 0xe5],
         ] {
-            assert_eq!(depth(code), None, "{code:x?}");
+            assert_eq!(find(code), None, "{code:x?}");
         }
-        assert_eq!(depth(&[0x90; 200]), None);
+        assert_eq!(find(&[0x90; 200]), None);
+    }
+
+    /// rbp as an ordinary register that is saved: `push rbp; push rbx; sub rsp, 8; … ret`, from each place.
+    #[test]
+    fn a_saved_register_comes_back() {
+        const CODE: [&[u8]; 8] = [
+            &[0x55],
+            &[0x53],
+            &[0x48, 0x83, 0xec, 0x08],
+            &[0x01, 0xc8],
+            &[0x48, 0x83, 0xc4, 0x08],
+            &[0x5b],
+            &[0x5d],
+            &[0xc3],
+        ];
+        let slots = [
+            (0, None),
+            (8, Some(0)),
+            (16, Some(8)),
+            (24, Some(16)),
+            (24, Some(16)),
+            (16, Some(8)),
+            (8, Some(0)),
+            (0, None),
+        ];
+        for (at, (return_address, frame_pointer)) in slots.into_iter().enumerate() {
+            let slot = Slot {
+                return_address,
+                frame_pointer,
+                is_of_record: false,
+            };
+            assert_eq!(find(&CODE[at..].concat()), Some(slot), "{at}");
+        }
+    }
+
+    #[test]
+    fn calls_of_each_length() {
+        for call in [
+            &[0xe8, 1, 2, 3, 4][..],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd2],
+            &[0xff, 0x55, 0xc8],
+            &[0xff, 0x54, 0x24, 0x10],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0xff, 0x94, 0xc1, 1, 2, 3, 4],
+        ] {
+            let mut before = [0x90; 8];
+            before[8 - call.len()..].copy_from_slice(call);
+            assert!(is_behind_call(before), "{call:x?}");
+        }
+        // `jmp`, `push`, and nothing.
+        for other in [[0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xe0], [0; 8]] {
+            assert!(!is_behind_call(other));
+        }
     }
 
     /// Any bytes: it ends, and gives what can be.
     #[test]
     fn any_bytes() {
         let mut random = 0x5eed_u64;
-        let mut told = 0;
+        let mut found = 0;
         for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
             let code: [u8; MOST_BYTES] = core::array::from_fn(|_| {
                 random ^= random << 13;
@@ -373,11 +527,11 @@ mod tests {
                 random ^= random << 17;
                 (random >> 32) as u8
             });
-            if let Some(depth) = depth(&code) {
-                assert!(depth % 8 == 0);
-                told += 1;
+            if let Some(slot) = find(&code) {
+                assert!(slot.return_address % 8 == 0);
+                found += 1;
             }
         }
-        assert!(told > 0);
+        assert!(found > 0);
     }
 }

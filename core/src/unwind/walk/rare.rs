@@ -88,7 +88,7 @@ pub(super) fn rare_step<M: ReadStack, R: Rules>(
             let pc = match rule.ra() {
                 Some(offset) => read(cfa.wrapping_add_signed(offset))?,
                 // In the link register: only before anything was called.
-                None if first => from.registers.lr,
+                None if first && from.registers.lr != 0 => from.registers.lr,
                 None => return Err(WalkEnd::BadStack),
             };
             let fp = match rule.fp() {
