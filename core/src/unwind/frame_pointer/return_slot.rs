@@ -534,4 +534,92 @@ mod tests {
         }
         assert!(found > 0);
     }
+
+    /// Beside what compilers and assembler programmers say of their own code: the unwind tables of libc and
+    /// of this program. They differ in padding that never runs, and in the first entry of a table of imports.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri), not(loom)))]
+    #[test]
+    fn unwind_tables_say_the_same() {
+        use crate::native::own_modules::{self, Lookup};
+        use crate::unwind::cfi::{RegisterNumbers, Tables};
+        use crate::unwind::rule::Kind;
+        use std::vec::Vec;
+
+        /// The length of an instruction that `effect` does not follow, if it is a call or a jump.
+        fn transfer(code: &[u8]) -> Option<usize> {
+            match *code.first()? {
+                0xe8 | 0xe9 => Some(5),
+                0xeb => Some(2),
+                0xff => Some(1 + operands(code.get(1..)?, 0)?.bytes),
+                0x41 if code.get(1) == Some(&0xff) => Some(2 + operands(code.get(2..)?, 1)?.bytes),
+                _ => None,
+            }
+        }
+
+        /// Where functions begin, by `.eh_frame_hdr`: its table has two signed words an entry, relative to
+        /// it.
+        fn functions(tables: &Tables<'_>) -> Vec<u64> {
+            let words = tables.header.bytes.get(8..).expect("a header");
+            let (words, _) = words.as_chunks::<4>();
+            let count = u32::from_le_bytes(words[0]) as usize;
+            let entries = words[1..].chunks(2).take(count);
+            let address = |entry: &[[u8; 4]]| {
+                let offset = i64::from(i32::from_le_bytes(entry[0]));
+                tables.header.address.wrapping_add_signed(offset)
+            };
+            entries.map(address).collect()
+        }
+
+        own_modules::init();
+        let (mut right, mut wrong) = (0, 0);
+        for function in [libc::malloc as *const (), super::find as *const ()] {
+            let Lookup::Module(module) = own_modules::find_or_take_in(function as u64) else {
+                panic!("no module");
+            };
+            let tables = module.tables().expect("it has them");
+            let starts = functions(tables);
+            for (start, end) in starts.iter().zip(&starts[1..]) {
+                let mut pc = *start;
+                while pc < *end && module.is_code(pc) && module.is_code(pc + MOST_BYTES as u64) {
+                    let begin = core::ptr::with_exposed_provenance(pc as usize);
+                    // SAFETY: code of a module that stays loaded.
+                    let code: &[u8] = unsafe { core::slice::from_raw_parts(begin, MOST_BYTES) };
+                    let rule = tables.rule(pc, pc, &RegisterNumbers::NATIVE);
+                    let slot = find(code).filter(|slot| !slot.is_of_record);
+                    if let (Kind::Sp, Some(slot)) = (rule.kind(), slot) {
+                        let cfa = rule.base() as u64;
+                        // Below the stack pointer: it was popped from there.
+                        let fp = rule.fp().and_then(|offset| cfa.checked_add_signed(offset));
+                        let truth = (cfa - 8, fp);
+                        match truth == (slot.return_address, slot.frame_pointer) {
+                            true => right += 1,
+                            false => wrong += 1,
+                        }
+                    }
+                    let length = match effect(code) {
+                        Some(
+                            Effect::Moves(_, length)
+                            | Effect::PushesRbp(length)
+                            | Effect::PopsRbp(length),
+                        ) => Some(length),
+                        Some(Effect::Returns) => Some(if code[0] == 0xc2 { 3 } else { 1 }),
+                        Some(Effect::BeginsRecord(_) | Effect::HasRecord) => match code {
+                            [0xc9, ..] => Some(1),
+                            [rex, 0x89 | 0x8b | 0x8d, rest @ ..] => {
+                                operands(rest, *rex).map(|operands| 2 + operands.bytes)
+                            }
+                            _ => None,
+                        },
+                        None => transfer(code),
+                    };
+                    match length {
+                        Some(length) => pc += length as u64,
+                        None => break,
+                    }
+                }
+            }
+        }
+        std::eprintln!("{right} as the tables say, {wrong} not");
+        assert!(right > 10_000 && wrong * 500 <= right, "{right}, {wrong}");
+    }
 }
