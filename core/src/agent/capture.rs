@@ -132,7 +132,10 @@ impl Capture<'_> {
             return 0;
         }
         if request.is_met {
-            return if is_on { self.run_met(registers) } else { 0 };
+            return match is_on && !self.comes_too_soon() {
+                true => self.run_met(registers),
+                false => 0,
+            };
         }
         let tick = self.tick.count.load(Ordering::Relaxed);
         if !is_on && !request.exempt {
@@ -163,8 +166,10 @@ impl Capture<'_> {
             return node;
         }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
-        // A hook was quicker after all, or there is a better moment.
-        if request.is_of_sampler() && (tick == last_tick || self.was_held_up()) {
+        // A hook was quicker after all, there is a better moment, or the last one took too long.
+        if request.is_of_sampler()
+            && (tick == last_tick || self.was_held_up() || self.comes_too_soon())
+        {
             self.block.held_since.store(Cycles(0), Ordering::Relaxed);
             if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
@@ -331,8 +336,21 @@ impl Capture<'_> {
         let (request, entry) = (self.request, self.entry);
         let is_read = request.sampled_event().is_none();
         let cpu_ns = is_read.then(|| entry.cpu_ns.load(Ordering::Relaxed));
-        capture_cost::add_capture(self.control, entry, took, request.overdue, cpu_ns);
+        let paid_at_ns =
+            capture_cost::add_capture(self.control, entry, took, request.overdue, cpu_ns);
+        if request.interrupted.is_some() {
+            self.scratch.free_from_ns = paid_at_ns.unwrap_or(0);
+        }
         node
+    }
+
+    /// A capture may take longer than the sampling clock's interval: the next signal is there when it ends,
+    /// and the thread would do nothing else any more. So it computes for as long as the last one took.
+    fn comes_too_soon(&self) -> bool {
+        let free_from_ns = self.scratch.free_from_ns;
+        self.request.interrupted.is_some()
+            && free_from_ns != 0
+            && (1..free_from_ns).contains(&platform::thread_cpu_ns())
     }
 
     /// The drain sleeps until something is captured. A store that it makes at this very moment may be missed:

@@ -24,19 +24,25 @@ const USUAL_DELIVERY_NS: u64 = 12_000;
 pub(super) const OF_SAMPLER_NS: u64 = 50_000;
 
 /// Adds a capture; `overdue`: of a wait that is a record because of its length. `cpu_ns`: the thread's CPU
-/// time at its begin, if it was read then.
+/// time at its begin, if it was read then. Gives the CPU time at which the thread has computed for as long as
+/// the capture took, ns, if that was long.
 pub(super) fn add_capture(
     control: &Control,
     entry: &ThreadEntry,
     took: Cycles,
     overdue: bool,
     cpu_ns: Option<u64>,
-) {
+) -> Option<u64> {
     let long = in_cycles(control, entry, LONG_CAPTURE_NS);
+    let mut paid_at_ns = None;
     let cycles = if took > long {
         let used_ns = match (cpu_ns, platform::thread_cpu_ns()) {
             (None, _) | (_, 0) => LONGEST_CAPTURE_NS,
-            (Some(begin), now) => now.saturating_sub(begin),
+            (Some(begin), now) => {
+                let used_ns = now.saturating_sub(begin);
+                paid_at_ns = Some(now.saturating_add(used_ns));
+                used_ns
+            }
         };
         in_cycles(control, entry, used_ns).clamp(long, took)
     } else {
@@ -46,6 +52,7 @@ pub(super) fn add_capture(
     if overdue {
         entry.waits_cycles.add_own(cycles);
     }
+    paid_at_ns
 }
 
 /// Adds the way of the signal whose handler runs, and gives how long it was; 0 when it is none of the

@@ -45,6 +45,8 @@ pub(super) struct Scratch {
     pub forced_until: Cycles,
     /// Signals passed over since the last capture.
     pub passed_over: u32,
+    /// The thread's CPU time from which on it may be interrupted for a capture again, ns; 0: at any time.
+    pub free_from_ns: u64,
     /// See `agent::better_moment`.
     pub better_moment: super::better_moment::Left,
     pub usage: super::rusage::State,
