@@ -46,8 +46,14 @@ pub struct Unqualified {
     pub not_after: Option<SystemTime>,
 }
 
+/// When the program of a trace began; `None`: nobody knows.
+pub fn program_began_at(header: &v1::SessionHeader) -> Option<SystemTime> {
+    let ns = header.config.as_ref()?.program_began_ns;
+    (ns != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
+}
+
 impl Unqualified {
-    /// None so far. `not_after` is when the recording began.
+    /// None so far. `not_after` is when the program began.
     pub fn new(not_after: Option<SystemTime>) -> Unqualified {
         Unqualified {
             methods: BTreeMap::new(),
@@ -172,18 +178,27 @@ fn is_ascii_superset(text: &[u8]) -> bool {
         b"iso8859",
         b"cp125",
     ];
-    let mut lines = text.splitn(3, |byte| matches!(byte, b'\r' | b'\n'));
-    [lines.next(), lines.next()].iter().flatten().all(|line| {
-        let line = line.trim_ascii_start();
-        let at = line.windows(6).position(|word| word == b"coding");
-        let Some(at) = at.filter(|_| line.starts_with(b"#")) else {
+    let mut rest = text;
+    let mut line = || {
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let end = rest.iter().position(is_end).unwrap_or(rest.len());
+        let (line, behind) = rest.split_at(end);
+        let end = if behind.starts_with(b"\r\n") { 2 } else { 1 };
+        rest = behind.get(end..).unwrap_or_default();
+        line
+    };
+    [line(), line()].into_iter().all(|line| {
+        if !line.trim_ascii_start().starts_with(b"#") {
             return true;
-        };
-        let name = match &line[at + 6..] {
-            [b':' | b'=', name @ ..] => name.trim_ascii_start().to_ascii_lowercase(),
-            _ => return true,
-        };
-        KNOWN.iter().any(|known| name.starts_with(known))
+        }
+        let words = line.windows(6).enumerate();
+        let mut names = words.filter_map(|(at, word)| match line.get(at + 6..)? {
+            [b':' | b'=', name @ ..] if word == b"coding" => {
+                Some(name.trim_ascii_start().to_ascii_lowercase())
+            }
+            _ => None,
+        });
+        (names.next()).is_none_or(|name| KNOWN.iter().any(|known| name.starts_with(known)))
     })
 }
 
@@ -275,5 +290,7 @@ mod tests {
         assert!(!is_read("# coding: shift_jis\n"));
         assert!(!is_read("\n# coding=utf-16\n"));
         assert!(is_read("\n\n# coding=utf-16\n"));
+        assert!(!is_read("#!/usr/bin/python3\r\n# coding: shift_jis\r\n"));
+        assert!(!is_read("# the encoding of it, coding: utf-16\n"));
     }
 }

@@ -161,7 +161,9 @@ fn a_process_is_shown_on_a_terminal_and_left_as_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = shop(folder.path(), "shop");
     let pid = program.0.id();
-    wait_until("it has two threads", || State::of(pid).threads.len() == 2);
+    wait_until("its second thread has its name", || {
+        State::of(pid).threads.contains(&"server".to_owned())
+    });
     let (before, slots) = (State::of(pid), slots(pid));
     let terminal = Terminal::begin(80, 24, &format!("--every 500ms {pid}"));
     let screen = terminal.shows(&[

@@ -40,7 +40,7 @@ use stackbeat_proto::v1::{self, packet};
 
 use crate::host::Host;
 use crate::writer::encode;
-pub(crate) use sample_rows::{clock_packet, realtime};
+pub(crate) use sample_rows::clock_packet;
 use stackbeat_symbolize::Wanted;
 
 use counters::Counters;

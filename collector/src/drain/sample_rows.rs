@@ -1,7 +1,5 @@
 //! One record of a thread as what stands in the trace.
 
-use std::time::{Duration, SystemTime};
-
 use stackbeat_core::clock::{self, Snapshot};
 use stackbeat_core::cycles::Cycles;
 use stackbeat_core::ids::{Upid, Utid};
@@ -112,11 +110,6 @@ impl Drainer {
         }
         self.converter.to_ns(cycles.min(self.newest_cycles))
     }
-}
-
-/// What time of day it was.
-pub(crate) fn realtime(read: &ClockSnapshot) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_nanos(read.realtime_ns)
 }
 
 /// A reading of the clocks as a packet.

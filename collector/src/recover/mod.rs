@@ -24,8 +24,9 @@ use stackbeat_core::sync::Ordering;
 use stackbeat_proto::columns;
 use stackbeat_proto::stream::{FORMAT_VERSION, PacketReader};
 use stackbeat_proto::v1::{self, Summary, packet, summary};
+use stackbeat_symbolize::python::program_began_at;
 
-use crate::drain::{Drainer, Keep, realtime};
+use crate::drain::{Drainer, Keep};
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 use crate::host::nobody::Nobody as Dead;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -404,8 +405,8 @@ fn join(
     drainer.nodes.seed(&partial.nodes);
     drainer.methods.seed(std::mem::take(&mut partial.methods));
     drainer.methods.unqualified = std::mem::take(&mut partial.unqualified);
-    let began = partial.header.as_ref().and_then(|header| header.start);
-    drainer.methods.unqualified.not_after = began.as_ref().map(realtime);
+    let header = partial.header.as_ref();
+    drainer.methods.unqualified.not_after = header.and_then(program_began_at);
     let named = std::mem::take(&mut partial.named);
     let described = std::mem::take(&mut partial.described);
     drainer.generated.seed(described, named);

@@ -74,7 +74,10 @@ impl Opening<'_> {
         control
             .timer_ns
             .store(chosen.timer_ns as u32, Ordering::Relaxed);
-        let mut header = trace_header::header(options, session_id, &start, chosen);
+        // A program that is started comes after this; one that records itself ran before.
+        let began = (self.program_began_at)
+            .or_else(|| (self.place == Place::Outside).then(SystemTime::now));
+        let mut header = trace_header::header(options, session_id, &start, chosen, began);
         if let Some(directory) = self.working_directory {
             header.working_directory.clone_from(directory);
         }
@@ -90,7 +93,7 @@ impl Opening<'_> {
         for warning in &*warnings {
             progress(&Progress::Warning(warning.clone()));
         }
-        let program_began_at = self.program_began_at.unwrap_or_else(SystemTime::now);
+        let program_began_at = began.unwrap_or_else(SystemTime::now);
         let shared = Arc::new(Shared::new(mapping, self.place, program_began_at));
         let mapping_name = storage.mapping_name();
         let host = host(&mapping_name);
@@ -103,7 +106,7 @@ impl Opening<'_> {
         );
         drainer.generated.not_before = Some(program_began_at);
         drainer.generated.maps = shared.maps.clone();
-        drainer.methods.unqualified.not_after = Some(program_began_at);
+        drainer.methods.unqualified.not_after = began;
         let second = Snapshot::take(source);
         drainer.add_snapshot(&second);
         let cycles_in = |ns| drainer.converter.to_cycles(ns);

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs;
+use std::time::SystemTime;
 
 use stackbeat_core::clock::Snapshot;
 use stackbeat_core::platform;
@@ -19,6 +20,7 @@ pub(crate) fn header(
     session_id: [u8; 16],
     start: &Snapshot,
     chosen: &Chosen,
+    program_began_at: Option<SystemTime>,
 ) -> SessionHeader {
     let names = rustix::system::uname();
     let text = |field: &CStr| field.to_string_lossy().into_owned();
@@ -76,6 +78,9 @@ pub(crate) fn header(
             timer_ns: chosen.timer_ns,
             by_suspension: chosen.by_suspension,
             in_memory: options.in_memory,
+            program_began_ns: program_began_at
+                .and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
+                .map_or(0, |since| since.as_nanos() as u64),
         }),
         start: Some(clock_packet(start)),
         page_size: platform::page_bytes() as u32,

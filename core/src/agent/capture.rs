@@ -128,14 +128,17 @@ impl Capture<'_> {
         if request.is_at_better_moment() && !self.scratch.better_moment.is_wanted() {
             return 0;
         }
-        if is_on && request.is_of_clock() && self.is_left_to_better_moment() {
-            return 0;
+        if is_on && request.is_of_clock() {
+            if self.comes_too_soon() {
+                self.take_tick();
+                return 0;
+            }
+            if self.is_left_to_better_moment() {
+                return 0;
+            }
         }
         if request.is_met {
-            return match is_on && !self.comes_too_soon() {
-                true => self.run_met(registers),
-                false => 0,
-            };
+            return if is_on { self.run_met(registers) } else { 0 };
         }
         let tick = self.tick.count.load(Ordering::Relaxed);
         if !is_on && !request.exempt {
@@ -166,10 +169,8 @@ impl Capture<'_> {
             return node;
         }
         let mut last_tick = self.entry.last_tick.load(Ordering::Relaxed);
-        // A hook was quicker after all, there is a better moment, or the last one took too long.
-        if request.is_of_sampler()
-            && (tick == last_tick || self.was_held_up() || self.comes_too_soon())
-        {
+        // A hook was quicker after all, or there is a better moment.
+        if request.is_of_sampler() && (tick == last_tick || self.was_held_up()) {
             self.block.held_since.store(Cycles(0), Ordering::Relaxed);
             if tick < TICK_RUNNING {
                 self.entry.last_tick.store(tick, Ordering::Relaxed);
@@ -232,12 +233,17 @@ impl Capture<'_> {
         if !self.scratch.better_moment.leaves() {
             return false;
         }
+        self.take_tick();
+        true
+    }
+
+    /// The tick has no capture.
+    fn take_tick(&self) {
         let tick = self.tick.count.load(Ordering::Relaxed);
         if tick < TICK_RUNNING {
             self.entry.last_tick.store(tick, Ordering::Relaxed);
         }
         self.block.held_since.store(Cycles(0), Ordering::Relaxed);
-        true
     }
 
     /// The sampling clock, by a tick or without, has had its capture.
@@ -336,10 +342,9 @@ impl Capture<'_> {
         let (request, entry) = (self.request, self.entry);
         let is_read = request.sampled_event().is_none();
         let cpu_ns = is_read.then(|| entry.cpu_ns.load(Ordering::Relaxed));
-        let paid_at_ns =
-            capture_cost::add_capture(self.control, entry, took, request.overdue, cpu_ns);
-        if request.interrupted.is_some() {
-            self.scratch.free_from_ns = paid_at_ns.unwrap_or(0);
+        let long_ns = capture_cost::add_capture(self.control, entry, took, request.overdue, cpu_ns);
+        if request.interrupted.is_some() || request.is_at_better_moment() {
+            self.scratch.long_capture_ns = long_ns;
         }
         node
     }
@@ -347,10 +352,8 @@ impl Capture<'_> {
     /// A capture may take longer than the sampling clock's interval: the next signal is there when it ends,
     /// and the thread would do nothing else any more. So it computes for as long as the last one took.
     fn comes_too_soon(&self) -> bool {
-        let free_from_ns = self.scratch.free_from_ns;
-        self.request.interrupted.is_some()
-            && free_from_ns != 0
-            && (1..free_from_ns).contains(&platform::thread_cpu_ns())
+        let [end_ns, free_ns] = self.scratch.long_capture_ns;
+        free_ns != 0 && (end_ns..free_ns).contains(&platform::thread_cpu_ns())
     }
 
     /// The drain sleeps until something is captured. A store that it makes at this very moment may be missed:

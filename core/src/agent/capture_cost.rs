@@ -15,6 +15,8 @@ use crate::sync::Ordering;
 const LONG_CAPTURE_NS: u64 = 50_000;
 /// Where that is not known: one that took longer was off its processor, ns.
 const LONGEST_CAPTURE_NS: u64 = 1_000_000;
+/// Nothing is believed to take longer of the thread's CPU time, ns.
+const LONGEST_USED_NS: u64 = 50_000_000;
 /// A signal that took longer to arrive found its thread waiting for a processor, ns. What the signal itself
 /// cost is not known then and taken to be this, ns.
 const LONGEST_DELIVERY_NS: u64 = 150_000;
@@ -24,23 +26,23 @@ const USUAL_DELIVERY_NS: u64 = 12_000;
 pub(super) const OF_SAMPLER_NS: u64 = 50_000;
 
 /// Adds a capture; `overdue`: of a wait that is a record because of its length. `cpu_ns`: the thread's CPU
-/// time at its begin, if it was read then. Gives the CPU time at which the thread has computed for as long as
-/// the capture took, ns, if that was long.
+/// time at its begin, if it was read then. Gives the CPU time at its end, and at which the thread has
+/// computed for as long, ns; 0, 0: it was not long.
 pub(super) fn add_capture(
     control: &Control,
     entry: &ThreadEntry,
     took: Cycles,
     overdue: bool,
     cpu_ns: Option<u64>,
-) -> Option<u64> {
+) -> [u64; 2] {
     let long = in_cycles(control, entry, LONG_CAPTURE_NS);
-    let mut paid_at_ns = None;
+    let mut long_ns = [0; 2];
     let cycles = if took > long {
         let used_ns = match (cpu_ns, platform::thread_cpu_ns()) {
             (None, _) | (_, 0) => LONGEST_CAPTURE_NS,
             (Some(begin), now) => {
                 let used_ns = now.saturating_sub(begin);
-                paid_at_ns = Some(now.saturating_add(used_ns));
+                long_ns = [now, now.saturating_add(used_ns.min(LONGEST_USED_NS))];
                 used_ns
             }
         };
@@ -52,7 +54,7 @@ pub(super) fn add_capture(
     if overdue {
         entry.waits_cycles.add_own(cycles);
     }
-    paid_at_ns
+    long_ns
 }
 
 /// Adds the way of the signal whose handler runs, and gives how long it was; 0 when it is none of the

@@ -80,6 +80,7 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     scratch.name = [0; NAME_BYTES];
     scratch.managed.forget();
     scratch.usage.reset();
+    scratch.long_capture_ns = [0; 2];
     #[cfg(any(target_os = "linux", target_os = "android"))]
     scratch.unseen_calls.reset();
     scratch

@@ -45,8 +45,9 @@ pub(super) struct Scratch {
     pub forced_until: Cycles,
     /// Signals passed over since the last capture.
     pub passed_over: u32,
-    /// The thread's CPU time from which on it may be interrupted for a capture again, ns; 0: at any time.
-    pub free_from_ns: u64,
+    /// The thread's CPU time at the end of a long capture, and when it has computed for as long, ns; 0, 0:
+    /// the last one was not long.
+    pub long_capture_ns: [u64; 2],
     /// See `agent::better_moment`.
     pub better_moment: super::better_moment::Left,
     pub usage: super::rusage::State,

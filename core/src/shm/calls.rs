@@ -10,6 +10,12 @@ use crate::sync::{AtomicU32, Ordering};
 pub struct Calls(AtomicU32);
 
 impl Calls {
+    /// None so far.
+    #[cfg(not(loom))]
+    pub const fn new() -> Calls {
+        Calls(AtomicU32::new(0))
+    }
+
     /// How often somebody has called.
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::SeqCst)

@@ -27,6 +27,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::io;
 
 use stackbeat_core::platform;
+use stackbeat_core::shm::calls::Calls;
 
 use super::chain::{self, Top};
 use super::jni::Vm;
@@ -37,11 +38,11 @@ use crate::doctor::State;
 
 /// Threads that one thread of ours suspends.
 struct Group {
-    /// Numbers of threads that asked, each in the place of its lowest bits; 0: nobody. Two threads with one
-    /// place ask one after the other.
+    /// Numbers of threads that asked, each in the place of its lowest bits; 0: nobody. Of two threads with
+    /// one place the later one is heard; the other one's next signal asks again.
     asked: [AtomicU32; 64],
-    /// Counts up with each question; a futex word.
-    questions: AtomicU32,
+    /// Called with each question.
+    questions: Calls,
     /// What our thread does; a futex word.
     phase: AtomicU32,
     /// Our thread's number in ART; 0: not known yet.
@@ -64,7 +65,7 @@ pub const DEFAULT_GROUPS: u32 = 2;
 static GROUPS: [Group; 1 + MOST_GROUPS as usize] = [const {
     Group {
         asked: [const { AtomicU32::new(0) }; 64],
-        questions: AtomicU32::new(0),
+        questions: Calls::new(),
         phase: AtomicU32::new(phase::NONE),
         own: AtomicU32::new(0),
     }
@@ -145,7 +146,7 @@ pub(crate) fn end() {
     if STATE.load(Ordering::Acquire) == state::NONE {
         return;
     }
-    STATE.store(state::ENDS, Ordering::Release);
+    STATE.store(state::ENDS, Ordering::SeqCst);
     GROUPS.iter().for_each(Group::ask_to_look);
     GROUPS.iter().for_each(Group::wait_for_end);
     STATE.store(state::NONE, Ordering::Release);
@@ -190,8 +191,9 @@ impl Group {
         let left = self.asked.iter();
         left.for_each(|place| place.store(0, Ordering::Relaxed));
         self.phase.store(phase::RUNS, Ordering::Release);
-        while STATE.load(Ordering::Acquire) != state::ENDS {
-            let questions = self.questions.load(Ordering::Acquire);
+        while let Some(questions) =
+            (self.questions).note_unless(|| STATE.load(Ordering::SeqCst) == state::ENDS)
+        {
             for place in &self.asked {
                 let id = place.swap(0, Ordering::AcqRel);
                 if id != 0 && !is_own(id) && STATE.load(Ordering::Acquire) == state::RUNS {
@@ -200,7 +202,7 @@ impl Group {
                     note(suspended);
                 }
             }
-            platform::wait(&self.questions, questions, None);
+            self.questions.sleep(questions, None);
         }
     }
 
@@ -217,8 +219,7 @@ impl Group {
     }
 
     fn ask_to_look(&self) {
-        self.questions.fetch_add(1, Ordering::AcqRel);
-        platform::wake(&self.questions, 1);
+        self.questions.call();
     }
 
     fn wait_for_end(&self) {

@@ -207,6 +207,9 @@ pub struct Config {
     /// With AUTO: processes begin with events, as with KERNEL, and not on ticks.
     #[prost(bool, tag = "18")]
     pub begins_with_events: bool,
+    /// When the program began, CLOCK_REALTIME; 0: not known.
+    #[prost(uint64, tag = "19")]
+    pub program_began_ns: u64,
 }
 /// Nested message and enum types in `Config`.
 pub mod config {

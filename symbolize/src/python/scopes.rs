@@ -631,6 +631,9 @@ impl<'a> Lexer<'a> {
                     // `\N{DIGIT ONE}` is a letter.
                     let is_named = (self.peek(1), self.peek(2)) == (Some(b'N'), Some(b'{'));
                     self.at += 1;
+                    if self.peek(0) == Some(b'\\') {
+                        self.at += 1;
+                    }
                     while is_named && self.peek(0)? != b'}' {
                         self.at += 1;
                     }

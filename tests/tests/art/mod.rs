@@ -403,10 +403,10 @@ fn allocations_are_those_of_the_program() {
             let thread = recorded.trace.threads.get(utid)?;
             (thread.tid == tid).then_some(end.allocations)
         });
-        // ART itself allocates a few times in the thread, also for names of methods of its class.
+        // ART itself allocates in the thread, some times for the name of each method of its class.
         let counted = counted.next().expect("the thread's end");
         assert!(
-            (COUNT..COUNT + 600).contains(&counted),
+            (COUNT..COUNT + 1_500).contains(&counted),
             "ART {version}: {counted}"
         );
         let rows = recorded.trace.all_samples();

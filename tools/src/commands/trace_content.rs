@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use stackbeat_core::ids::Upid;
 use stackbeat_core::shm::callstack::process_of_root;
@@ -12,7 +11,7 @@ use stackbeat_core::shm::layout::node_kind;
 use stackbeat_proto::nodes::{Node, nodes};
 use stackbeat_proto::stream::{PacketReader, write_packet};
 use stackbeat_proto::v1::{self, NodeKind, packet};
-use stackbeat_symbolize::python::Unqualified;
+use stackbeat_symbolize::python::{Unqualified, program_began_at};
 use stackbeat_symbolize::{Modules, Query};
 
 /// What of a trace says which names are wanted.
@@ -72,10 +71,7 @@ impl Content {
             let (offset, packet) = item.map_err(io::Error::other)?;
             match packet.body {
                 Some(packet::Body::Header(header)) => {
-                    let began = header
-                        .start
-                        .map(|start| Duration::from_nanos(start.realtime_ns));
-                    content.unqualified.not_after = began.map(|at| SystemTime::UNIX_EPOCH + at);
+                    content.unqualified.not_after = program_began_at(&header);
                 }
                 Some(packet::Body::Methods(packet)) => {
                     for method in &packet.methods {

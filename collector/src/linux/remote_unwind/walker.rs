@@ -421,7 +421,8 @@ impl Window {
         }
         let mut bytes = [0; Window::BYTES];
         let in_page = PAGE - address as usize % PAGE;
-        let wanted = bytes.get_mut(..in_page.min(Window::BYTES))?;
+        // One word may lie in two pages.
+        let wanted = bytes.get_mut(..in_page.clamp(8, Window::BYTES))?;
         let count = platform::read_memory(pid.0, address, wanted).ok()?;
         let (words, _) = wanted.get(..count)?.as_chunks();
         self.words.clear();

@@ -17,8 +17,7 @@ use super::window::Thread;
 use super::{Frozen, Out, each_packet};
 use crate::drain::generated_code::{Named, in_sources, methods_of_code};
 use crate::drain::methods::{Batch, qualified};
-use crate::drain::realtime;
-use stackbeat_symbolize::python::Unqualified;
+use stackbeat_symbolize::python::{Unqualified, program_began_at};
 use stackbeat_symbolize::{Modules, Query, SourceMaps, Symbolizer, Wanted};
 
 const NODES_PER_PACKET: usize = 64 << 10;
@@ -362,7 +361,7 @@ impl Content {
     pub(super) fn write_qualified(&self, used: &BTreeSet<u32>, out: &mut Out) -> io::Result<()> {
         let nodes = self.with_outer(used);
         let numbers: BTreeSet<u32> = self.methods_of(&nodes).collect();
-        let mut unqualified = Unqualified::new(self.header.start.as_ref().map(realtime));
+        let mut unqualified = Unqualified::new(program_began_at(&self.header));
         for (method, strings) in numbers.iter().filter_map(|number| self.methods.get(number)) {
             unqualified.take_of(method, strings);
         }

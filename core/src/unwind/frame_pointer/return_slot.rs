@@ -95,27 +95,12 @@ impl Slot {
 
 /// Whether an address, with the eight bytes in front of it, is where a call returns to.
 pub(super) fn is_behind_call(before: [u8; 8]) -> bool {
-    let [_, a, b, c, d, e, f, g] = before;
-    // `call [r/m]` of 2, 3, 4, 6 and 7 bytes: mode and base say how many.
-    let is_indirect = |opcode: u8, modrm: u8, length: usize| {
-        let bytes = match (modrm >> 6, modrm & 7) {
-            (3, _) => 2,
-            (0, 5) => 6,
-            (0, 4) => 3,
-            (0, _) => 2,
-            (1, 4) => 4,
-            (1, _) => 3,
-            (_, 4) => 7,
-            _ => 6,
-        };
-        opcode == 0xff && modrm >> 3 & 7 == 2 && bytes == length
+    let is_indirect = |length: usize| match before.get(before.len() - length..) {
+        Some([0xff, operand @ ..]) => operands(operand, 0)
+            .is_some_and(|operands| operands.register == 2 && operands.bytes + 1 == length),
+        _ => false,
     };
-    c == 0xe8
-        || is_indirect(f, g, 2)
-        || is_indirect(e, f, 3)
-        || is_indirect(d, e, 4)
-        || is_indirect(b, c, 6)
-        || is_indirect(a, b, 7)
+    before[3] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(is_indirect)
 }
 
 /// An entry of a table of imports: `jmp [rip + n]`, alone or behind `endbr64` and `bnd`.
@@ -504,6 +489,7 @@ mod tests {
             &[0xff, 0x54, 0x24, 0x10],
             &[0xff, 0x15, 1, 2, 3, 4],
             &[0xff, 0x94, 0xc1, 1, 2, 3, 4],
+            &[0xff, 0x14, 0xc5, 1, 2, 3, 4],
         ] {
             let mut before = [0x90; 8];
             before[8 - call.len()..].copy_from_slice(call);
