@@ -388,8 +388,9 @@ impl Segmenter {
         let (a_wall, b_wall) = (cut.a_end - cut.from, cut.begin - cut.b_begin);
         let gap_wall = cut.b_begin - cut.a_end;
         let mut gap = Metrics::default();
-        if step.off.is_some() {
-            gap = take_share(&mut delta, gap_wall, whole);
+        if let Some((begin, end)) = step.off {
+            let begin = if self.last.is_some() { begin } else { cut.from };
+            gap = take_share(&mut delta, (end - begin).min(gap_wall), whole);
         } else if cut.is_nobodys && gap_wall != 0 {
             gap.cpu_ns = share(delta.cpu_ns, gap_wall, whole);
             delta.cpu_ns -= gap.cpu_ns;

@@ -39,16 +39,29 @@ impl Between {
     /// happened.
     pub(super) fn bounds(&self) -> (u64, u64) {
         let Between { from, to, lost, .. } = *self;
-        if let Some((begin, end)) = self.off {
-            return match self.a_speaks {
-                Some(_) => (begin, end),
-                None => (from, end),
-            };
-        }
         let length = to - from;
         let running = self.cpu_ns.min(length);
-        let off = if lost { length } else { length - running };
         let gap_bound_ns = gap_bound_ns(self.interval_ns);
+        if let Some((begin, end)) = self.off {
+            let a_part = if self.a_speaks.is_some() {
+                begin - from
+            } else {
+                0
+            };
+            let b_part = to - end;
+            // Off the CPU for long, before or after: that belongs to the gap.
+            let idle = (a_part + b_part).saturating_sub(running) > gap_bound_ns;
+            let most = if idle && !self.preempted {
+                running
+            } else {
+                length
+            };
+            let a_left = self
+                .wait_ns
+                .map_or(most, |at| most.min(at.saturating_sub(from)));
+            return (from + a_part.min(a_left), to - b_part.min(most));
+        }
+        let off = if lost { length } else { length - running };
         let gap =
             self.is_unseen || self.b_is_inside || off > gap_bound_ns && (lost || !self.preempted);
         // Of a gap's surroundings, what is not the gap; without gap, all.

@@ -332,6 +332,16 @@ impl Builder {
         self.packet(8, &body);
     }
 
+    /// Capturing begins or ends.
+    pub fn switch(&mut self, time_ns: u64, on: bool) {
+        let body = Message::default()
+            .varint(2, time_ns)
+            .string(3, "capture")
+            .varint(4, 4)
+            .int(5, on.into());
+        self.packet(8, &body);
+    }
+
     pub fn counter(&mut self, process: u64, name: &str, unit: &str, values: &[(u64, u64)]) {
         let body = Message::default()
             .varint(1, process)

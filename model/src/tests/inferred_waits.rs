@@ -35,6 +35,30 @@ fn a_wait_fills_the_time_that_no_sample_explains() {
     assert_eq!(wait.map(|s| s.metrics.samples), Some(0));
 }
 
+/// A wait that goes on when capturing begins again is one, also where a tick meets the thread at its end:
+/// nothing says that the thread was there all the while.
+#[test]
+fn a_wait_lasts_through_the_begin_of_capturing() {
+    let (trace, all) = play(|b, t| {
+        let ab = b.stack(1, &[A, B], LEAF_PC);
+        let ac = b.stack(1, &[A, C], LEAF_PC);
+        let ad = b.stack(1, &[A, D], LEAF_PC);
+        t.run(ab, MS, Probe::Running);
+        b.switch(START + 2 * MS, false);
+        b.wait(1, ad, Probe::FutexWait, START + 10 * MS, 0);
+        b.switch(START + 20 * MS, true);
+        t.vanish(50 * MS);
+        t.run(ac, MS, Probe::Running);
+    });
+    let totals = &all.totals[0].1;
+    let blocked_ns = totals.blocked_ns[Cause::Wait as usize];
+    assert!(
+        (40 * MS..=42 * MS).contains(&blocked_ns),
+        "{:?}",
+        picture(&trace, &all)
+    );
+}
+
 /// The wait begins in what would be A's half of the CPU time: it still is in the gap, and B has the rest.
 #[test]
 fn a_wait_that_begins_right_behind_a_sample_counts() {
