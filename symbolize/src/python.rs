@@ -1,7 +1,7 @@
 //! Qualified names of Python functions (`Shop.run`) whose interpreter says only the last part: code objects
 //! of CPython before 3.11 have no `co_qualname`. The source says what a function stands in.
 //!
-//! A wrong name is worse than none. So a source counts only if nobody has changed it since the recording
+//! A wrong name is worse than none. So a source counts only if nobody has changed it since the program
 //! began, and if all methods that name it are in it: their names begin on their lines, and all their lines
 //! are among those of the functions.
 
@@ -73,6 +73,11 @@ impl Unqualified {
     pub fn take_of(&mut self, method: &v1::methods::Method, strings: &[String]) {
         let string = |index: u32| strings.get(index as usize).cloned().unwrap_or_default();
         self.take(method.clone(), string(method.name), string(method.file));
+    }
+
+    /// Keeps the methods whose numbers `is_wanted`.
+    pub fn keep(&mut self, mut is_wanted: impl FnMut(u32) -> bool) {
+        self.methods.retain(|number, _| is_wanted(*number));
     }
 
     /// Takes in all of these.

@@ -25,8 +25,8 @@ use crate::host::code_source::{Code, CodeSource, Frames};
 
 /// What the functions of all maps may take, bytes, about.
 const MOST_BYTES: usize = 256 << 20;
-/// So much of a map is taken over at once, bytes.
-const PIECE: usize = 256 << 10;
+/// So much of a map is taken over at once, bytes: who waits for the maps, or for a tick, does not wait long.
+pub(crate) const PIECE: usize = 256 << 10;
 /// Addresses in one packet.
 const ADDRESSES_PER_PACKET: usize = 8192;
 /// The first number of a method that the table of methods cannot give.
@@ -80,14 +80,14 @@ pub(crate) struct CodeOfMap {
 }
 
 impl CodeSource for CodeOfMap {
-    fn look(&self, address: u64) -> Option<Code> {
+    fn look(&self, address: u64, exact: bool) -> Option<Code> {
         let maps = self.maps.lock();
         let process = maps.get(&self.upid)?;
         process.map.function_at(address)?;
-        // Compiled code of V8 and .NET keeps frame pointers; a JVM's and PHP's does not.
-        let keeps_frame_pointers = matches!(process.runtime, Some(Runtime::V8 | Runtime::Dotnet));
+        // Where compiled code of V8 and .NET calls, it has a frame pointer; a JVM's and PHP's has none.
+        let has_frame = !exact && matches!(process.runtime, Some(Runtime::V8 | Runtime::Dotnet));
         Some(Code {
-            rule: keeps_frame_pointers.then_some(Rule::FRAME_POINTER),
+            rule: has_frame.then_some(Rule::FRAME_POINTER),
             frames: Frames::NamedByTheDrain,
         })
     }
@@ -393,7 +393,6 @@ impl Drainer {
                 let mut bytes = tail.read_all();
                 // The last line may have no end.
                 bytes.push(b'\n');
-                // Nobody waits long for the maps.
                 for bytes in bytes.chunks(PIECE) {
                     self.generated.take(MapLines {
                         upid,
@@ -433,7 +432,7 @@ mod tests {
                 .append(b"1000 10 f\n", 0, &mut room, &mut changes);
             maps.lock().insert(upid, process);
         }
-        let look = |upid, address| maps.of(upid).look(address);
+        let look = |upid, address| maps.of(upid).look(address, false);
         let code = |rule| {
             Some(Code {
                 rule,
@@ -442,6 +441,7 @@ mod tests {
         };
         assert_eq!(look(v8, 0x1000), code(Some(Rule::FRAME_POINTER)));
         assert_eq!(look(jvm, 0x100f), code(None));
+        assert_eq!(maps.of(v8).look(0x1000, true), code(None));
         assert_eq!((look(v8, 0x1010), look(v8, 0xfff)), (None, None));
         assert_eq!(look(none, 0x1000), None);
     }

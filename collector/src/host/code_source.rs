@@ -7,9 +7,9 @@ use stackbeat_core::unwind::rule::Rule;
 /// Tells of code that one process' runtime has made. A library that knows the runtime adds each piece to the
 /// agent's tables; other runtimes write a perf map.
 pub(crate) trait CodeSource: fmt::Debug + Send {
-    /// What it knows of an address (of the instruction itself, not behind a call). `None`: no code of its own
-    /// is there.
-    fn look(&self, address: u64) -> Option<Code>;
+    /// What it knows of an address (of the instruction itself, not behind a call). `exact`: the function was
+    /// interrupted there, and has called nobody. `None`: no code of its own is there.
+    fn look(&self, address: u64, exact: bool) -> Option<Code>;
 }
 
 /// What a source knows of an address.

@@ -17,13 +17,11 @@ use stackbeat_symbolize::perf_map::file::{self, Tail};
 
 use super::orders::Order;
 use super::shared::Shared;
-use crate::drain::generated_code::MapLines;
+use crate::drain::generated_code::{MapLines, PIECE};
 
 /// Distance between two polls of the maps, ns, and how much longer it is for each map: a poll takes 1 µs.
 const POLL_NS: u64 = 2_000_000;
 const POLL_EACH_NS: u64 = 1_000_000;
-/// So much is read at once, bytes: ticks do not wait long.
-const PIECE: usize = 256 << 10;
 /// The drain takes larger pieces soon: they are not to pile up.
 const LARGE: usize = 64 << 10;
 /// No more is read while so much waits for the drain, bytes.

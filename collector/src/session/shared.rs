@@ -175,6 +175,7 @@ pub(crate) struct Shared {
     pub keeps_interval: AtomicBool,
     /// Where runtimes may have left what goes with the recording.
     pub folders: Folders,
+    /// The perf maps of the program's processes.
     pub maps: PerfMaps,
     /// Bytes of maps of generated code that were read and wait for the drain.
     pub map_bytes: AtomicUsize,

@@ -113,6 +113,13 @@ fn want(method: u64) -> bool {
     placed.is_ok()
 }
 
+/// Whether a name can be asked for, as far as can be seen.
+fn has_room() -> bool {
+    let next = NEXT_WANTED.load(Ordering::Relaxed) as usize % MOST_WANTED;
+    let place = WANTED.get(next);
+    place.is_some_and(|place| place.load(Ordering::Relaxed) == 0)
+}
+
 static NEXT_WANTED: AtomicU32 = AtomicU32::new(0);
 static NEXT_NAMED: AtomicU32 = AtomicU32::new(0);
 
@@ -140,7 +147,7 @@ const MOST_WANTED_OF_CLASS: u64 = 256;
 /// They lie in one array, behind its length (libartbase/base/length_prefixed_array.h), and each begins with
 /// its class. It is taken for the array only where the length says the same as the classes.
 pub(crate) fn want_all_of_class(search: &Search, method: u64) {
-    if kept(method).is_some() {
+    if kept(method).is_some() || !has_room() {
         return;
     }
     let bytes = METHOD_BYTES.load(Ordering::Relaxed);

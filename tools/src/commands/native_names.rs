@@ -63,7 +63,8 @@ fn add(trace: &Path, files: &Arc<FilesOfBuilds>) -> Result<Found> {
     }
     let mut names = Vec::new();
     let report = symbolizer.symbolize(wanted, &mut |_| true, &mut |found| names.push(found));
-    content.add(trace, &names).with_context(failed)?;
+    // Sources of Python are those of the device, not of this machine.
+    content.add(trace, [], &names).with_context(failed)?;
     Ok(Found {
         libraries: known.len(),
         of_libraries: all.len(),

@@ -29,7 +29,19 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Adds names to the trace that this was read of.
+    /// Methods that have qualified names now. Reads their sources.
+    pub(crate) fn qualified(&self) -> impl Iterator<Item = v1::Methods> {
+        let all = self.unqualified.qualify().into_iter();
+        all.map(|(mut method, [name, file])| {
+            (method.name, method.file) = (1, 2);
+            v1::Methods {
+                strings: vec![String::new(), name, file],
+                methods: vec![method],
+            }
+        })
+    }
+
+    /// Adds methods and names to the trace that this was read of.
     ///
     /// # Errors
     ///
@@ -37,15 +49,11 @@ impl Content {
     pub(crate) fn add<'a>(
         &self,
         trace: &Path,
+        methods: impl IntoIterator<Item = v1::Methods>,
         names: impl IntoIterator<Item = &'a v1::Symbols>,
     ) -> io::Result<()> {
         let mut packets = Vec::new();
-        for (mut method, [name, file]) in self.unqualified.qualify() {
-            (method.name, method.file) = (1, 2);
-            let methods = v1::Methods {
-                strings: vec![String::new(), name, file],
-                methods: vec![method],
-            };
+        for methods in methods {
             let body = packet::Body::Methods(methods);
             write_packet(&v1::Packet { body: Some(body) }, &mut packets);
         }

@@ -61,7 +61,7 @@ struct AgentsTables<'a> {
 }
 
 impl CodeSource for AgentsTables<'_> {
-    fn look(&self, address: u64) -> Option<Code> {
+    fn look(&self, address: u64, _exact: bool) -> Option<Code> {
         let mut read = |at, bytes: &mut [u8]| self.memory.read_exact_at(bytes, at).is_ok();
         let found = elsewhere::look(self.directory, address, &mut read)?;
         let mut nodes = Vec::new();
@@ -216,10 +216,7 @@ impl Process {
         methods: &Methods,
         to: &mut managed::Thread,
     ) {
-        let mut memory = RemotePages {
-            file: &self.memory,
-            pages: HashMap::new(),
-        };
+        let mut memory = RemotePages::of(self);
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         while let Some(module) = state.modules.get(state.searched) {
@@ -274,16 +271,16 @@ impl Process {
 
     /// What is known of generated code at an address: the first source that knows it says. They are asked
     /// each time: such code goes, and other code comes to its place.
-    fn generated(&self, address: u64, methods: Option<&Methods>) -> Option<Code> {
+    fn generated(&self, address: u64, exact: bool, methods: Option<&Methods>) -> Option<Code> {
         let tables = AgentsTables {
             directory: self.generated_code.get(),
             memory: &self.memory,
             methods,
         };
-        let known = (tables.directory != 0).then(|| tables.look(address));
+        let known = (tables.directory != 0).then(|| tables.look(address, exact));
         known
             .flatten()
-            .or_else(|| self.source.as_ref()?.look(address))
+            .or_else(|| self.source.as_ref()?.look(address, exact))
     }
 
     /// Calls `each` with the nodes' addresses and kinds of generated code at a frame, outermost first. False:
@@ -295,7 +292,7 @@ impl Process {
         mut each: impl FnMut(u64, u32),
     ) -> bool {
         match self
-            .generated(address, Some(methods))
+            .generated(address, false, Some(methods))
             .map(|code| code.frames)
         {
             Some(Frames::Nodes(nodes)) => {
@@ -359,7 +356,7 @@ impl Rules for &Process {
     }
 
     fn generated_rule(&self, pc: u64, exact: bool) -> Option<Rule> {
-        self.generated(lookup(pc, exact), None)?.rule
+        self.generated(lookup(pc, exact), exact, None)?.rule
     }
 
     fn generation(&self) -> u32 {
@@ -374,6 +371,15 @@ struct RemotePages<'a> {
 }
 
 const PAGE: usize = 4096;
+
+impl RemotePages<'_> {
+    fn of(process: &Process) -> RemotePages<'_> {
+        RemotePages {
+            file: &process.memory,
+            pages: HashMap::new(),
+        }
+    }
+}
 
 impl Memory for RemotePages<'_> {
     fn word(&mut self, address: u64) -> Option<u64> {
@@ -392,50 +398,16 @@ impl Memory for RemotePages<'_> {
 
 /// A copy of the upper part of a stack.
 struct Copy<'a> {
-    /// Whose memory is read beyond it; `None`: nothing is.
-    pid: Option<Pid>,
+    /// What is read beyond it; `None`: nothing is.
+    pages: Option<RemotePages<'a>>,
     low: u64,
     words: &'a [u64],
-    /// What was read elsewhere last: code is looked at word after word.
-    window: Window,
-}
-
-/// Words of another process.
-#[derive(Debug, Default)]
-struct Window {
-    start: u64,
-    words: Vec<u64>,
-}
-
-impl Window {
-    /// Bytes that are read at once, within a page.
-    const BYTES: usize = 512;
-
-    fn read(&mut self, pid: Pid, address: u64) -> Option<u64> {
-        let at = |window: &Window| {
-            let offset = address.checked_sub(window.start).filter(|at| at % 8 == 0)?;
-            window.words.get(offset as usize / 8).copied()
-        };
-        if let Some(word) = at(self) {
-            return Some(word);
-        }
-        let mut bytes = [0; Window::BYTES];
-        let in_page = PAGE - address as usize % PAGE;
-        // One word may lie in two pages.
-        let wanted = bytes.get_mut(..in_page.clamp(8, Window::BYTES))?;
-        let count = platform::read_memory(pid.0, address, wanted).ok()?;
-        let (words, _) = wanted.get(..count)?.as_chunks();
-        self.words.clear();
-        (self.words).extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
-        self.start = address;
-        at(self)
-    }
 }
 
 // SAFETY: `read_own` gives 0 for what `own` does not name.
 unsafe impl ReadStack for Copy<'_> {
     fn read(&mut self, address: u64) -> Option<u64> {
-        self.window.read(self.pid?, address)
+        self.pages.as_mut()?.word(address)
     }
 
     fn own(&self) -> (u64, u64) {
@@ -533,10 +505,9 @@ impl Walker {
             skip,
         };
         let mut copy = Copy {
-            pid: Some(process.pid),
+            pages: Some(RemotePages::of(process)),
             low,
             words: &self.words,
-            window: Window::default(),
         };
         self.stack.forget();
         let end = self.stack.walk(&start, depth, &process, &mut copy);
@@ -562,10 +533,9 @@ impl Walker {
             skip: process.agent_at(taken.registers.pc),
         };
         let mut copy = Copy {
-            pid: None,
+            pages: None,
             low: taken.registers.sp & !7,
             words: taken.words,
-            window: Window::default(),
         };
         self.stack.forget();
         let end = self.stack.walk(&start, taken.depth, &process, &mut copy);
@@ -612,7 +582,7 @@ mod tests {
     struct OnePiece(u64);
 
     impl CodeSource for OnePiece {
-        fn look(&self, address: u64) -> Option<Code> {
+        fn look(&self, address: u64, _exact: bool) -> Option<Code> {
             (self.0..self.0 + 0x100).contains(&address).then_some(Code {
                 rule: Some(Rule::FRAME_POINTER),
                 frames: Frames::NamedByTheDrain,

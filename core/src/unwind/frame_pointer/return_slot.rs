@@ -202,6 +202,11 @@ fn effect(code: &[u8]) -> Option<Effect> {
     let behind = code.get(at..)?;
     let low_register = opcode & 7 | (rex & 1) << 3;
     let plain = |bytes: usize| Some(Effect::Moves(0, at + bytes));
+    // A register is written. Of the stack pointer and the frame pointer only some ways are followed.
+    let writes = |register: Option<u8>, bytes: usize| match register {
+        Some(RSP | RBP) => None,
+        _ => plain(bytes),
+    };
     let with_operands = |immediate: usize| {
         let bytes = operands(behind, rex)?.bytes;
         Some(Effect::Moves(0, at + bytes + immediate))
@@ -235,29 +240,26 @@ fn effect(code: &[u8]) -> Option<Effect> {
                 0 => operands.other,
                 _ => Some(operands.register),
             };
-            written_plainly(written)?;
-            plain(operands.bytes)
+            writes(written, operands.bytes)
         }
         0x63 | 0x69 | 0x6b => {
             let operands = operands(behind, rex)?;
-            written_plainly(Some(operands.register))?;
             let of_opcode = match opcode {
                 0x69 => immediate,
                 0x6b => 1,
                 _ => 0,
             };
-            plain(operands.bytes + of_opcode)
-        }
-        0xd1 | 0xd3 => {
-            let operands = operands(behind, rex)?;
-            written_plainly(operands.other)?;
-            plain(operands.bytes)
+            writes(Some(operands.register), operands.bytes + of_opcode)
         }
         0x80 | 0xc0 | 0xc6 => with_operands(1),
-        0xc1 => {
+        0xc1 | 0xc7 | 0xd1 | 0xd3 => {
             let operands = operands(behind, rex)?;
-            written_plainly(operands.other)?;
-            plain(operands.bytes + 1)
+            let of_opcode = match opcode {
+                0xc1 => 1,
+                0xc7 => immediate,
+                _ => 0,
+            };
+            writes(operands.other, operands.bytes + of_opcode)
         }
         0x81 | 0x83 => {
             let operands = operands(behind, rex)?;
@@ -273,13 +275,8 @@ fn effect(code: &[u8]) -> Option<Effect> {
                 (7, _) => Some(Effect::Moves(0, end)),
                 (0, Some(RSP)) if is_long => Some(Effect::Moves(amount, end)),
                 (5, Some(RSP)) if is_long => Some(Effect::Moves(-amount, end)),
-                (_, other) => written_plainly(other).and(Some(Effect::Moves(0, end))),
+                (_, other) => writes(other, operands.bytes + bytes),
             }
-        }
-        0xc7 => {
-            let operands = operands(behind, rex)?;
-            written_plainly(operands.other)?;
-            plain(operands.bytes + immediate)
         }
         0xf6 | 0xf7 => {
             let operands = operands(behind, rex)?;
@@ -287,13 +284,13 @@ fn effect(code: &[u8]) -> Option<Effect> {
             let of_test = if opcode == 0xf6 { 1 } else { immediate };
             match operands.register & 7 {
                 0 | 1 => plain(operands.bytes + of_test),
-                _ => written_plainly(operands.other).and_then(|()| plain(operands.bytes)),
+                _ => writes(operands.other, operands.bytes),
             }
         }
         0xff => {
             let operands = operands(behind, rex)?;
             match operands.register & 7 {
-                0 | 1 => written_plainly(operands.other).and_then(|()| plain(operands.bytes)),
+                0 | 1 => writes(operands.other, operands.bytes),
                 6 => Some(Effect::Moves(-8, at + operands.bytes)),
                 _ => None,
             }
@@ -307,7 +304,7 @@ fn effect(code: &[u8]) -> Option<Effect> {
             match (to, from) {
                 (Some(RBP), Some(RSP)) if is_long => Some(Effect::BeginsRecord(0)),
                 (Some(RSP), Some(RBP)) if is_long => Some(Effect::HasRecord),
-                (to, _) => written_plainly(to).and_then(|()| plain(operands.bytes)),
+                (to, _) => writes(to, operands.bytes),
             }
         }
         0x8d => {
@@ -318,7 +315,7 @@ fn effect(code: &[u8]) -> Option<Effect> {
                     Some(Effect::Moves(offset, at + operands.bytes))
                 }
                 (RSP, Some((RBP, _))) => Some(Effect::HasRecord),
-                (to, _) => written_plainly(Some(to)).and_then(|()| plain(operands.bytes)),
+                (to, _) => writes(Some(to), operands.bytes),
             }
         }
         0x0f => {
@@ -330,14 +327,11 @@ fn effect(code: &[u8]) -> Option<Effect> {
                 // To general registers: moves and arithmetic.
                 0x40..=0x4f | 0xaf | 0xb6 | 0xb7 | 0xbc..=0xbf => {
                     let operands = of_two?;
-                    written_plainly(Some(operands.register))?;
-                    plain(1 + operands.bytes)
+                    writes(Some(operands.register), 1 + operands.bytes)
                 }
                 // To memory, bytes or vectors, hints, `endbr64`.
-                0x0d | 0x10..=0x1f | 0x28..=0x2f | 0x50..=0x6f | 0x74..=0x76 | 0x7c..=0x7f => {
-                    plain(1 + of_two?.bytes)
-                }
-                0x90..=0x9f | 0xa3 | 0xd0..=0xfe => plain(1 + of_two?.bytes),
+                0x0d | 0x90..=0x9f | 0xa3 => plain(1 + of_two?.bytes),
+                second if is_of_vectors(second) => plain(1 + of_two?.bytes),
                 0x70..=0x73 | 0xc2 | 0xc4..=0xc6 => plain(1 + of_two?.bytes + 1),
                 _ => None,
             }
@@ -347,20 +341,16 @@ fn effect(code: &[u8]) -> Option<Effect> {
             let bytes = operands(behind.get(2..)?, 0)?.bytes;
             match *behind.get(1)? {
                 0x77 => plain(2),
-                0x10..=0x17 | 0x28..=0x2f | 0x51..=0x6f | 0x74..=0x76 | 0x7c..=0x7f => {
-                    plain(2 + bytes)
-                }
-                0xd0..=0xfe => plain(2 + bytes),
-                _ => None,
+                second => is_of_vectors(second).then(|| Effect::Moves(0, at + 2 + bytes)),
             }
         }
         _ => None,
     }
 }
 
-/// A register that is written as any other is. `None`: it is the stack pointer or the frame pointer.
-fn written_plainly(register: Option<u8>) -> Option<()> {
-    (!matches!(register, Some(RSP | RBP))).then_some(())
+/// Whether an opcode behind 0f or VEX is one of vectors, or of hints, with a ModR/M byte and no immediate.
+fn is_of_vectors(opcode: u8) -> bool {
+    matches!(opcode, 0x10..=0x1f | 0x28..=0x2f | 0x50..=0x6f | 0x74..=0x76 | 0x7c..=0x7f | 0xd0..=0xfe)
 }
 
 #[cfg(test)]

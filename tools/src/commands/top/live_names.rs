@@ -1,10 +1,9 @@
-//! Names for dumps that were written without those of files: each address is looked up once, however many
-//! dumps it is in. The session's recorder has nothing to do for it.
+//! Names for dumps that were written without those of files: each address and each method is looked up once,
+//! however many dumps it is in. The session's recorder has nothing to do for it.
 
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
@@ -23,8 +22,9 @@ pub(super) struct LiveNames {
     /// Process, module epoch and address: in files, names stay what they are.
     known: HashSet<(Upid, u32, u64, NodeKind)>,
     names: Vec<v1::Symbols>,
-    /// When the first dump begins: sources that were changed later may not be what runs.
-    began_at: Option<SystemTime>,
+    /// Numbers of the methods that sources were read for, and what these say.
+    looked_for: HashSet<u32>,
+    methods: Vec<v1::Methods>,
 }
 
 impl LiveNames {
@@ -35,14 +35,12 @@ impl LiveNames {
     /// When it cannot be read or written.
     pub(super) fn add_to(&mut self, dump: &Path) -> io::Result<()> {
         if self.known.len() > MOST_ADDRESSES {
-            *self = LiveNames {
-                began_at: self.began_at,
-                ..LiveNames::default()
-            };
+            *self = LiveNames::default();
         }
         let mut content = Content::read(dump)?;
-        self.began_at = self.began_at.or(content.unqualified.not_after);
-        content.unqualified.not_after = self.began_at;
+        let looked_for = &mut self.looked_for;
+        (content.unqualified).keep(|number| looked_for.insert(number));
+        self.methods.extend(content.qualified());
         let symbolizer = Symbolizer::new(Options {
             sources: NameSources {
                 cache: symbol_cache(false),
@@ -60,6 +58,6 @@ impl LiveNames {
             }
         }
         symbolizer.symbolize(wanted, &mut |_| true, &mut |found| self.names.push(found));
-        content.add(dump, &self.names)
+        content.add(dump, self.methods.iter().cloned(), &self.names)
     }
 }
