@@ -37,7 +37,9 @@ use crate::cycles::{AtomicCycles, Cycles};
 use crate::ids::{Pid, Upid, Utid};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-pub(crate) use methods::{METHOD_BYTES, METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_WORDS_AT};
+pub(crate) use methods::METHOD_BYTES;
+#[cfg(not(loom))]
+pub(crate) use methods::{METHOD_ENTRIES_AT, METHOD_INDEX_AT, METHOD_WORDS_AT};
 pub use methods::{METHOD_PLACES, METHOD_WORDS, METHODS, MethodEntry, MethodsHeader};
 pub use thread_entry::{
     CLOCK_ENDED, CallCount, NO_TIMER, OUT_OF_REACH, ThreadEntry, drops, first_strike,

@@ -29,18 +29,6 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Methods that have qualified names now. Reads their sources.
-    pub(crate) fn qualified(&self) -> impl Iterator<Item = v1::Methods> {
-        let all = self.unqualified.qualify().into_iter();
-        all.map(|(mut method, [name, file])| {
-            (method.name, method.file) = (1, 2);
-            v1::Methods {
-                strings: vec![String::new(), name, file],
-                methods: vec![method],
-            }
-        })
-    }
-
     /// Adds methods and names to the trace that this was read of.
     ///
     /// # Errors

@@ -24,14 +24,14 @@ pub use virtual_memory::*;
 #[cfg(loom)]
 mod sandbox {
     #[derive(Debug)]
-    pub struct UnderWay;
+    pub(super) struct UnderWay;
     impl UnderWay {
-        pub fn begin() -> UnderWay {
+        pub(super) fn begin() -> UnderWay {
             UnderWay
         }
-        pub fn end(self) {}
+        pub(super) fn end(self) {}
     }
-    pub fn allows(_: i64, _: &[usize; 6]) -> bool {
+    pub(super) fn allows(_: i64, _: &[usize; 6]) -> bool {
         true
     }
 }

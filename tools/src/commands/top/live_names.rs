@@ -7,6 +7,7 @@ use std::path::Path;
 
 use stackbeat_core::ids::Upid;
 use stackbeat_proto::v1::{self, NodeKind};
+use stackbeat_symbolize::python::Unqualified;
 use stackbeat_symbolize::{NameSources, Options, Query, Symbolizer, Wanted};
 
 use crate::commands::trace_content::Content;
@@ -40,7 +41,7 @@ impl LiveNames {
         let mut content = Content::read(dump)?;
         let looked_for = &mut self.looked_for;
         (content.unqualified).keep(|number| looked_for.insert(number));
-        self.methods.extend(content.qualified());
+        self.methods.extend(qualified(&content.unqualified));
         let symbolizer = Symbolizer::new(Options {
             sources: NameSources {
                 cache: symbol_cache(false),
@@ -60,4 +61,16 @@ impl LiveNames {
         symbolizer.symbolize(wanted, &mut |_| true, &mut |found| self.names.push(found));
         content.add(dump, self.methods.iter().cloned(), &self.names)
     }
+}
+
+/// Methods that have qualified names now. Reads their sources.
+fn qualified(unqualified: &Unqualified) -> impl Iterator<Item = v1::Methods> {
+    let all = unqualified.qualify().into_iter();
+    all.map(|(mut method, [name, file])| {
+        (method.name, method.file) = (1, 2);
+        v1::Methods {
+            strings: vec![String::new(), name, file],
+            methods: vec![method],
+        }
+    })
 }
