@@ -263,7 +263,7 @@ fn run(
         options: &options,
         chosen: &chosen,
         place: Place::Inside,
-        program_began_at: None,
+        program_began_at: system::began_at(own_pid),
         working_directory: None,
     };
     let Opened {

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, OsString};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use stackbeat_core::ids::Pid;
 use stackbeat_core::shm::layout::SamplingClock;
@@ -23,6 +24,11 @@ pub(super) fn host(_mapping_name: &[u8], own_pid: Pid) -> Arc<dyn Host> {
 pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError> {
     options.clock = ClockChoice::Tick;
     Ok(Chosen::of(SamplingClock::Tick))
+}
+
+/// When the program began: nobody is asked.
+pub(super) fn began_at(_own_pid: Pid) -> Option<SystemTime> {
+    None
 }
 
 /// Threads that wait are suspended and looked at while the session lasts.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
@@ -18,7 +19,7 @@ use crate::host::{
 use crate::linux::host::Linux;
 use crate::linux::lock_waits::LockWaits;
 use crate::linux::transfers::Transfers;
-use crate::linux::{off_cpu, resources, thread_clock};
+use crate::linux::{off_cpu, procfs, resources, thread_clock};
 use crate::session::clocks::now_ns;
 use crate::session::error::RecordError;
 use crate::session::options::{Chosen, ClockChoice, Options};
@@ -48,6 +49,11 @@ pub(super) fn choose_clock(options: &mut Options) -> Result<Chosen, RecordError>
         Err(_) => ClockChoice::Tick,
     };
     thread_clock::choose(options)
+}
+
+/// When the program began.
+pub(super) fn began_at(own_pid: Pid) -> Option<SystemTime> {
+    procfs::started_at(own_pid)
 }
 
 /// Takes the stacks of threads that still wait, at the session's end.

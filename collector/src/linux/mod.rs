@@ -23,7 +23,7 @@ mod limits;
 pub(crate) mod lock_waits;
 pub(crate) mod off_cpu;
 mod polls;
-mod procfs;
+pub(crate) mod procfs;
 pub(crate) mod record;
 mod remote_unwind;
 pub(crate) mod resources;

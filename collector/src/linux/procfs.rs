@@ -147,7 +147,7 @@ fn has_started_before(pid: Pid, other: Pid) -> bool {
 }
 
 /// When a process started.
-pub(super) fn started_at(pid: Pid) -> Option<SystemTime> {
+pub(crate) fn started_at(pid: Pid) -> Option<SystemTime> {
     let ticks = start_ticks(pid)?;
     let ticks_ns = ticks.checked_mul(1_000_000_000)?;
     let start_ns = ticks_ns.checked_div(clock_ticks_per_second())?;

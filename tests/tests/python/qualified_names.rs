@@ -102,22 +102,29 @@ while time.monotonic() < until:
         let script = script.to_str().expect("UTF-8");
         std::fs::write(script, SHOP).expect("written");
         let python = python.to_str().expect("UTF-8");
-        let record = |trace: &str, more: &[&str]| {
-            let recorder = ["record", "-q", "-o", trace, "--", python, script];
-            let output = stackbeat(folder.path(), &[&recorder, more].concat());
+        let record = |trace: &str, options: &[&str], more: &[&str]| {
+            let recorder = ["record", "-q", "-o", trace];
+            let program = ["--", python, script];
+            let output = stackbeat(
+                folder.path(),
+                &[&recorder, options, &program, more].concat(),
+            );
             assert!(output.status.success(), "{}", text(&output.stderr));
             functions(&folder.path().join(trace), script)
         };
-        let names = record("t.beat", &[]);
-        for name in [
-            "Shop.Till.sum.<locals>.<genexpr>",
-            "Shop.run",
-            "Shop.run.<locals>.helper.<locals>.<listcomp>",
-        ] {
-            assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+        for (trace, options) in [("t.beat", &[][..]), ("inside.beat", &["--in-process"])] {
+            let names = record(trace, options, &[]);
+            for name in [
+                "Shop.Till.sum.<locals>.<genexpr>",
+                "Shop.run",
+                "Shop.run.<locals>.helper.<locals>.<listcomp>",
+            ] {
+                let is_there = names.iter().any(|found| found == name);
+                assert!(is_there, "{trace}: {name}: {names:?}");
+            }
         }
         // Nobody knows whether it is still the same.
-        let names = record("changed.beat", &["touch"]);
+        let names = record("changed.beat", &[], &["touch"]);
         assert!(names.iter().any(|found| found == "run"), "{names:?}");
         assert!(
             names.iter().all(|found| !found.contains("Shop.")),
