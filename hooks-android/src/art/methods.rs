@@ -35,6 +35,7 @@ static TABLE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 const MOST_WANTED: usize = 4096;
 /// So many of them are named at a hook.
 const NAMED_AT_ONCE: usize = 4;
+/// Their addresses, each in the place of its turn; 0 in the others.
 static WANTED: [AtomicU64; MOST_WANTED] = [const { AtomicU64::new(0) }; MOST_WANTED];
 static HAS_WANTED: AtomicBool = AtomicBool::new(false);
 /// Taken by who names wanted methods, and by who forgets all.
@@ -106,21 +107,26 @@ fn want(method: u64) -> bool {
         return false;
     };
     let placed = place.compare_exchange(0, method, Ordering::AcqRel, Ordering::Relaxed);
-    HAS_WANTED.store(true, Ordering::Release);
     if placed.is_ok() {
         remember(method, IS_WANTED);
+        HAS_WANTED.store(true, Ordering::Release);
     }
     placed.is_ok()
+}
+
+fn is_empty(place: &AtomicU64) -> bool {
+    place.load(Ordering::Relaxed) == 0
 }
 
 /// Whether a name can be asked for, as far as can be seen.
 fn has_room() -> bool {
     let next = NEXT_WANTED.load(Ordering::Relaxed) as usize % MOST_WANTED;
     let place = WANTED.get(next);
-    place.is_some_and(|place| place.load(Ordering::Relaxed) == 0)
+    place.is_some_and(is_empty)
 }
 
 static NEXT_WANTED: AtomicU32 = AtomicU32::new(0);
+/// Where those that are to be named are looked for first.
 static NEXT_NAMED: AtomicU32 = AtomicU32::new(0);
 
 /// Bytes of an `ArtMethod` on 64-bit machines, 0: not known. runtime/art_method.h
@@ -335,21 +341,24 @@ impl Names {
     /// # Safety
     /// The thread is at [`Place::Hook`](super::threads::Place).
     pub(crate) unsafe fn name_wanted(&self, agent: &Agent) {
-        if !HAS_WANTED.load(Ordering::Acquire) || NAMING.swap(true, Ordering::Acquire) {
+        if !HAS_WANTED.load(Ordering::Relaxed) || NAMING.swap(true, Ordering::Acquire) {
             return;
         }
+        // Before the places are read: who fills one that was read as empty says so again.
+        HAS_WANTED.swap(false, Ordering::AcqRel);
         let mut named = 0;
-        while named < NAMED_AT_ONCE {
-            let next = NEXT_NAMED.load(Ordering::Relaxed);
-            if next == NEXT_WANTED.load(Ordering::Relaxed) {
-                HAS_WANTED.store(false, Ordering::Relaxed);
+        let from = NEXT_NAMED.load(Ordering::Relaxed) as usize;
+        for at in (0..MOST_WANTED).map(|i| (from + i) % MOST_WANTED) {
+            if named == NAMED_AT_ONCE {
+                NEXT_NAMED.store(at as u32, Ordering::Relaxed);
+                HAS_WANTED.store(true, Ordering::Relaxed);
                 break;
             }
-            NEXT_NAMED.store(next.wrapping_add(1), Ordering::Relaxed);
-            let method = WANTED
-                .get(next as usize % MOST_WANTED)
-                .map_or(0, |place| place.swap(0, Ordering::AcqRel));
-            if method != 0 && known(method) == Known::No {
+            let Some(place) = WANTED.get(at).filter(|place| !is_empty(place)) else {
+                continue;
+            };
+            let method = place.swap(0, Ordering::AcqRel);
+            if known(method) == Known::No {
                 // SAFETY: by contract. Its class was on a stack, and its class loader is not unloaded,
                 // because `forget` waits.
                 unsafe { self.name(agent, method) };
