@@ -2,7 +2,8 @@
 //! program's own view of them.
 //!
 //! The first is SIGURG. The second, SIGWINCH, is for threads that block the first; its handler is installed
-//! when a thread is seen to do that, and only if the program has none. The default of both is to be ignored,
+//! when a thread is seen to do that, and only if the program has none. And it is for programs that handle the
+//! first themselves, as Go's do. The default of both is to be ignored,
 //! so one that arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals
 //! that are hardly used, all end the process. Our handler is the installed one; what the program installs is
 //! kept here, shown to it again, and called for every one of these signals that is not ours. All other
@@ -143,12 +144,15 @@ impl Kept {
             sigaction::call(self.signal, &action, null_mut());
         }
         if core::ptr::eq(self, &FIRST) {
-            if is_ignored {
+            if is_ignored || is_own {
                 start_second();
             }
             if is_own {
                 agent::signal_is_handled();
                 mask::close_first();
+            }
+            if self.is_active.load(Ordering::Acquire) {
+                publish();
             }
         }
     }
@@ -251,6 +255,11 @@ pub(crate) fn start() {
     look(agent::mask());
 }
 
+/// Whether the program has a handler of its own for the first signal.
+fn is_first_handled() -> bool {
+    !matches!(FIRST.asked().0, SIG_DFL | SIG_IGN)
+}
+
 /// Whether the first signal means nothing to the program, so that it may come where the program blocks it.
 pub(crate) fn is_first_free() -> bool {
     FIRST.is_active.load(Ordering::Acquire) && FIRST.asked().0 == SIG_DFL
@@ -277,7 +286,8 @@ pub(crate) fn look_at_mask(mask: usize) {
     start_second();
 }
 
-/// Installs our handler for the second signal, if the program has no use for it.
+/// Installs our handler for the second signal, if the program has no use for it, or has one for the first as
+/// well.
 fn start_second() {
     if !platform::allows(libc::SYS_rt_sigaction, [SIGWINCH as usize, 0, 0, 8, 0, 0]) {
         return;
@@ -288,7 +298,7 @@ fn start_second() {
             return;
         }
         if let Some(found) = SECOND.installed()
-            && found.0 == SIG_DFL
+            && (found.0 == SIG_DFL || found.0 != SIG_IGN && is_first_handled())
             && !SECOND.is_active.load(Ordering::Acquire)
         {
             SECOND.start(found);
@@ -306,11 +316,14 @@ fn start_second() {
     });
 }
 
-/// Tells which signals may be sent.
+/// Tells which signals may be sent: not the first where the program handles it. One of the program's own that
+/// is sent to a thread in which ours pends is lost, and Go's runtime waits for each of its own.
 fn publish() {
-    let active = OURS
-        .into_iter()
-        .filter(|kept| kept.is_active.load(Ordering::Acquire));
+    let may_be_sent = |kept: &&Kept| {
+        let is_shared = core::ptr::eq(*kept, &FIRST) && is_first_handled();
+        kept.is_active.load(Ordering::Acquire) && !is_shared
+    };
+    let active = OURS.into_iter().filter(may_be_sent);
     let mut signals = active.map(|kept| kept.signal as u32);
     agent::handlers_installed(
         signals.next().unwrap_or_default(),

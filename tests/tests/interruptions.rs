@@ -235,3 +235,47 @@ for t in threads: t.start()
 for t in threads: t.join()'",
     );
 }
+
+/// Collections while a goroutine runs a loop without calls: the collector interrupts it by SIGURG, and waits.
+const COLLECTIONS: &str = r#"
+package main
+// static int one(void) { return 1; }
+import "C"
+import ("fmt"; "runtime"; "time")
+var sum int
+func loop() { for { sum += 1 } }
+func main() {
+	runtime.GOMAXPROCS(2)
+	go loop()
+	time.Sleep(20 * time.Millisecond)
+	began := time.Now()
+	for i := 0; i < 20 * int(C.one()); i++ { runtime.GC() }
+	fmt.Println(time.Since(began).Milliseconds())
+}
+"#;
+
+#[test]
+fn gos_threads_get_each_of_their_own_signals() {
+    let folder = scratch();
+    let at = folder.path();
+    fs::write(at.join("collections.go"), COLLECTIONS).expect("is written");
+    let go = std::env::var_os("GO").unwrap_or_else(|| "go".into());
+    let mut build = Command::new(go);
+    build
+        .args(["build", "-o", "collections", "collections.go"])
+        .current_dir(at)
+        .env("CGO_ENABLED", "1");
+    let built = run(build);
+    assert_eq!(built.shell_status(), 0, "{}", built.stderr());
+    let program = at.join("collections");
+    let program = Program::new([program.to_str().expect("UTF-8")]);
+    let ms = |said: String| said.trim().parse::<u64>().expect("milliseconds");
+    let plain = ms(program.run().stdout());
+    for clock in ["auto", "tick", "timer"] {
+        let recorded = program.clone().options(&["--clock", clock]).record(at);
+        let took = ms(recorded.run.stdout());
+        println!("20 collections: {took} ms with {clock}, {plain} ms without");
+        // One that is lost costs seconds.
+        assert!(took < 20 * plain + 2_000, "{clock}: {took} ms, {plain} ms");
+    }
+}

@@ -40,11 +40,8 @@ pub(super) unsafe fn on_signal(
     if !session::is_active() {
         return false;
     }
-    // SAFETY: by contract; si_pid is meaningful for SI_TKILL, which is checked first.
-    let is_sent = unsafe {
-        (*info).si_code == libc::SI_TKILL && (*info).si_pid() as u32 == session::collector_pid()
-    };
-    if !is_sent {
+    // SAFETY: by contract.
+    if !unsafe { platform::is_signal_of(info, session::collector_pid()) } {
         // SAFETY: by contract.
         let event = unsafe { event_of(info) };
         if let Some(event) = event {

@@ -1,6 +1,8 @@
 //! Programs that do to themselves what breaks tracers: they close descriptors, replace signal handlers,
 //! leave without saying so, exec, daemonize, limit resources or start very many threads.
 
+use stackbeat_core::probe::Probe;
+use stackbeat_proto::columns::SampleRow;
 use stackbeat_proto::v1::drops::Cause;
 use stackbeat_tests::tool_json::array;
 use stackbeat_tests::{
@@ -697,4 +699,66 @@ fn a_program_killed_in_the_middle_leaves_a_readable_trace() {
     let trace = plain_reader::Trace::read(&trace_file);
     trace.assert_sound();
     assert!(trace.sample_count() > 20);
+}
+
+/// A thread computes while another sends it a signal of its own, and waits for each to be handled.
+const SIGNALS_ITSELF: &str = r#"
+#include <sys/syscall.h>
+static volatile int handled;
+static volatile pid_t computing;
+static void on_signal(int signal) { (void)signal; handled++; }
+static void *compute(void *unused) {
+    computing = syscall(SYS_gettid);
+    for (;;) free(malloc(work(1000) & 255));
+    return unused;
+}
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+int main(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGURG, &action, 0);
+    raise(SIGURG);
+    pthread_kill(pthread_self(), SIGURG);
+    printf("%d to itself\n", handled);
+    pthread_t thread;
+    pthread_create(&thread, 0, compute, 0);
+    while (!computing) usleep(1000);
+    int lost = 0;
+    for (int sent = 0; sent < 20000; sent++) {
+        int before = handled;
+        double begin = seconds();
+        syscall(SYS_tgkill, getpid(), computing, SIGURG);
+        while (handled == before && seconds() < begin + 2) {}
+        lost += handled == before;
+    }
+    printf("%d lost\n", lost);
+    return 0;
+}
+"#;
+
+/// As Go's runtime does, which sends no other before one has come.
+#[test]
+fn each_signal_that_the_program_sends_its_threads_comes() {
+    let folder = scratch();
+    let source = format!("{WORK}{SIGNALS_ITSELF}");
+    let program = compile(folder.path(), "signals.c", &source, &[]);
+    for options in [
+        &[][..],
+        &["--clock", "tick", "--interval", "100us", "--budget", "0"],
+        &["--clock", "timer"],
+        &["--in-process"],
+    ] {
+        let program = Program::new([program.to_str().expect("UTF-8")]).options(options);
+        let recorded = program.record_and_compare(folder.path(), verbatim);
+        assert!(recorded.run.stdout().ends_with("0 lost\n"), "{options:?}");
+        // It is interrupted all the same.
+        let trace = recorded.decode();
+        let interrupted = |row: &&SampleRow| row.probe == Probe::Running as u8;
+        let samples = trace.all_samples().map(|(_, row)| row);
+        let met = samples.filter(interrupted).count();
+        assert!(met > 20, "{options:?}: {met}");
+    }
 }

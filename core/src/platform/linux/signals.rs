@@ -4,23 +4,73 @@ use crate::ids::{Pid, Tid};
 
 use super::{Errno, allows, call, process_id, raw, sandbox, syscall, thread_id};
 
-/// Sends a signal to one thread.
+/// Comes with signals of the session to threads of the process that it lives in: such a process may send the
+/// same signals by `tgkill` itself.
+const SENT_INSIDE: usize = 0x5342_6265_6174;
+
+/// Begins like a `siginfo_t` of a signal that was queued (asm-generic/siginfo.h, `_rt`).
+#[repr(C)]
+struct Queued {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    _unused: i32,
+    pid: i32,
+    uid: u32,
+    value: usize,
+    _rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
+
+/// Sends a signal of the session's to one thread. [`is_signal_of`] knows it there.
+///
+/// # Errors
+///
+/// The system call's.
 pub fn signal_thread(process: Pid, thread: Tid, signal: i32) -> Result<(), Errno> {
-    // SAFETY: touches no memory.
-    unsafe {
-        call(
-            libc::SYS_tgkill,
-            [
-                process.0 as usize,
-                thread.0 as usize,
-                signal as usize,
-                0,
-                0,
-                0,
-            ],
-        )?;
+    let mut arguments = [
+        process.0 as usize,
+        thread.0 as usize,
+        signal as usize,
+        0,
+        0,
+        0,
+    ];
+    let queued = Queued {
+        signal,
+        errno: 0,
+        code: libc::SI_QUEUE,
+        _unused: 0,
+        pid: process.0 as i32,
+        uid: 0,
+        value: SENT_INSIDE,
+        _rest: [0; 12],
+    };
+    let number = match process.0 == process_id() {
+        true => {
+            arguments[3] = (&raw const queued).expose_provenance();
+            libc::SYS_rt_tgsigqueueinfo
+        }
+        false => libc::SYS_tgkill,
+    };
+    // SAFETY: the kernel reads a whole siginfo_t, or nothing.
+    unsafe { call(number, arguments) }.map(|_| ())
+}
+
+/// Whether a signal came by [`signal_thread`] from this process.
+///
+/// # Safety
+/// `info` is what the kernel passed with it.
+pub unsafe fn is_signal_of(info: *const libc::siginfo_t, sender: u32) -> bool {
+    // SAFETY: by contract; that is its layout for both codes as far as it is read.
+    let queued = unsafe { &*info.cast::<Queued>() };
+    let is_from = queued.pid as u32 == sender;
+    match queued.code {
+        libc::SI_TKILL => is_from && process_id() != sender,
+        libc::SI_QUEUE => is_from && queued.value == SENT_INSIDE,
+        _ => false,
     }
-    Ok(())
 }
 
 /// The signals that the calling thread blocks.
@@ -229,7 +279,7 @@ fn has_dynamic_registers() -> bool {
 }
 
 /// Takes one of these blocked signals of the calling thread off, if one pends that came from the process
-/// `sender` by tgkill. One that came from elsewhere is queued again as it was.
+/// `sender` by [`signal_thread`]. One that came from elsewhere is queued again as it was.
 pub fn absorb_signal(set: u64, sender: u32) {
     // What came from elsewhere could not be put back.
     let own = [process_id() as usize, thread_id() as usize, 0, 0, 0, 0];
@@ -255,9 +305,7 @@ pub fn absorb_signal(set: u64, sender: u32) {
         if taken <= 0 {
             return;
         }
-        let origin = info.assume_init_ref();
-        let is_ours = origin.si_code == libc::SI_TKILL && origin.si_pid() as u32 == sender;
-        if !is_ours {
+        if !is_signal_of(info.as_ptr(), sender) {
             send_again(taken as i32, info.as_ptr());
         }
     }
