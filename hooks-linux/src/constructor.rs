@@ -32,7 +32,11 @@ extern "C" fn start(
         return;
     }
     let session = match own {
-        Some(own) if is_own => own_session::begin(&own, session),
+        Some(own) if is_own => {
+            let begun = own_session::begin(&own, session);
+            own_session::tell_children(begun);
+            begun
+        }
         _ => session,
     };
     let Some(session) = session else { return };

@@ -9,10 +9,12 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::ffi::CString;
 
 use stackbeat_core::embedded::{
     Begin, End, LIBRARY_VARIABLE, OPTIONS_VARIABLE, PATH_BYTES, Start, VERSION,
 };
+use stackbeat_core::shm::layout::SESSION_VARIABLE;
 use stackbeat_core::shm::mapping::Mapping;
 use stackbeat_core::sync::Ordering::Relaxed;
 use stackbeat_core::{agent, platform};
@@ -108,6 +110,26 @@ pub(crate) fn begin(wanted: &Wanted<'_>, previous: Option<&CStr>) -> Option<&'st
         END.store(end, Ordering::Release);
         CStr::from_bytes_until_nul(&*PATH.0.get()).ok()
     }
+}
+
+/// What this process starts finds its session in the environment, also where libc starts it past the hooks
+/// (`system`, `popen`): otherwise it would begin one of its own, with a trace in the same place. `None`: there
+/// is no session, and none is to begin there either.
+pub(crate) fn tell_children(session: Option<&CStr>) {
+    let (Ok(session_variable), Ok(library_variable)) = (
+        CString::new(SESSION_VARIABLE),
+        CString::new(LIBRARY_VARIABLE),
+    ) else {
+        return;
+    };
+    // SAFETY: the program has not begun, and the session's threads leave the environment alone. An array that
+    // somebody may be reading stays where it is: the first call makes a new one.
+    unsafe {
+        match session {
+            Some(path) => libc::setenv(session_variable.as_ptr(), path.as_ptr(), 1),
+            None => libc::unsetenv(library_variable.as_ptr()),
+        }
+    };
 }
 
 /// Whether this process has one.

@@ -18,8 +18,8 @@ use stackbeat_tests::plain_reader::Trace;
 use stackbeat_tests::process_tree::cpu_ticks;
 use stackbeat_tests::tool_json::{array, assert_adds_up, number};
 use stackbeat_tests::{
-    Program, built, compile_file, info, json_of, report, run, scratch, target_folder, until,
-    wait_until, workspace,
+    Program, built, compile, compile_file, info, json_of, report, run, scratch, target_folder,
+    until, verbatim, wait_until, workspace,
 };
 
 fn build(folder: &Path) -> String {
@@ -111,6 +111,31 @@ fn who_waits_at_the_end_is_known_with_its_stack() {
         array(locks[0], "stack").any(|name| name == "waits_for_ever"),
         "{locks:#?}"
     );
+}
+
+/// What libc starts by itself passes no hook of ours.
+#[test]
+fn children_of_system_belong_to_the_session() {
+    let folder = scratch();
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        int main(void) {
+            char line[64] = "";
+            FILE *pipe = popen("echo from a pipe", "r");
+            fputs(fgets(line, sizeof line, pipe), stdout);
+            int status = system("exit 3") >> 8;
+            return pclose(pipe) + status;
+        }
+    "#;
+    let program = compile(folder.path(), "starts.c", source, &[]);
+    let program = Program::new([program.to_str().expect("UTF-8")]).options(&["--in-process"]);
+    let recorded = program.record_and_compare(folder.path(), verbatim);
+    let report = report(&recorded.trace);
+    let processes: Vec<_> = array(&report, "processes")
+        .map(|process| process["name"].to_string())
+        .collect();
+    assert_eq!(processes, ["\"starts\"", "\"sh\"", "\"sh\""]);
 }
 
 #[test]
@@ -571,6 +596,10 @@ fn redis(folder: &Path, options: &[&str]) -> Value {
         let fill = "for i = 1, 60000 do redis.call('RPUSH', 'list', 'element ' .. i) end";
         client(&["eval", fill, "0"]);
         assert_eq!(client(&["unlink", "list"]).stdout(), "1\n");
+        wait_until("the list is freed", || {
+            let memory = client(&["info", "memory"]);
+            memory.stdout().contains("lazyfree_pending_objects:0")
+        });
         sleep(Duration::from_millis(30));
     }
     client(&["shutdown", "nosave"]);
