@@ -37,6 +37,10 @@ const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
 /// ready to run) its neighbours' code.
 const GAP_INTERVALS: u64 = 2;
 
+/// So many intervals of CPU time at most between two samples of which the second is a hook's, in a thread that
+/// can be interrupted.
+const MOST_UNMET_INTERVALS: u64 = 16;
+
 /// A tick that a longer call takes notice of came inside of it, not in front: hooks that come to a tick later
 /// than within some microseconds are interrupted.
 const SHORT_CALL_NS: u64 = 50_000;
@@ -339,8 +343,12 @@ impl Segmenter {
         if is_known && !step.preempted && !step.is_torn() && iteration_ns.is_none() {
             (from, begin) = self.idle_beside_waits(step, a_waits, out);
         }
-        // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before.
-        let is_unknown = step.lost || hooks_only;
+        // Where nobody interrupts, a hook says where the thread was then, and nothing of the time before. A
+        // thread that computes for so long without an interruption cannot be interrupted.
+        let is_unmet = step.probe != ProbeId::from(Probe::Running)
+            && self.last.is_some()
+            && busy_ns > self.interval_ns.saturating_mul(MOST_UNMET_INTERVALS);
+        let is_unknown = step.lost || hooks_only || is_unmet;
         // No tick met it between its begin or end and another sample that does not speak.
         let is_unseen = a_speaks == Some(false)
             && !step.speaks

@@ -719,27 +719,33 @@ fn hooks_alone_say_nothing_of_the_time_between_them() {
         t.totals.cpu_ns += 50 * MS;
         t.now_ns += 50 * MS;
     });
-    // All of it on the CPU, so nothing is missing where threads that run are interrupted.
-    assert!(
-        running
-            .segments
-            .iter()
-            .all(|s| s.kind == SegmentKind::Running)
-    );
+    let kinds = |all: &Everything| {
+        let kind = |s: &Segment| {
+            let is_gap = s.kind == SegmentKind::Gap;
+            (is_gap, s.wall_ns() / MS, s.metrics.cpu_ns / MS)
+        };
+        all.segments.iter().map(kind).collect::<Vec<_>>()
+    };
+    // Nobody interrupted it in all that time.
+    let unmet = [(false, 2, 2), (true, 98, 98)];
+    assert_eq!(kinds(&running)[..2], unmet);
+    assert!(kinds(&running)[2..].iter().all(|(is_gap, ..)| !is_gap));
     trace.config.hooks_only = true;
     let all = visit(&trace);
-    let kinds: Vec<_> = all
-        .segments
-        .iter()
-        .map(|s| {
-            (
-                s.kind == SegmentKind::Gap,
-                s.wall_ns() / MS,
-                s.metrics.cpu_ns / MS,
-            )
-        })
-        .collect();
-    let expected = [(false, 2, 2), (true, 98, 98), (false, 3, 3), (true, 49, 49)];
-    assert_eq!(kinds, expected);
+    assert_eq!(
+        kinds(&all),
+        [&unmet[..], &[(false, 3, 3), (true, 49, 49)]].concat()
+    );
     assert_eq!(conservation(&trace).expect("readable"), &[]);
+
+    // One that was interrupted then, or came to a hook sooner, is where it was met.
+    for (probe, ms) in [(Probe::Running, 100), (Probe::Malloc, 15)] {
+        let (_, all) = play(|b, t| {
+            let ab = b.stack(1, &[A, B], NATIVE);
+            let ac = b.stack(1, &[A, C], NATIVE);
+            t.run(ab, MS, Probe::Malloc);
+            t.run(ac, ms * MS, probe);
+        });
+        assert!(kinds(&all).iter().all(|(is_gap, ..)| !is_gap), "{probe:?}");
+    }
 }

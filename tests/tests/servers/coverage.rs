@@ -134,6 +134,43 @@ fn a_thread_that_blocks_the_first_signal_is_seen_by_the_second() {
     share("all");
 }
 
+/// A function that allocates now and then and one that does not, half of the time each.
+const HALVES: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+static volatile unsigned long sum;
+static double cpu(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+__attribute__((noinline)) static void part(void) { for (int i = 0; i < 30000; i++) sum = sum * 31 + i; }
+__attribute__((noinline)) static void allocates(double end) { while (cpu() < end) { part(); free(malloc(50)); } }
+__attribute__((noinline)) static void computes(double end) { while (cpu() < end) part(); }
+int main(void) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, 0);
+    for (int i = 0; i < 3; i++) { allocates(cpu() + 0.3); computes(cpu() + 0.3); }
+}
+"#;
+
+/// The time between two hooks far apart is nobody's where nothing interrupts the thread.
+#[test]
+fn a_thread_that_cannot_be_interrupted_has_no_time_made_up() {
+    let folder = scratch();
+    let program = compile(folder.path(), "halves.c", HALVES, &[]);
+    let program = Program::new([program.to_str().expect("UTF-8")]).options(&["--clock", "tick"]);
+    let recorded = program.record_and_compare(folder.path(), verbatim);
+    let report = report(&recorded.trace);
+    let all = number(&report["totals"], "cpu_ns") as f64;
+    let mut functions = array(&report, "functions");
+    let found = functions.find(|function| function["name"] == "allocates");
+    let share = found.map_or(0.0, |found| number(&found["total"], "cpu_ns") as f64 / all);
+    assert!((0.4..0.6).contains(&share), "{share}");
+}
+
 /// PostgreSQL's processes block SIGURG, and fetch it from a signalfd.
 #[test]
 fn a_query_of_postgres_is_seen() {
