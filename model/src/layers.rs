@@ -314,16 +314,22 @@ impl Layer {
         if module.contains(PYTHON_LIBRARY) {
             return Layer::StandardFile;
         }
-        match is_of(SYSTEM_FILES, file) {
-            true => Layer::SystemFile,
-            false if name.starts_with("0x") || name.contains("+0x") => Layer::Nameless,
-            false => Layer::Program,
+        match () {
+            () if is_of(STANDARD_FILES, file) => Layer::StandardFile,
+            () if is_of(SYSTEM_FILES, file) => Layer::SystemFile,
+            () if name.starts_with("0x") || name.contains("+0x") => Layer::Nameless,
+            () => Layer::Program,
         }
     }
 
     /// Whether it is a standard library's.
     pub fn is_standard(self) -> bool {
         matches!(self, Layer::StandardCode | Layer::StandardFile)
+    }
+
+    /// Whether it is in the file of a library that serves all programs.
+    fn is_library(self) -> bool {
+        matches!(self, Layer::StandardFile | Layer::SystemFile)
     }
 
     /// Whether what it allocates is its own: the program's, or a library's that it uses.
@@ -377,6 +383,10 @@ impl CountsFor {
                 let layer_around = around.and_then(|place| layers[place as usize]);
                 found.push(match layers[at as usize] {
                     Some(Layer::Entry) => None,
+                    // What a library calls back says more than the library (`std::async` by `pthread_once`).
+                    Some(Layer::StandardCode) if layer_around.is_some_and(Layer::is_library) => {
+                        None
+                    }
                     Some(layer) if !is_passed(layer, layer_around) => Some(at),
                     Some(Layer::ModuleLoader) => around.or(Some(at)),
                     _ => around,
@@ -448,6 +458,7 @@ mod tests {
         let print = "std::ostream::operator<<(double)";
         let library = "/usr/lib/libstdc++.so.6";
         assert_eq!(of(print, library), Layer::StandardFile);
+        assert_eq!(of("__cxa_throw", library), Layer::StandardFile);
         let grow = "<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop";
         assert_eq!(of(grow, "/srv/shop"), Layer::StandardCode);
         let table = "hashbrown::raw::RawTable<T>::find";
@@ -553,6 +564,15 @@ mod tests {
         let start = ("start_thread", libc);
         assert_eq!(counts_for(&[start, thread, boxed]), (1, 2));
         assert_eq!(counts_for(&[start, thread]), (1, 1));
+        // `std::async`, without lines: the program's function is in the names of templates only.
+        let once = ("__pthread_once_slow", libc);
+        let sort = ("std::__introsort_loop<int*>(int*, int*)", shop);
+        assert_eq!(counts_for(&[start, thread, once, thread, sort]), (4, 4));
+        assert_eq!(counts_for(&[start, thread, once]), (2, 2));
+        assert_eq!(
+            counts_for(&[start, thread, once, thread, c[2], sort]),
+            (4, 4)
+        );
         // Of an interpreter's own code the interpreted function around it; of an extension that one itself.
         let [run, list] = ["Py_RunMain", "list_resize"].map(|name| (name, python));
         let load = ("load", "python");

@@ -240,6 +240,21 @@ impl<'a> OwnCode<'a> {
                 library.get_or_insert(*function);
             }
         }
+        // What a library calls back says more than the library (`std::async` by `pthread_once`).
+        let is_code = |f: &FunctionIndex| self.layer(*f) == Layer::StandardCode;
+        let by_library = all
+            .iter()
+            .rposition(|f| self.class(*f) == Class::Library)
+            .filter(|_| class == Some(Class::Library));
+        let called_back = by_library.map_or(&[][..], |at| &all[at + 1..]);
+        if called_back.iter().any(is_code) {
+            functions.clear();
+            for function in called_back.iter().copied().filter(is_code) {
+                if !functions.contains(&function) {
+                    functions.push(function);
+                }
+            }
+        }
         if functions.is_empty() {
             functions.extend(all.last());
         }
@@ -650,6 +665,8 @@ mod tests {
                     shop,
                     "/home/me/.cargo/registry/src/index-1f/regex-1.13.2/src/regex.rs",
                 ),
+                name("std::_Function_handler::_M_invoke", shop, ""),
+                name("std::__introsort_loop", shop, ""),
             ],
             ..Metadata::default()
         };
@@ -660,7 +677,10 @@ mod tests {
         };
         /// A stack, what may be named of it, whether that is the program's own, and the library below.
         type Case = (&'static [u32], &'static [u32], bool, Option<u32>);
-        let cases: [Case; 10] = [
+        let cases: [Case; 12] = [
+            // What a library calls back.
+            (&[0, 14, 3, 14, 15], &[14, 15], false, None),
+            (&[0, 14, 3, 9], &[3], false, None),
             (&[0, 1, 2, 3, 9], &[2], true, Some(3)),
             (&[0, 1, 3], &[1], true, Some(3)),
             // A package that is compiled into the program.
