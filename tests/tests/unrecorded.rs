@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use stackbeat_tests::compile;
+use stackbeat_tests::{compile, servers};
 
 use stackbeat_tests::tool::{heading, json, stackbeat, text};
 
@@ -494,6 +494,22 @@ fn children_that_are_not_followed_are_named() {
         (rows[0].0.as_str(), rows[0].1.as_str()),
         ("burn", "not_followed")
     );
+}
+
+/// The recorder is root's here, and a program of another user may not open the session's mapping.
+#[test]
+fn a_program_of_another_user_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    servers::open_to_all(at);
+    let child = compile(at, "burn.c", BURN, &[]);
+    let as_nobody = "setpriv --reuid=nobody --regid=nogroup --clear-groups";
+    let command = format!("{as_nobody} {} 200; true", child.display());
+    let output = stackbeat(at, &["record", "-o", "t.beat", "--", "sh", "-c", &command]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows = unrecorded(&json(at, &["report", "t.beat", "--json"]));
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((rows[0].0.as_str(), rows[0].1.as_str()), ("burn", "user"));
 }
 
 /// A program of musl loads the agent for its children.

@@ -16,7 +16,7 @@ const UNSEEN_NS: u64 = 10_000_000;
 pub(crate) struct UnrecordedRow {
     pub name: String,
     pub executable: String,
-    /// `static`, `privileged`, `architecture`, `loader`, `not_followed`, `sandbox`, `not_known`.
+    /// `static`, `privileged`, `architecture`, `loader`, `not_followed`, `sandbox`, `user`, `not_known`.
     pub reason: &'static str,
     pub processes: u64,
     pub cpu_ns: u64,
@@ -36,6 +36,10 @@ impl From<&UnrecordedProgram> for UnrecordedRow {
             Reason::Loader => ("loader", "another dynamic loader than glibc's"),
             Reason::NotFollowed => ("not_followed", "children are not followed"),
             Reason::Sandbox => ("sandbox", "in a sandbox (seccomp) that keeps the agent out"),
+            Reason::User => (
+                "user",
+                "another user's, who may not open the recording's memory",
+            ),
             Reason::NotKnown => ("not_known", "no agent was loaded into it"),
         };
         UnrecordedRow {

@@ -132,6 +132,14 @@ pub(super) fn may_be_inspected(pid: Pid) -> bool {
     user == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|folder| folder.uid() == user)
 }
 
+/// Whether a process may open files that only the recorder's user may: it is that user's, or root's, whose
+/// are also those that are not dumpable (proc(5), /proc/pid).
+pub(super) fn may_open_ours(pid: Pid) -> bool {
+    let own = platform::effective_user();
+    let user = fs::metadata(format!("/proc/{pid}")).map(|folder| folder.uid());
+    user.is_ok_and(|user| user == own || user == 0)
+}
+
 /// When a process started, in clock ticks since boot: the twentieth field behind the name (proc(5), stat).
 fn start_ticks(pid: Pid) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;

@@ -640,6 +640,7 @@ fn reason(pid: Pid, executable: &str, filters: u32) -> Reason {
     let warning = find_program::judge_elf(path, &file, &head[..length], &mut false);
     match warning.as_ref().map_or(Reason::NotKnown, reason_of) {
         Reason::NotKnown if procfs::seccomp_filters(pid) > filters => Reason::Sandbox,
+        Reason::NotKnown if !procfs::may_open_ours(pid) => Reason::User,
         reason => reason,
     }
 }

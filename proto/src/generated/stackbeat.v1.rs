@@ -419,6 +419,8 @@ pub mod unrecorded {
         NotFollowed = 5,
         /// its agent is off in a sandbox (seccomp); cpu_ns: since then
         Sandbox = 6,
+        /// another user than the recorder's, who may not open the session's mapping
+        User = 7,
     }
     impl Reason {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -434,6 +436,7 @@ pub mod unrecorded {
                 Self::Loader => "LOADER",
                 Self::NotFollowed => "NOT_FOLLOWED",
                 Self::Sandbox => "SANDBOX",
+                Self::User => "USER",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -446,6 +449,7 @@ pub mod unrecorded {
                 "LOADER" => Some(Self::Loader),
                 "NOT_FOLLOWED" => Some(Self::NotFollowed),
                 "SANDBOX" => Some(Self::Sandbox),
+                "USER" => Some(Self::User),
                 _ => None,
             }
         }
