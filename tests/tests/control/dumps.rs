@@ -107,7 +107,7 @@ fn a_signal_to_the_recorder_asks_for_a_dump_and_does_not_reach_the_program() {
     assert!(recording.status().capturing);
     // The next one is under way or begins when the program ends: it is finished all the same.
     assert!(signal(&recording.pid()).expect("runs").success());
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(500));
     assert_eq!(recording.end(), "worked 4\n");
     for trace in [
         &first,
