@@ -113,8 +113,8 @@ pub(crate) fn begin(wanted: &Wanted<'_>, previous: Option<&CStr>) -> Option<&'st
 }
 
 /// What this process starts finds its session in the environment, also where libc starts it past the hooks
-/// (`system`, `popen`): otherwise it would begin one of its own, with a trace in the same place. `None`: there
-/// is no session, and none is to begin there either.
+/// (`system`, `popen`): otherwise it would begin one of its own, with a trace in the same place. `None`:
+/// there is no session, and none is to begin there either.
 pub(crate) fn tell_children(session: Option<&CStr>) {
     let (Ok(session_variable), Ok(library_variable)) = (
         CString::new(SESSION_VARIABLE),

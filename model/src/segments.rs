@@ -37,8 +37,8 @@ const DEFAULT_INTERVAL_NS: u64 = 1_000_000;
 /// ready to run) its neighbours' code.
 const GAP_INTERVALS: u64 = 2;
 
-/// So many intervals of CPU time at most between two samples of which the second is a hook's, in a thread that
-/// can be interrupted.
+/// So many intervals of CPU time at most between two samples of which the second is a hook's, in a thread
+/// that can be interrupted.
 const MOST_UNMET_INTERVALS: u64 = 16;
 
 /// A tick that a longer call takes notice of came inside of it, not in front: hooks that come to a tick later
