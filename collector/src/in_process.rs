@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use stackbeat_core::embedded::{LIBRARY_VARIABLE, OPTIONS_VARIABLE};
+use stackbeat_core::embedded::{LIBRARY_VARIABLE, OPTIONS_VARIABLE, OWNER_VARIABLE};
 use stackbeat_core::ids::Pid;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{packet, summary};
@@ -59,6 +59,8 @@ pub fn record_in_process(
     let mut variables = vec![
         (LIBRARY_VARIABLE, library.as_os_str()),
         (OPTIONS_VARIABLE, OsStr::new(&text)),
+        // That of a session around this one.
+        (OWNER_VARIABLE, OsStr::new("")),
     ];
     variables.extend(of_runtime.iter().map(|added| (added.name, &*added.value)));
     let start = Start {

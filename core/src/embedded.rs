@@ -13,6 +13,9 @@ use crate::shm::layout::ABI_VERSION;
 pub const LIBRARY_VARIABLE: &str = "STACKBEAT_IN_PROCESS";
 /// What to record and how, in the words of `stackbeat_collector::embedded::Wanted`.
 pub const OPTIONS_VARIABLE: &str = "STACKBEAT_IN_PROCESS_OPTIONS";
+/// The pid of the process that had that environment first and began a session; empty: none has. Others that
+/// got it from there begin none.
+pub const OWNER_VARIABLE: &str = "STACKBEAT_IN_PROCESS_OWNER";
 /// Both sides have the same one.
 pub const VERSION: u32 = ABI_VERSION;
 /// Bytes of a path, with its NUL: Linux' PATH_MAX.

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ffi::CString;
 
 use stackbeat_core::embedded::{
-    Begin, End, LIBRARY_VARIABLE, OPTIONS_VARIABLE, PATH_BYTES, Start, VERSION,
+    Begin, End, LIBRARY_VARIABLE, OPTIONS_VARIABLE, OWNER_VARIABLE, PATH_BYTES, Start, VERSION,
 };
 use stackbeat_core::shm::layout::SESSION_VARIABLE;
 use stackbeat_core::shm::mapping::Mapping;
@@ -27,13 +27,19 @@ pub(crate) struct Wanted<'a> {
     pub options: &'a CStr,
 }
 
-/// Whether the process is to have a session of its own.
+/// Whether the process is to have a session of its own: not where another one has begun one by this
+/// environment, which may have ended since.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
 pub(crate) unsafe fn wanted(environment: *const *const c_char) -> Option<Wanted<'static>> {
     // SAFETY: by contract.
     unsafe {
+        let owner = env::find(environment, OWNER_VARIABLE.as_bytes()).map(CStr::to_bytes);
+        let owner = owner.filter(|owner| !owner.is_empty());
+        if owner.is_some_and(|pid| pid != platform::process_id().to_string().as_bytes()) {
+            return None;
+        }
         Some(Wanted {
             library: env::find(environment, LIBRARY_VARIABLE.as_bytes())?,
             options: env::find(environment, OPTIONS_VARIABLE.as_bytes())?,
@@ -116,20 +122,19 @@ pub(crate) fn begin(wanted: &Wanted<'_>, previous: Option<&CStr>) -> Option<&'st
 /// (`system`, `popen`): otherwise it would begin one of its own, with a trace in the same place. `None`:
 /// there is no session, and none is to begin there either.
 pub(crate) fn tell_children(session: Option<&CStr>) {
-    let (Ok(session_variable), Ok(library_variable)) = (
-        CString::new(SESSION_VARIABLE),
-        CString::new(LIBRARY_VARIABLE),
-    ) else {
-        return;
-    };
-    // SAFETY: the program has not begun, and the session's threads leave the environment alone. An array that
-    // somebody may be reading stays where it is: the first call makes a new one.
-    unsafe {
-        match session {
-            Some(path) => libc::setenv(session_variable.as_ptr(), path.as_ptr(), 1),
-            None => libc::unsetenv(library_variable.as_ptr()),
+    let set = |name: &str, value: &CStr| {
+        if let Ok(name) = CString::new(name) {
+            // SAFETY: the program has not begun, and the session's threads leave the environment alone. An
+            // array that somebody may be reading stays where it is: the first call makes a new one.
+            unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
         }
     };
+    if let Ok(pid) = CString::new(platform::process_id().to_string()) {
+        set(OWNER_VARIABLE, &pid);
+    }
+    if let Some(session) = session {
+        set(SESSION_VARIABLE, session);
+    }
 }
 
 /// Whether this process has one.

@@ -68,7 +68,7 @@ pub(crate) const FILE_VARIABLE: &str = "STACKBEAT_CONFIG";
 /// What the file is called.
 pub(crate) const FILE_NAME: &str = "stackbeat.toml";
 /// Variables that are no settings: name and what it is.
-pub(crate) const OTHER_VARIABLES: [(&str, &str); 8] = [
+pub(crate) const OTHER_VARIABLES: [(&str, &str); 9] = [
     (
         "STACKBEAT_CONFIG",
         "the file to read settings from; empty for none",
@@ -88,6 +88,10 @@ pub(crate) const OTHER_VARIABLES: [(&str, &str); 8] = [
     (
         "STACKBEAT_IN_PROCESS_OPTIONS",
         "the same: what that session is to record",
+    ),
+    (
+        "STACKBEAT_IN_PROCESS_OWNER",
+        "set by the program with that session: its pid, so that what it starts begins none",
     ),
     (
         "STACKBEAT_CHECK_UNWIND",

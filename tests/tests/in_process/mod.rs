@@ -138,6 +138,27 @@ fn children_of_system_belong_to_the_session() {
     assert_eq!(processes, ["\"starts\"", "\"sh\"", "\"sh\""]);
 }
 
+/// A program that is started when the session is over would begin another one, in the place of the trace.
+#[test]
+fn who_outlives_the_session_begins_none() {
+    let folder = scratch();
+    let script = "(sleep 0.5; sh -c 'echo later'; echo done) >after 2>&1 & echo now";
+    let program = Program::new(["sh", "-c", script])
+        .options(&["--in-process", "--force"])
+        .folder(folder.path());
+    let recorded = program.record(folder.path());
+    assert_eq!(recorded.run.stdout(), "now\n");
+    let trace = fs::read(&recorded.trace).expect("is there");
+    let after = folder.path().join("after");
+    let said = || fs::read_to_string(&after).unwrap_or_default();
+    wait_until("it has ended", || said().contains("done"));
+    assert_eq!(said(), "later\ndone\n");
+    assert!(
+        fs::read(&recorded.trace).expect("is there") == trace,
+        "is the same"
+    );
+}
+
 #[test]
 fn forks_and_execs_are_recorded_too() {
     let folder = scratch();
