@@ -144,12 +144,13 @@ impl Kept {
             sigaction::call(self.signal, &action, null_mut());
         }
         if core::ptr::eq(self, &FIRST) {
-            if is_ignored || is_own {
-                start_second();
-            }
+            // First: where another signal comes in its place, it is known why.
             if is_own {
                 agent::signal_is_handled();
                 mask::close_first();
+            }
+            if is_ignored || is_own {
+                start_second();
             }
             if self.is_active.load(Ordering::Acquire) {
                 publish();

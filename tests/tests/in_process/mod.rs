@@ -144,7 +144,7 @@ fn who_outlives_the_session_begins_none() {
     let folder = scratch();
     let script = "(sleep 0.5; sh -c 'echo later'; echo done) >after 2>&1 & echo now";
     let program = Program::new(["sh", "-c", script])
-        .options(&["--in-process", "--force"])
+        .options(&["--in-process"])
         .folder(folder.path());
     let recorded = program.record(folder.path());
     assert_eq!(recorded.run.stdout(), "now\n");
