@@ -124,8 +124,9 @@ pub(crate) fn begin(wanted: &Wanted<'_>, previous: Option<&CStr>) -> Option<&'st
 pub(crate) fn tell_children(session: Option<&CStr>) {
     let set = |name: &str, value: &CStr| {
         if let Ok(name) = CString::new(name) {
-            // SAFETY: the program has not begun, and the session's threads leave the environment alone. An
-            // array that somebody may be reading stays where it is: the first call makes a new one.
+            // SAFETY: the program has not begun, and the session's threads leave the environment alone.
+            // `record` gives the first variable, so only the second makes a new array, and the one of before,
+            // which somebody may be reading, stays where it is.
             unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
         }
     };

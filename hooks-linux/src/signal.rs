@@ -3,11 +3,11 @@
 //!
 //! The first is SIGURG. The second, SIGWINCH, is for threads that block the first; its handler is installed
 //! when a thread is seen to do that, and only if the program has none. And it is for programs that handle the
-//! first themselves, as Go's do. The default of both is to be ignored,
-//! so one that arrives late, after exec or in a thread we know nothing of, does no harm: of the other signals
-//! that are hardly used, all end the process. Our handler is the installed one; what the program installs is
-//! kept here, shown to it again, and called for every one of these signals that is not ours. All other
-//! signals are none of our business, but those that end a process where crashes are to be recorded (`crash`).
+//! first themselves, as Go's do. The default of both is to be ignored, so one that arrives late, after exec
+//! or in a thread we know nothing of, does no harm: of the other signals that are hardly used, all end the
+//! process. Our handler is the installed one; what the program installs is kept here, shown to it again, and
+//! called for every one of these signals that is not ours. All other signals are none of our business, but
+//! those that end a process where crashes are to be recorded (`crash`).
 //!
 //! - this file: which of our handlers are installed, what the program asked for, and the calls by which it
 //!   asks (`sigaction`, `signal`, …)
