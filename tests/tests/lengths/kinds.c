@@ -597,6 +597,10 @@ int main(int argc, char **argv) {
     ms = atol(argv[1]);
     rounds = atoi(argv[2]);
     threads = atoi(argv[3]);
+    // Who starts the tests may have blocked some: `perf record` blocks SIGWINCH.
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGUSR1, caught);
     signal(SIGUSR2, caught);
     signal(SIGWINCH, writes);
