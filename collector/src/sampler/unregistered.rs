@@ -41,6 +41,8 @@ pub(super) struct Waits {
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     waits: bool,
+    /// It waits, and did not with the poll before.
+    began: bool,
     scheduled: Scheduled,
     /// It has done nothing else since.
     since: Cycles,
@@ -64,6 +66,12 @@ impl Unregistered {
         self.entry.is_none() && self.polls < POLLS
     }
 
+    /// Whether the last poll was the first one that found it waiting. Where it waits for good, nothing else
+    /// says that there is one more poll to make.
+    pub(super) fn began_to_wait(&self) -> bool {
+        self.entry.is_none() && self.seen.began
+    }
+
     /// Polls whether it waits; gives the wait if it did with the poll before, too. `since` is the earliest
     /// that it may have begun, for the first poll; `now` is this poll.
     pub(super) fn watch(
@@ -73,12 +81,22 @@ impl Unregistered {
         since: Cycles,
         now: Cycles,
     ) -> Option<Waits> {
-        let before = self.seen;
         let scheduled = host.scheduled(self.pid, tid).unwrap_or_default();
-        let waits = host.is_waiting(self.pid, tid);
+        self.saw(host.is_waiting(self.pid, tid), scheduled, since, now)
+    }
+
+    fn saw(
+        &mut self,
+        waits: bool,
+        scheduled: Scheduled,
+        since: Cycles,
+        now: Cycles,
+    ) -> Option<Waits> {
+        let before = self.seen;
         let goes_on = before.waits && before.scheduled.times == scheduled.times;
         self.seen = Seen {
             waits,
+            began: waits && !before.waits,
             scheduled,
             since: match self.polls {
                 1 => since,
@@ -113,5 +131,34 @@ impl Unregistered {
             return false;
         }
         is_adopted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After its first polls only CPU time of the program calls for more, and a thread that waits uses none.
+    #[test]
+    fn a_thread_that_waits_for_good_after_its_first_polls_is_polled_once_more() {
+        let mut thread = Unregistered::new(Pid(1), true);
+        let mut found = Vec::new();
+        for waits in [false, false, false, true, true, true] {
+            thread.polls += 1;
+            let now = Cycles(thread.polls);
+            let wait = thread.saw(waits, Scheduled::default(), Cycles(0), now);
+            let is_one_more_due = thread.is_undecided() || thread.began_to_wait();
+            found.push((is_one_more_due, wait.map(|wait| wait.since)));
+        }
+        let since = Some(Cycles(4));
+        let wanted = [
+            (true, None),
+            (true, None),
+            (false, None),
+            (true, None),
+            (false, since),
+            (false, since),
+        ];
+        assert_eq!(found, wanted);
     }
 }

@@ -102,7 +102,12 @@ impl Sampler {
             return;
         }
         let cpu_ns = self.program_cpu_ns();
-        if cpu_ns == self.unregistered_cpu_ns && !self.awaits_unregistered {
+        let is_one_more_due = |unregistered: &Unregistered| {
+            unregistered.is_undecided() || unregistered.began_to_wait()
+        };
+        if cpu_ns == self.unregistered_cpu_ns
+            && !self.unregistered_threads.values().any(is_one_more_due)
+        {
             return;
         }
         self.unregistered_cpu_ns = cpu_ns;
