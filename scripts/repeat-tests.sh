@@ -23,7 +23,6 @@ timed=(
   control::changed_settings::what_is_changed_while_it_runs_stands_in_the_trace
   crashes::a_dump_reaches_back_from_the_crash_however_long_the_death_takes
   evidence::an_interval_and_the_number_of_samples_agree
-  evidence::intervals_follow_the_number_of_samples
   evidence::the_begin_and_the_end_of_short_processes_say_nothing_of_their_time
   first_screen::a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type
   hostile::bad_input::a_full_disk_does_not_touch_the_program_and_leaves_what_fitted

@@ -75,21 +75,15 @@ fn without_interruption_hooks_get_no_time_that_nobody_saw() {
 }
 
 #[test]
-fn intervals_follow_the_number_of_samples() {
+fn shares_have_their_intervals() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    let width = |report: &Value| {
-        let spin = function(report, "spin");
-        let share = &spin["running_share"];
-        let [share, low, high] =
-            ["share", "low", "high"].map(|n| share[n].as_f64().expect("a number"));
-        assert!(low <= share && share <= high && low > 0.0, "{spin}");
-        assert!(spin["self"]["running_samples"].as_u64() > Some(0), "{spin}");
-        high - low
-    };
-    let many = width(&record(at, &["--interval", "1ms"], "400"));
-    let few = width(&record(at, &["--interval", "5ms"], "400"));
-    assert!(few > many, "{few} and {many}");
+    let report = record(at, &["--interval", "1ms"], "400");
+    let spin = function(&report, "spin");
+    let share = &spin["running_share"];
+    let [share, low, high] = ["share", "low", "high"].map(|n| share[n].as_f64().expect("a number"));
+    assert!(0.0 < low && low <= share && share <= high, "{spin}");
+    assert!(spin["self"]["running_samples"].as_u64() > Some(0), "{spin}");
     // A machine that is busy makes other columns wider, and a narrow screen has no room for this one then.
     let mut command = command_in(at, &["report", "t.beat"]);
     let shown = text(&command.env("COLUMNS", "140").output().expect("runs").stdout);
