@@ -33,6 +33,15 @@ const BESIDE_AGENT: [&str; 5] = [
     "stackbeat-proto",
     "stackbeat-symbolize",
 ];
+/// What runs only while something is built: procedural macros, and what they are made of.
+const AT_BUILD_TIME: [&str; 6] = [
+    "proc-macro2",
+    "prost-derive",
+    "quote",
+    "serde_derive",
+    "syn",
+    "thiserror-impl",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=STACKBEAT_EMBED_AGENT");
@@ -120,9 +129,11 @@ fn build_agent(out: &Path) -> Result<PathBuf, Box<dyn Error>> {
         ] {
             cargo.args(["--config", &format!("profile.agent.{setting}")]);
         }
-        for package in BESIDE_AGENT {
-            let level = format!("profile.agent.package.{package}.opt-level=1");
-            cargo.args(["--config", &level]);
+        for (packages, level) in [(&BESIDE_AGENT[..], 1), (&AT_BUILD_TIME[..], 0)] {
+            for package in packages {
+                let level = format!("profile.agent.package.{package}.opt-level={level}");
+                cargo.args(["--config", &level]);
+            }
         }
     }
     // What the outer build was told about its own crates (clippy's wrapper, sanitizers, coverage) must
