@@ -4,7 +4,8 @@
 #
 #   scripts/repeat-tests.sh TIMES [TEST…]    the tests of the list below, or others
 #
-# BESIDE=N: loops that compute beside them, instead of one for each processor. Failures are left in target/repeated.
+# BESIDE=N: loops that compute beside them, instead of one for each processor; with BESIDE=0 RUST_TEST_THREADS=4 tests
+# keep it busy themselves. Failures are left in target/repeated.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 times=${1:?how often}
@@ -19,12 +20,15 @@ timed=(
   attach::running_program::threads_that_share_a_processor_are_met_soon
   attach::waiting::a_program_whose_loader_is_held_is_said_not_to_answer
   attach::waiting::they_have_rows_when_capturing_begins_later
+  attach::waiting::threads_that_wait_since_before_have_rows
   control::budget::a_thread_with_expensive_stacks_is_slowed_alone
   control::changed_settings::what_is_changed_while_it_runs_stands_in_the_trace
   crashes::a_dump_reaches_back_from_the_crash_however_long_the_death_takes
   evidence::an_interval_and_the_number_of_samples_agree
+  evidence::shares_have_their_intervals
   evidence::the_begin_and_the_end_of_short_processes_say_nothing_of_their_time
   first_screen::a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type
+  gate::system_calls::twice_as_many_bytes_in_as_many_calls_are_found_with_their_function
   hostile::bad_input::a_full_disk_does_not_touch_the_program_and_leaves_what_fitted
   hostile::hostile_programs::a_daemon_goes_on_and_is_recorded_when_waited_for
   hostile::hostile_programs::blocking_calls_are_not_cut_short_while_other_threads_run
@@ -40,11 +44,15 @@ timed=(
   independent::the_stack_of_a_blocked_program_equals_that_of_gdb
   interruptions::redis_and_its_benchmark
   jit::code_that_nothing_names_is_summed_up_by_program
+  jit::each_sample_has_the_name_that_its_code_had_then
   jit::php_functions_have_names_where_its_switch_is_set
   kernel_clock::a_process_that_computes_for_long_leaves_the_ticks
   kernel_clock::a_thread_that_blocks_the_signal_stays_on_ticks
+  kernel_clock::page_faults_are_time_of_the_function_that_touches_the_pages
+  kernel_clock::processes_without_this_clock_are_on_ticks
   kernel_clock::shares_are_true_beside_rivals_for_the_processor
   kernel_clock::shares_beside_rivals_are_those_of_the_samples
+  kernel_clock::system_calls_get_no_time_of_what_runs_between_them
   live_view::a_process_is_shown_on_a_terminal_and_left_as_it_was
   marks::scopes::dumps_know_what_happened_inside_of_scopes
   programs::redis_server_under_its_own_benchmark
@@ -53,6 +61,7 @@ timed=(
   servers::coverage::a_query_of_postgres_is_seen
   servers::coverage::a_thread_that_blocks_the_first_signal_is_seen_by_the_second
   system_calls::python_makes_as_many_calls_of_each_kind_as_strace_counts
+  unrecorded::a_static_program_that_replaces_an_agents_image_is_named
   waits::real::redis_and_its_clients
 )
 (($# == 0)) || timed=("$@")
