@@ -1,5 +1,5 @@
 #!/bin/bash
-# The test command: everything that must hold before a change lands. About 25 minutes on two cores from
+# The test command: everything that must hold before a change lands. About half an hour on two cores from
 # a clean clone.
 #
 #   scripts/test.sh                all
