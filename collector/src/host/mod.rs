@@ -86,6 +86,11 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// system's own that stand among a process' threads.
     fn is_waiting(&self, pid: Pid, tid: Tid) -> bool;
 
+    /// Whether a thread makes a call of the recorder's own, which holds it for that.
+    fn makes_our_call(&self, _: Pid, _: Tid) -> bool {
+        false
+    }
+
     /// How running threads are interrupted here. Asked once.
     ///
     /// # Errors

@@ -142,6 +142,11 @@ impl Host for Linux {
         procfs::is_waiting(pid, tid).unwrap_or(false)
     }
 
+    fn makes_our_call(&self, pid: Pid, tid: Tid) -> bool {
+        let tracer = procfs::tracer(pid, tid).ok().flatten();
+        tracer.is_some_and(|tracer| procfs::has_thread(Pid(std::process::id()), tracer))
+    }
+
     fn interruption(&self) -> io::Result<Interruption> {
         match self.suspends {
             true => suspension(),

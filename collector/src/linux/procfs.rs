@@ -475,11 +475,27 @@ pub(super) fn blocked_signals(pid: Pid, tid: Tid) -> io::Result<u64> {
 }
 
 fn signal_set(name: &str, pid: Pid, tid: Tid) -> io::Result<u64> {
+    status(name, pid, tid, |set| u64::from_str_radix(set, 16).ok())
+}
+
+/// The thread that traces this one by ptrace, if one does.
+///
+/// # Errors
+///
+/// When the thread is gone.
+pub(super) fn tracer(pid: Pid, tid: Tid) -> io::Result<Option<Tid>> {
+    let tracer = status("TracerPid:", pid, tid, |tracer| tracer.parse().ok())?;
+    Ok((tracer != 0).then_some(Tid(tracer)))
+}
+
+/// A field of a thread's `status` (proc(5)).
+fn status<T>(name: &str, pid: Pid, tid: Tid, parse: impl Fn(&str) -> Option<T>) -> io::Result<T> {
     let mut text = [0; 4096];
     let read = read_task(pid, tid, "status", &mut text)?;
-    let set = read.lines().find_map(|line| line.strip_prefix(name));
-    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    set.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let value = read.lines().find_map(|line| line.strip_prefix(name));
+    value
+        .and_then(|value| parse(value.trim()))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// CPU time of a thread in user mode, ns, to one tick of the kernel's (field 14 of proc_pid_stat(5)).

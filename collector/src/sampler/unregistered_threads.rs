@@ -102,11 +102,10 @@ impl Sampler {
             return;
         }
         let cpu_ns = self.program_cpu_ns();
-        let is_one_more_due = |unregistered: &Unregistered| {
-            unregistered.is_undecided() || unregistered.began_to_wait()
-        };
+        let mut unregistered = self.unregistered_threads.values();
         if cpu_ns == self.unregistered_cpu_ns
-            && !self.unregistered_threads.values().any(is_one_more_due)
+            && !self.awaits_unregistered
+            && !unregistered.any(Unregistered::began_to_wait)
         {
             return;
         }
@@ -265,7 +264,8 @@ impl Poll {
             return;
         }
         let is_running = || host.state(pid, tid) == State::Running;
-        if !is_running() {
+        // What a call of ours takes says nothing of the call that the thread goes back to.
+        if !is_running() || host.makes_our_call(pid, tid) {
             unregistered.awake_ns = None;
             return;
         }

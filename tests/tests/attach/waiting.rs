@@ -223,6 +223,80 @@ fn rows(at: &Path, tids: &BTreeMap<String, u64>) -> BTreeMap<String, Value> {
     rows
 }
 
+/// Waits once, in the call that it is told, for 4 s. Says what came of it.
+const WAITS_ONCE: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int main(int count, char **argument) {
+    int word = 0, result = 0;
+    struct timespec s4 = {4, 0};
+    struct timeval tv4 = {4, 0};
+    struct epoll_event event;
+    errno = 0;
+    switch (atoi(argument[1])) {
+    case 0: result = poll(0, 0, 4000); break;
+    case 1: result = ppoll(0, 0, &s4, 0); break;
+    case 2: result = select(0, 0, 0, 0, &tv4); break;
+    case 3: result = epoll_wait(epoll_create1(0), &event, 1, 4000); break;
+    case 4: result = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &s4, 0, 0); break;
+    }
+    printf("%d %d\n", result, errno);
+    return count != 2;
+}
+"#;
+
+/// A thread that was stopped to attach goes back to its call with our own call's CPU time, and is ready for
+/// long where others have its processor: it is not one that has left its call, and no signal may find it
+/// there.
+#[test]
+fn the_stopped_thread_finds_its_call_whole_on_a_busy_processor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = compile(at, "once.c", WAITS_ONCE, &[]);
+    let on_one = |what: &Path| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(what).current_dir(at);
+        command
+    };
+    let kinds = (0..20).map(|i| i % 5).collect::<Vec<_>>();
+    let programs = kinds.iter().map(|kind| {
+        let mut command = on_one(&program);
+        let child = command.arg(kind.to_string()).stdout(Stdio::piped()).spawn();
+        Background(child.expect("starts"))
+    });
+    let programs: Vec<Background> = programs.collect();
+    sleep(Duration::from_millis(300));
+    // Five recorders at once keep each other from the processor.
+    for few in programs.chunks(5) {
+        let recorders = few.iter().map(|program| {
+            let pid = program.0.id().to_string();
+            let mut command = on_one(stackbeat_tests::stackbeat());
+            command.args(["attach", "-q", "-f", "-d", "200ms", "-o", &pid, &pid]);
+            Background(command.spawn().expect("starts"))
+        });
+        for mut recorder in recorders.collect::<Vec<_>>() {
+            assert!(recorder.0.wait().expect("ends").success());
+        }
+    }
+    for (mut program, kind) in programs.into_iter().zip(kinds) {
+        let mut said = String::new();
+        let output = program.0.stdout.as_mut().expect("is piped");
+        output.read_to_string(&mut said).expect("reads");
+        let timed_out = format!("-1 {}\n", libc::ETIMEDOUT);
+        let wanted = if kind == 4 { &timed_out } else { "0 0\n" };
+        assert_eq!(said, wanted, "{kind}");
+    }
+}
+
 const MS: u64 = 1_000_000;
 
 #[test]
