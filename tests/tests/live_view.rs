@@ -161,8 +161,11 @@ fn a_process_is_shown_on_a_terminal_and_left_as_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = shop(folder.path(), "shop");
     let pid = program.0.id();
-    wait_until("its second thread has its name", || {
-        State::of(pid).threads.contains(&"server".to_owned())
+    // Signals are blocked while libc starts a thread.
+    wait_until("its second thread has begun", || {
+        let state = State::of(pid);
+        state.threads.contains(&"server".to_owned())
+            && u64::from_str_radix(&state.signals[0], 16) == Ok(0)
     });
     let (before, slots) = (State::of(pid), slots(pid));
     let terminal = Terminal::begin(80, 24, &format!("--every 500ms {pid}"));
