@@ -43,6 +43,8 @@ const LONGEST: Duration = Duration::from_millis(200);
 /// Pids that were given out since the last poll are tried one by one up to this number: further threads take
 /// most of them. After more, the list of all processes is gone through.
 const TRIED: u32 = 128;
+/// So long a pid that nobody has yet is tried again: a fork may wait for a processor.
+const EXPECTED_NS: u64 = 1_000_000_000;
 /// Descriptors for the ends of unrecorded processes. Further ones are looked for by their pid.
 const WATCHES: usize = 64;
 /// An image that used less CPU time was on its way to another one: a child between its fork and its exec, or
@@ -87,6 +89,7 @@ impl TreeWatch {
             members: HashMap::new(),
             ancestors: procfs::ancestors(Pid(std::process::id())),
             last_pid: Pid(0),
+            expected: Vec::new(),
             polled_ns: now_ns(),
             polled_before_ns: now_ns(),
             distance: FIRST_POLL,
@@ -188,6 +191,9 @@ struct Tree {
     ancestors: Vec<Pid>,
     /// The pid that was given out last, at the last poll; 0: there was none.
     last_pid: Pid,
+    /// Pids that were given out and were nobody's yet: a fork takes its number before its child can be seen.
+    /// With when they were given out.
+    expected: Vec<(Pid, u64)>,
     /// When this poll and the one before began.
     polled_ns: u64,
     polled_before_ns: u64,
@@ -262,26 +268,29 @@ impl Tree {
             return false;
         };
         let before = std::mem::replace(&mut self.last_pid, last);
-        if before == last {
+        let late = self.take_late();
+        if before == last && late.is_empty() {
             return false;
         }
         let is_first = before == Pid(0);
         // Otherwise the numbers have begun anew.
         let is_ascending = !is_first && before < last;
-        let new: Vec<(Pid, Pid)> = if is_ascending && last.0 - before.0 <= TRIED {
-            (before.0 + 1..=last.0)
-                .map(Pid)
-                .filter(|pid| procfs::is_process(*pid))
-                .filter_map(|pid| Some((pid, procfs::parent(pid)?)))
-                .collect()
-        } else {
-            let mut new = match is_ascending {
-                true => procfs::parents(Pid(before.0 + 1)..),
-                false => procfs::parents(..),
+        let mut new = Vec::new();
+        if before != last {
+            let first = if is_ascending { before.0 + 1 } else { 1 };
+            let newest = (first.max(last.0.saturating_sub(TRIED - 1))..=last.0).map(Pid);
+            // Before they are looked for: what comes in between is met twice, and not missed.
+            let nobodys = newest.clone().filter(|pid| !procfs::exists(*pid));
+            (self.expected).extend(nobodys.map(|pid| (pid, self.polled_ns)));
+            new = if is_ascending && last.0 - before.0 <= TRIED {
+                newest.filter_map(with_parent).collect()
+            } else {
+                procfs::parents(Pid(first)..)
             };
-            new.sort_unstable();
-            new
-        };
+        }
+        new.extend(late);
+        new.sort_unstable();
+        new.dedup();
         if is_first {
             self.add(program, procfs::parent(program).unwrap_or(Pid(0)), true);
             self.note_start(program);
@@ -328,6 +337,23 @@ impl Tree {
                 return is_first || known > before;
             }
         }
+    }
+
+    /// Processes that can be seen since the last poll, with their parents, though their pids were given out
+    /// before.
+    fn take_late(&mut self) -> Vec<(Pid, Pid)> {
+        let oldest_ns = self.polled_ns.saturating_sub(EXPECTED_NS);
+        let surplus = self.expected.len().saturating_sub(TRIED as usize);
+        self.expected.drain(..surplus);
+        let mut late = Vec::new();
+        self.expected.retain(|(pid, given_ns)| {
+            let is_there = procfs::exists(*pid);
+            if is_there {
+                late.extend(with_parent(*pid));
+            }
+            !is_there && *given_ns >= oldest_ns
+        });
+        late
     }
 
     /// `is_first`: the first poll found it.
@@ -497,7 +523,13 @@ impl Tree {
                     }
                     new.since.ns = stretch.since.ns;
                 } else {
-                    self.say(pid, member.parent_pid, stretch, now_ns());
+                    // The agent of the image that is there now may have begun meanwhile, and was not in this
+                    // one.
+                    let end_ns = match stretch.reason {
+                        Reason::NotKnown => now_ns(),
+                        _ => self.polled_before_ns.max(stretch.begin_ns),
+                    };
+                    self.say(pid, member.parent_pid, stretch, end_ns);
                 }
                 *stretch = new;
             } else if is_renamed {
@@ -590,6 +622,12 @@ impl Tree {
         };
         (self.session.shared).order(Order::Unrecorded(Box::new(unrecorded), stretch.since));
     }
+}
+
+/// A process with its parent; `None`: nobody has this pid, or a further thread.
+fn with_parent(pid: Pid) -> Option<(Pid, Pid)> {
+    procfs::is_process(pid).then_some(())?;
+    Some((pid, procfs::parent(pid)?))
 }
 
 impl Started {
