@@ -18,6 +18,10 @@ pub enum Refused {
     OtherVersion,
     /// The file is not a session's mapping.
     NotOurs,
+    /// The mapping belongs to another user.
+    OtherOwner,
+    /// The process may take only little more address space (RLIMIT_AS).
+    AddressSpace,
     /// The mapping cannot be opened; the error number.
     System(i32),
     /// A number that this version does not know.
@@ -25,7 +29,7 @@ pub enum Refused {
 }
 
 /// Those without a value of their own, and their numbers.
-const NUMBERS: [(Refused, i64); 7] = [
+const NUMBERS: [(Refused, i64); 9] = [
     (Refused::Busy, -1),
     (Refused::Disabled, -2),
     (Refused::Full, -3),
@@ -33,6 +37,8 @@ const NUMBERS: [(Refused, i64); 7] = [
     (Refused::Panicked, -5),
     (Refused::OtherVersion, -6),
     (Refused::NotOurs, -7),
+    (Refused::OtherOwner, -8),
+    (Refused::AddressSpace, -9),
 ];
 /// Less the error number.
 const SYSTEM: i64 = -1000;

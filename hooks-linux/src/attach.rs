@@ -60,7 +60,9 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
             Refusal::Full => Refused::Full,
             Refusal::Mapping(MappingError::System(_, errno)) => Refused::System(errno.0),
             Refusal::Mapping(MappingError::OtherVersion(_)) => Refused::OtherVersion,
-            Refusal::Mapping(_) => Refused::NotOurs,
+            Refusal::Mapping(MappingError::OtherOwner) => Refused::OtherOwner,
+            Refusal::Mapping(MappingError::AddressSpace) => Refused::AddressSpace,
+            Refusal::Mapping(MappingError::NotOurs | MappingError::Capacity) => Refused::NotOurs,
         });
     }
     if !env::was_preloaded() {

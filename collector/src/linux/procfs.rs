@@ -384,6 +384,24 @@ pub(super) fn in_call(pid: Pid, tid: Tid) -> io::Result<InCall> {
     parse_in_call(read).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The call that a thread goes on with in a `restart_syscall`, by the kernel's function that it waits in
+/// (proc(5), `/proc/pid/wchan`): only futex, poll and the kinds of sleep are gone on with so
+/// (`set_restart_fn` in the kernel). Their arguments are those of the `restart_syscall`. `None`: the kernel
+/// does not say.
+pub(super) fn restarted_call(pid: Pid, tid: Tid) -> Option<i64> {
+    let mut text = [0; 128];
+    let function = read_task(pid, tid, "wchan", &mut text).ok()?;
+    match function {
+        "" | "0" => None,
+        _ if function.contains("futex") => Some(libc::SYS_futex),
+        #[cfg(target_arch = "x86_64")]
+        _ if function.contains("poll") => Some(libc::SYS_poll),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ if function.contains("poll") => Some(libc::SYS_ppoll),
+        _ => Some(libc::SYS_clock_nanosleep),
+    }
+}
+
 /// The number of the call, its six arguments, sp and pc; or `running`; or -1, sp and pc (proc(5),
 /// `/proc/pid/syscall`).
 fn parse_in_call(text: &str) -> Option<InCall> {

@@ -310,7 +310,16 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
     refused(at, program.pid(), "statically linked");
     drop(program);
 
-    let program = Program::start(&mut Command::new(compile(at, "quiet.c", &[])));
+    let quiet = compile(at, "quiet.c", &[]);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -v 100000; exec $0"])
+        .arg(&quiet);
+    let program = Program::start(&mut limited);
+    refused(at, program.pid(), "(RLIMIT_AS); raise that with `prlimit");
+    drop(program);
+
+    let program = Program::start(&mut Command::new(quiet));
     let pid = program.pid();
     let thread = fs::read_dir(format!("/proc/{pid}/task"))
         .expect("it runs")

@@ -223,12 +223,13 @@ fn rows(at: &Path, tids: &BTreeMap<String, u64>) -> BTreeMap<String, Value> {
     rows
 }
 
-/// Waits once, in the call that it is told, for 4 s. Says what came of it.
+/// Waits once, in the call and for the seconds that it is told. Says what came of it.
 const WAITS_ONCE: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -237,20 +238,26 @@ const WAITS_ONCE: &str = r#"
 #include <time.h>
 #include <unistd.h>
 int main(int count, char **argument) {
-    int word = 0, result = 0;
-    struct timespec s4 = {4, 0};
-    struct timeval tv4 = {4, 0};
+    int word = 0, result = 0, seconds = atoi(argument[2]);
+    struct timespec time = {seconds, 0}, until;
+    struct timeval other_time = {seconds, 0};
     struct epoll_event event;
+    sem_t none;
+    sem_init(&none, 0, 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
     errno = 0;
     switch (atoi(argument[1])) {
-    case 0: result = poll(0, 0, 4000); break;
-    case 1: result = ppoll(0, 0, &s4, 0); break;
-    case 2: result = select(0, 0, 0, 0, &tv4); break;
-    case 3: result = epoll_wait(epoll_create1(0), &event, 1, 4000); break;
-    case 4: result = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &s4, 0, 0); break;
+    case 0: result = poll(0, 0, seconds * 1000); break;
+    case 1: result = ppoll(0, 0, &time, 0); break;
+    case 2: result = select(0, 0, 0, 0, &other_time); break;
+    case 3: result = epoll_wait(epoll_create1(0), &event, 1, seconds * 1000); break;
+    case 4: result = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &time, 0, 0); break;
+    case 5: result = nanosleep(&time, 0); break;
+    case 6: result = sem_timedwait(&none, &until); break;
     }
     printf("%d %d\n", result, errno);
-    return count != 2;
+    return count != 3;
 }
 "#;
 
@@ -270,7 +277,10 @@ fn the_stopped_thread_finds_its_call_whole_on_a_busy_processor() {
     let kinds = (0..20).map(|i| i % 5).collect::<Vec<_>>();
     let programs = kinds.iter().map(|kind| {
         let mut command = on_one(&program);
-        let child = command.arg(kind.to_string()).stdout(Stdio::piped()).spawn();
+        let child = command
+            .args([&kind.to_string(), "4"])
+            .stdout(Stdio::piped())
+            .spawn();
         Background(child.expect("starts"))
     });
     let programs: Vec<Background> = programs.collect();
@@ -294,6 +304,50 @@ fn the_stopped_thread_finds_its_call_whole_on_a_busy_processor() {
         let timed_out = format!("-1 {}\n", libc::ETIMEDOUT);
         let wanted = if kind == 4 { &timed_out } else { "0 0\n" };
         assert_eq!(said, wanted, "{kind}");
+    }
+}
+
+/// The kernel goes on with some calls by another one, `restart_syscall`. `sem_timedwait` has left for a
+/// function that has no name by a jump.
+#[test]
+fn what_the_stopped_thread_waits_for_is_known() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = compile(at, "once.c", WAITS_ONCE, &[]);
+    let cases = [
+        ("0", "poll", "poll"),
+        ("4", "futex wait", "syscall"),
+        ("5", "nanosleep", "clock_nanosleep"),
+        ("6", "futex wait", "__futex_abstimed_wait_common"),
+    ];
+    let programs = cases.map(|(kind, ..)| {
+        let mut program = Command::new(&program);
+        let child = program.args([kind, "60"]).stdout(Stdio::null()).spawn();
+        Background(child.expect("starts"))
+    });
+    sleep(Duration::from_millis(300));
+    // The second time our hooks are in the program's slots.
+    for time in 0..2 {
+        let recorders: Vec<_> = (programs.iter().zip(cases))
+            .map(|(program, (kind, ..))| {
+                let pid = program.0.id().to_string();
+                let mut recorder = command_in(
+                    at,
+                    &["attach", "-q", "-f", "-d", "1500ms", "-o", kind, &pid],
+                );
+                Background(recorder.spawn().expect("starts"))
+            })
+            .collect();
+        for (mut recorder, (kind, call, leaf)) in recorders.into_iter().zip(cases) {
+            assert!(recorder.0.wait().expect("ends").success(), "{kind}");
+            let report = json(at, &["report", kind, "--json"]);
+            // To detach takes a place, too.
+            let duration_ns = number(&report["recording"], "duration_ns");
+            assert!(duration_ns < 20_000 * MS, "{kind}, {time}: {duration_ns}");
+            let site = &report["blocking_sites"][0];
+            assert_eq!(site["call"], call, "{kind}, {time}: {site}");
+            assert_eq!(site["stack"][0], leaf, "{kind}, {time}: {site}");
+        }
     }
 }
 

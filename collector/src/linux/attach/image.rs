@@ -78,6 +78,50 @@ impl Images {
     }
 }
 
+impl Images {
+    /// The function that the call before a return address has called, directly, by a slot of the GOT, or by
+    /// an entry of the PLT. `None`: by a register, or it is no such call (AMD64 psABI, Procedure Linkage
+    /// Table).
+    pub fn called_before(&self, return_address: u64) -> Option<u64> {
+        let code: [u8; 6] = self.bytes(return_address.checked_sub(6)?)?;
+        match code {
+            // call *slot(%rip)
+            [0xff, 0x15, a, b, c, d] => self.behind(return_address, [a, b, c, d]),
+            // call function
+            [_, 0xe8, a, b, c, d] => {
+                let offset = i32::from_le_bytes([a, b, c, d]);
+                let function = return_address.wrapping_add_signed(offset.into());
+                Some(self.jumps_to(function).unwrap_or(function))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where an entry of a PLT jumps to: `jmp *slot(%rip)`, perhaps with a prefix, behind an `endbr64`.
+    fn jumps_to(&self, entry: u64) -> Option<u64> {
+        const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+        const BND: u8 = 0xf2;
+        let code: [u8; 11] = self.bytes(entry)?;
+        let mut at = if code.starts_with(&ENDBR64) { 4 } else { 0 };
+        at += usize::from(code[at] == BND);
+        match code[at..] {
+            [0xff, 0x25, a, b, c, d, ..] => self.behind(entry + at as u64 + 6, [a, b, c, d]),
+            _ => None,
+        }
+    }
+
+    /// What a slot holds that is this far from an address.
+    fn behind(&self, address: u64, offset: [u8; 4]) -> Option<u64> {
+        let slot = address.wrapping_add_signed(i32::from_le_bytes(offset).into());
+        self.bytes(slot).map(u64::from_le_bytes)
+    }
+
+    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        (self.memory.read_exact_at(&mut bytes, address).ok()).map(|()| bytes)
+    }
+}
+
 impl Rules for &Images {
     fn rule(&self, pc: u64, exact: bool) -> Rule {
         let module = self.at(remote_unwind::lookup(pc, exact));
@@ -102,9 +146,7 @@ impl Rules for &Images {
 // SAFETY: no part of the stack is named as one that could be read directly.
 unsafe impl ReadStack for &Images {
     fn read(&mut self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.memory.read_exact_at(&mut bytes, address).ok()?;
-        Some(u64::from_le_bytes(bytes))
+        self.bytes(address).map(u64::from_le_bytes)
     }
 
     fn own(&self) -> (u64, u64) {

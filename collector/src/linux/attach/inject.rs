@@ -136,6 +136,14 @@ fn understand(pid: Pid, answer: Result<u64, Refused>) -> Result<u64, AttachError
                     .to_owned()
             }
             Refused::NotOurs => "the session's shared memory is not what it expects".to_owned(),
+            Refused::OtherOwner => {
+                "the session's shared memory belongs to another user; attach as the user that the program runs as"
+                    .to_owned()
+            }
+            Refused::AddressSpace => format!(
+                "it would take more than a sixteenth of what the program's address space is limited to (RLIMIT_AS); \
+                 raise that with `prlimit --pid {pid} --as=unlimited`"
+            ),
             Refused::System(errno) => format!(
                 "the session's shared memory cannot be opened: {}",
                 std::io::Error::from_raw_os_error(errno)
@@ -167,7 +175,11 @@ fn attach_step(
     let syscall = images
         .syscall_instruction()
         .ok_or(AttachError::NoLoader { pid })?;
-    let mut judge = Judge::new(&images, libc, &functions);
+    let agent = images.agent();
+    let hooks = agent
+        .and_then(|agent| Functions::of(pid, agent))
+        .unwrap_or_default();
+    let mut judge = Judge::new(&images, libc, &functions, &hooks);
     let mut refused = 0;
     let mut attempt = |tid, was_tried, held| {
         let (mut tracee, stopped) = match try_thread(pid, tid, &mut judge, was_tried)? {

@@ -158,6 +158,8 @@ pub(super) struct Judge<'a> {
     images: &'a Images,
     libc: &'a Module,
     functions: &'a Functions,
+    /// Those of the agent.
+    hooks: &'a Functions,
     stack: Box<Stack>,
     /// The program brings its own malloc: where it is inside that is not known.
     own_malloc: bool,
@@ -176,7 +178,12 @@ enum Frame<'a> {
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(images: &'a Images, libc: &'a Module, functions: &'a Functions) -> Judge<'a> {
+    pub(super) fn new(
+        images: &'a Images,
+        libc: &'a Module,
+        functions: &'a Functions,
+        hooks: &'a Functions,
+    ) -> Judge<'a> {
         let executable = images.modules.first();
         let agent = images.agent();
         let own_malloc = executable.is_some_and(|m| images.symbol(m, "malloc").is_some());
@@ -184,6 +191,7 @@ impl<'a> Judge<'a> {
             images,
             libc,
             functions,
+            hooks,
             stack: Stack::boxed(),
             own_malloc,
             agent: agent.map_or((0, 0), |m| (m.start, m.end)),
@@ -264,20 +272,51 @@ impl<'a> Judge<'a> {
             return Some("inside malloc or the like");
         }
         let leaf_run = frames.iter().take_while(|f| matches!(f, Frame::Libc(_)));
-        let (mut depth, mut is_named) = (0, false);
-        for frame in leaf_run {
-            depth += 1;
-            is_named = matches!(frame, Frame::Libc(names) if !names.is_empty());
-        }
+        let depth = leaf_run.count();
         match (in_call, depth) {
             (true, 0) => None,
-            // Malloc waits and reads files too, in functions that have no names.
-            (true, _) if !is_named => Some("in a function of libc that is not known"),
-            (true, _) => None,
+            (true, _) => {
+                let named = match &frames[depth - 1] {
+                    Frame::Libc(names) if !names.is_empty() => names.clone(),
+                    // An exported function has left for one that has no name by a jump: sem_wait does so, and
+                    // malloc.
+                    _ => self.called_names(depth),
+                };
+                if named.is_empty() {
+                    Some("in a function of libc that is not known")
+                } else if named.iter().any(|name| UNSAFE.contains(name)) {
+                    Some("inside malloc or the like")
+                } else {
+                    None
+                }
+            }
             (false, 0) if self.own_malloc => Some("perhaps inside the program's own malloc"),
             (false, 0) => None,
             (false, _) => Some("inside libc"),
         }
+    }
+
+    /// The names of the function of libc, or of the hook in its place, that the frame at this depth from the
+    /// leaf has called; none: that is not to be seen.
+    fn called_names(&self, depth: usize) -> Vec<&'a str> {
+        let frames = self.stack.frames();
+        let Some(caller) = frames.len().checked_sub(depth + 1).map(|at| frames[at].pc) else {
+            return Vec::new();
+        };
+        let names = |function| -> Vec<&'a str> {
+            if self.libc.contains(function) {
+                self.functions.at(function).collect()
+            } else if (self.agent.0..self.agent.1).contains(&function) {
+                self.hooks.at(function).collect()
+            } else {
+                Vec::new()
+            }
+        };
+        let called = self.images.called_before(caller).map(names);
+        // A hook calls the original by its address.
+        called
+            .filter(|names| !names.is_empty())
+            .unwrap_or_else(|| names(caller - 1))
     }
 
     fn frame(&self, address: u64) -> Frame<'a> {

@@ -282,6 +282,11 @@ fn locate(pid: Pid, tid: Tid) -> Option<Where> {
             sp,
             pc,
         }) => {
+            // After a stop, with what is left of its timeout.
+            let number = match number {
+                libc::SYS_restart_syscall => procfs::restarted_call(pid, tid).unwrap_or(number),
+                number => number,
+            };
             let probe =
                 blocking_calls::probe_of(number as libc::c_long, arguments[1] as libc::c_int);
             Some(Where {
