@@ -69,7 +69,7 @@ extern "C" fn stackbeat_v1_session_stop() -> c_int {
     if env::was_preloaded() || !own_session::is_there() {
         return -1;
     }
-    attach::stackbeat_detach();
+    attach::stackbeat_detach(0);
     own_session::end();
     0
 }

@@ -84,15 +84,19 @@ unsafe fn attach(path: &CStr, find_object: usize) -> Result<usize, Refused> {
     Ok(patch::patch())
 }
 
-/// Leaves the session and puts back what was there before. Gives the number of slots put back.
+/// Leaves the session and puts back what was there before. `collector_is_gone`: 1, it answers nothing any
+/// more. Gives the number of slots put back.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn stackbeat_detach() -> i64 {
+pub(crate) extern "C" fn stackbeat_detach(collector_is_gone: usize) -> i64 {
     let leave = || {
         env::forget();
         let restored = patch::restore();
         signal::stop();
         signal::crash::stop();
-        agent::detach();
+        match collector_is_gone {
+            0 => agent::detach(),
+            _ => agent::abandon(),
+        }
         restored
     };
     encode(std::panic::catch_unwind(leave).map_err(|_| Refused::Panicked))

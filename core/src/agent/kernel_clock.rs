@@ -67,7 +67,7 @@ fn call(control: &Control) {
 pub fn stop_kernel_clock() {
     let mapping = session::mapping().filter(|m| m.control().has_kernel_clock());
     if let (Some(mapping), Some((entry, _))) = (mapping, registered(tls::block())) {
-        stop(mapping.control(), || core::iter::once(entry));
+        stop(mapping.control(), || core::iter::once(entry), WAITS);
     }
 }
 
@@ -162,24 +162,34 @@ pub(super) fn leave(control: &Control, entry: &ThreadEntry) {
 #[inline(never)]
 pub(super) fn stop_where(is_one: impl Fn(&ThreadEntry) -> bool) {
     if let Some(mapping) = session::mapping().filter(|m| m.control().has_kernel_clock()) {
-        stop_of(mapping, is_one);
+        stop_of(mapping, is_one, WAITS);
     }
 }
 
-/// The same in this session.
-pub(super) fn stop_of(mapping: &Mapping, is_one: impl Fn(&ThreadEntry) -> bool) {
+/// Stops all of this session, whose collector is gone or not.
+pub(super) fn stop_all_of(mapping: &Mapping, collector_is_gone: bool) {
+    let waits = if collector_is_gone { 0 } else { WAITS };
+    stop_of(mapping, |_| true, waits);
+}
+
+fn stop_of(mapping: &Mapping, is_one: impl Fn(&ThreadEntry) -> bool, waits: u32) {
     let is_one = &is_one;
-    stop(mapping.control(), || {
+    let entries = || {
         let entries = registry::threads(mapping).map(|(_, entry)| entry);
         entries.filter(move |entry| {
             entry.state.load(Ordering::Relaxed) == entry_state::LIVE
                 && entry.process.load(Ordering::Relaxed) == session::index()
                 && is_one(entry)
         })
-    });
+    };
+    stop(mapping.control(), entries, waits);
 }
 
-fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(control: &Control, entries: impl Fn() -> I) {
+fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(
+    control: &Control,
+    entries: impl Fn() -> I,
+    mut waits: u32,
+) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if control.has_timers() {
         entries().for_each(super::cpu_timer::stop);
@@ -194,7 +204,6 @@ fn stop<'a, I: Iterator<Item = &'a ThreadEntry>>(control: &Control, entries: imp
         return;
     }
     call(control);
-    let mut waits = WAITS;
     for entry in entries() {
         while waits > 0 && runs(&entry) {
             waits -= 1;

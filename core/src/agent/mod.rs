@@ -127,7 +127,7 @@ pub use runtime_table::{
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use sandbox::{allows_crash_handlers, allows_handlers, images_can_join};
 pub use session::{follow_children, owns_memory, watch_masks};
-pub use start::{Refusal, attach, attach_with, detach, handlers_installed, init};
+pub use start::{Refusal, abandon, attach, attach_with, detach, handlers_installed, init};
 pub use texts::{list, say};
 pub use thread::{creating_thread, own_thread, thread_exiting, thread_started};
 pub use unpatch_request::unpatch_by;

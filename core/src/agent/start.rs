@@ -210,13 +210,22 @@ unsafe fn attach_by(
 /// Leaves the session. Hooks pass straight through from here on; threads forget their entries as they
 /// come by, and what they still write goes to private memory that lies where the mapping was.
 pub fn detach() {
+    leave(false);
+}
+
+/// The same where the collector is gone, and answers nothing.
+pub fn abandon() {
+    leave(true);
+}
+
+fn leave(collector_is_gone: bool) {
     if !session::change_state(state::ACTIVE, state::OFF) {
         return;
     }
     // From here on nobody starts one.
     if let Some(mapping) = session::last_mapping().filter(|mapping| mapping.control().has_timers())
     {
-        super::kernel_clock::stop_of(mapping, |_| true);
+        super::kernel_clock::stop_all_of(mapping, collector_is_gone);
     }
     AGENT.forget_signals();
     systrace::stop();

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -14,7 +15,7 @@ use stackbeat_proto::v1::{packet, process::Origin};
 use stackbeat_tests::process_tree::{is_attached, send, slots};
 use stackbeat_tests::{compile_file, wait_until};
 
-use stackbeat_tests::tool::{binary, stackbeat};
+use stackbeat_tests::tool::{binary, command_in, stackbeat};
 
 /// Attaches for a time and gives the summary.
 #[track_caller]
@@ -387,6 +388,107 @@ fn modules_that_come_and_go_meanwhile_are_left_alone() {
     }
 }
 
+/// Job control stops the whole process while one thread of it makes our calls.
+#[test]
+fn a_program_that_is_stopped_meanwhile_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    // A group of its own with a parent in the session: otherwise the kernel ignores the signal.
+    let mut program = Command::new(compile(at, "children.c", &[]));
+    let program = Program::start(program.process_group(0));
+    let pid = program.pid();
+    let threads = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
+    };
+    let mut stopped = 0;
+    for round in 0..8 {
+        let mut recorder = command_in(at, &["attach", "-f", "-d", "50ms", "-o", "t.beat"]);
+        let recorder = recorder.arg(pid.to_string()).stderr(Stdio::piped()).spawn();
+        let mut recorder = recorder.expect("starts");
+        // Every other time to detach.
+        if round % 2 == 1 {
+            wait_until("it is attached to", || is_attached(pid));
+            sleep(Duration::from_millis(20));
+        }
+        let is_traced = || threads().any(|status| !status.contains("TracerPid:\t0\n"));
+        wait_until("it is traced, or that is over", || {
+            is_traced() || !matches!(recorder.try_wait(), Ok(None))
+        });
+        stopped += u32::from(is_traced());
+        send("-TSTP", pid);
+        // No thread runs on for good, and who traced it is done with it.
+        wait_until("all of it is stopped", || {
+            threads().all(|status| status.contains("State:\tT"))
+        });
+        send("-CONT", pid);
+        let output = recorder.wait_with_output().expect("waited for");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() || said.contains("is stopped"),
+            "{round}: {said}"
+        );
+    }
+    assert!(stopped > 0);
+    send("-TERM", pid);
+    assert_eq!(program.end().1, Some(0));
+}
+
+/// While a thread is traced the end of its child is a signal to the other threads, by which some calls come
+/// back with EINTR: so it is none with children that is stopped.
+#[test]
+fn threads_that_wait_are_not_woken_by_the_end_of_children() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = Program::start(&mut Command::new(compile(at, "children.c", &[])));
+    for _ in 0..6 {
+        attach(at, program.pid(), "300ms");
+    }
+    send("-TERM", program.pid());
+    assert_eq!(program.end(), ("0 interrupted\n".to_owned(), Some(0)));
+}
+
+/// Of two at the same moment one is refused, and the other one stays undisturbed.
+#[test]
+fn nobody_takes_a_program_from_another_recorder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let program = Program::start(&mut Command::new(compile(at, "quiet.c", &[])));
+    let pid = program.pid().to_string();
+    for round in 0..8 {
+        let recorders = ["one.beat", "two.beat"].map(|trace| {
+            let options = ["attach", "-f", "--json", "-d", "600ms", "-o", trace, &pid];
+            let recorder = command_in(at, &options).stderr(Stdio::piped()).spawn();
+            recorder.expect("starts")
+        });
+        for recorder in recorders {
+            let output = recorder.wait_with_output().expect("waited for");
+            let said = String::from_utf8_lossy(&output.stderr);
+            if !output.status.success() {
+                let is_why = [
+                    "is being recorded already",
+                    "traces it already",
+                    "takes part in another",
+                ];
+                assert!(
+                    is_why.iter().any(|why| said.contains(why)),
+                    "{round}: {said}"
+                );
+                continue;
+            }
+            let summary: Value =
+                serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON");
+            // What it patched it has found in its place.
+            assert_eq!(
+                summary["detach"]["slots"], summary["attach"]["slots"],
+                "{round}: {said}"
+            );
+        }
+    }
+    send("-TERM", program.pid());
+    assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
+}
+
 #[test]
 fn a_collector_that_was_killed_is_no_obstacle() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -404,6 +506,9 @@ fn a_collector_that_was_killed_is_no_obstacle() {
     recorder.wait().expect("waited for");
     let summary = attach(at, pid, "500ms");
     assert!(summary["samples"].as_u64() > Some(50), "{summary}");
+    // Nothing has waited for an answer of the one that was killed.
+    let pause_ns = summary["attach"]["pause_ns"].as_u64();
+    assert!(pause_ns < Some(1_000_000_000), "{summary}");
     let recovered = stackbeat(at, &["recover", "killed.beat", "-o", "r.beat"]);
     assert!(recovered.status.success(), "{recovered:?}");
     send("-TERM", pid);

@@ -14,20 +14,26 @@ use stackbeat_core::ids::{Pid, Tid};
 use super::api_slots::Slots;
 use super::image::{Functions, Images};
 use super::safe_point::{self, Doing, Judge};
-use super::target::{self, Target};
+use super::target::{self, Sessions, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
+use crate::linux::procfs;
 use crate::linux::remote_unwind::Module;
 use crate::session::attach_error::{AttachError, Held};
 use crate::session::options::AttachStep;
 
 /// How long a good place is looked for.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// So long threads with children are taken only where no other is of use in the same round.
+const PARENTS_AFTER: Duration = Duration::from_secs(2);
 /// Distance between two rounds over the threads, growing.
 const ROUND: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// A thread that does not stop within this time is in a call that cannot be interrupted, or has no processor.
 /// One that was waiting comes back from its call with EINTR then, if the call is one of
 /// `tracee::GIVES_EINTR`.
 const STOP_TIME: Duration = Duration::from_secs(1);
+/// So long after a process says that it takes part in a session that session's mapping may not be seen in it
+/// yet.
+const JOIN_TIME: Duration = Duration::from_secs(1);
 /// Threads tried in one round: those that wait come first, and one of them nearly always will do.
 const TRIES: usize = 16;
 /// Room for the calls: the dynamic linker's own needs are some 10 KiB, the agent's less.
@@ -65,8 +71,21 @@ pub(crate) fn attach(
         };
         let mut answer = join(borrowed)?;
         if answer == Err(Refused::Busy) {
+            // Somebody else may have attached meanwhile, or be about to, by another thread.
+            let until = Instant::now() + JOIN_TIME;
+            let sessions = loop {
+                match Sessions::of(pid) {
+                    Sessions::None if Instant::now() < until => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    sessions => break sessions,
+                }
+            };
+            if let Sessions::Of(collector) = sessions {
+                return Err(AttachError::Recorded { pid, collector });
+            }
             // In the session of a collector that was killed: nobody reads it any more.
-            borrowed.call(entrances.detach, [0, 0], stack_end)?;
+            borrowed.call(entrances.detach, [1, 0], stack_end)?;
             answer = join(borrowed)?;
         }
         let patched = understand(pid, answer)?;
@@ -306,11 +325,13 @@ fn find_place<T>(
     let mut pause = ROUND.0;
     let mut tried = HashSet::new();
     while began.elapsed() < TIMEOUT {
-        let threads = threads_by_preference(pid).ok_or(AttachError::Ended { pid })?;
+        let spares_parents = began.elapsed() < PARENTS_AFTER;
+        let threads = threads_by_preference(pid, spares_parents);
+        let threads = threads.ok_or(AttachError::Ended { pid })?;
         if threads.is_empty() {
             state = "all are in calls that cannot be interrupted unnoticed".to_owned();
         }
-        for (_, tid) in threads.into_iter().take(TRIES) {
+        for tid in threads.into_iter().take(TRIES) {
             match attempt(tid, !tried.insert(tid))? {
                 Ok(found) => return Ok(found),
                 Err(objection) => {
@@ -329,16 +350,19 @@ fn find_place<T>(
     })
 }
 
-/// The threads that may be interrupted at all, best first.
-fn threads_by_preference(pid: Pid) -> Option<Vec<(Doing, Tid)>> {
+/// The threads that may be interrupted at all, best first. `spares_parents`: those that have children come
+/// last. While a thread is traced, or blocks SIGCHLD, the end of a child of it is a signal to the others also
+/// where it is ignored, by which calls of theirs come back with EINTR (`sig_ignored` of kernel/signal.c).
+fn threads_by_preference(pid: Pid, spares_parents: bool) -> Option<Vec<Tid>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut threads: Vec<_> = tasks
         .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok().map(Tid))
         .map(|tid| (safe_point::doing(pid, tid), tid))
         .filter(|(doing, _)| *doing != Doing::Else)
+        .map(|(doing, tid)| (spares_parents && procfs::has_children(pid, tid), doing, tid))
         .collect();
     threads.sort_unstable();
-    Some(threads)
+    Some(threads.into_iter().map(|(.., tid)| tid).collect())
 }
 
 /// Stops one thread and keeps it if it is at a good place; gives since when it stands.
@@ -362,7 +386,9 @@ fn try_thread(
             Some(libc::ESRCH | libc::ENOENT) => return Ok(Err("has ended")),
             // The kernel has not let it go yet.
             Some(libc::EPERM) if was_tried => return Ok(Err(DOES_NOT_STOP)),
-            Some(libc::EPERM | libc::EACCES) => return Err(target::forbidden(pid)),
+            Some(libc::EPERM | libc::EACCES) => {
+                return Err(target::traced(pid, tid).unwrap_or_else(|| target::forbidden(pid)));
+            }
             _ => return Err(system(e)),
         },
     };

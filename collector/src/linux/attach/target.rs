@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use stackbeat_core::ids::Pid;
+use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
 
 use crate::linux::find_program;
@@ -61,12 +61,8 @@ impl Target {
             'T' => return Err(AttachError::Stopped { pid }),
             _ => {}
         }
-        if status.tracer != Pid(0) {
-            return Err(AttachError::Traced {
-                pid,
-                tracer: status.tracer,
-                name: Status::read(status.tracer).map_or_else(|| "?".into(), |s| s.name),
-            });
+        if let Some(traced) = traced(pid, pid.main_thread()) {
+            return Err(traced);
         }
         let own_user = platform::effective_user();
         if own_user != 0 && own_user != status.user {
@@ -81,7 +77,7 @@ impl Target {
             2 if !allow_seccomp => return Err(AttachError::Seccomp { pid }),
             _ => {}
         }
-        if let Some(collector) = recorder(pid) {
+        if let Sessions::Of(collector) = Sessions::of(pid) {
             return Err(AttachError::Recorded { pid, collector });
         }
         let mut command = procfs::command_line(pid);
@@ -116,6 +112,17 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
+/// Somebody else traces the thread.
+pub(super) fn traced(pid: Pid, tid: Tid) -> Option<AttachError> {
+    let tracer = Status::read_of(&format!("/proc/{pid}/task/{tid}/status"))?.tracer;
+    let is_other = ![0, std::process::id()].contains(&tracer.0);
+    is_other.then(|| AttachError::Traced {
+        pid,
+        tracer,
+        name: Status::read(tracer).map_or_else(|| "?".into(), |s| s.name),
+    })
+}
+
 /// Why the kernel would not let us trace, when it said no.
 pub(super) fn forbidden(pid: Pid) -> AttachError {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
@@ -145,7 +152,11 @@ pub(super) fn forbidden(pid: Pid) -> AttachError {
 
 impl Status {
     fn read(pid: Pid) -> Option<Status> {
-        let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+        Status::read_of(&format!("/proc/{pid}/status"))
+    }
+
+    fn read_of(path: &str) -> Option<Status> {
+        let text = fs::read(path).ok()?;
         let mut status = Status::default();
         for line in String::from_utf8_lossy(&text).lines() {
             let Some((key, value)) = line.split_once(':') else {
@@ -200,15 +211,31 @@ fn judge_executable(pid: Pid) -> Result<(), AttachError> {
     }
 }
 
-/// The live process whose session this one takes part in.
-fn recorder(pid: Pid) -> Option<Pid> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let maps = String::from_utf8_lossy(&maps);
-    maps.lines().find_map(|line| {
-        let name = line.rsplit('/').next()?;
-        let mut parts = name.strip_prefix("stackbeat.")?.split(['.', ' ']);
-        let collector = Pid(parts.next()?.parse().ok()?);
-        parts.next()?;
-        procfs::exists(collector).then_some(collector)
-    })
+/// The sessions whose mappings a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sessions {
+    /// None.
+    None,
+    /// This recorder's.
+    Of(Pid),
+    /// Only such whose recorders are gone.
+    Left,
+}
+
+impl Sessions {
+    pub(super) fn of(pid: Pid) -> Sessions {
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = String::from_utf8_lossy(&maps);
+        let collectors = maps.lines().filter_map(|line| {
+            let name = line.rsplit('/').next()?;
+            let mut parts = name.strip_prefix("stackbeat.")?.split(['.', ' ']);
+            let collector = Pid(parts.next()?.parse().ok()?);
+            parts.next().map(|_| collector)
+        });
+        collectors.fold(Sessions::None, |found, collector| match found {
+            Sessions::Of(_) => found,
+            _ if procfs::exists(collector) => Sessions::Of(collector),
+            _ => Sessions::Left,
+        })
+    }
 }

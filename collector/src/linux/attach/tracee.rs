@@ -530,10 +530,13 @@ impl Borrowed<'_> {
         let mut is_reported = false;
         loop {
             match self.tracee.wait(Instant::now() + CALL_TIME)? {
-                Some(Stop::Interrupted) => break,
-                Some(Stop::Group | Stop::Syscall) => self.tracee.go_on(libc::PTRACE_CONT, 0)?,
+                // While the process is stopped, all stops by request are reported so.
+                Some(Stop::Interrupted | Stop::Group) => break,
+                Some(Stop::Syscall) => self.tracee.go_on(libc::PTRACE_CONT, 0)?,
                 Some(Stop::Signal(signal)) => {
-                    self.held_back.push(signal);
+                    if self.belongs_to_program(signal) {
+                        self.held_back.push(signal);
+                    }
                     self.tracee.go_on(libc::PTRACE_CONT, 0)?;
                 }
                 Some(Stop::Ended) => return Ok(false),
@@ -585,9 +588,7 @@ impl Borrowed<'_> {
                 .wait(deadline)
                 .map_err(|e| self.failed("it cannot be waited for", e))?;
             match stop {
-                Some(Stop::Signal(signal))
-                    if !FAULTS.contains(&signal) || self.tracee.was_sent() =>
-                {
+                Some(Stop::Signal(signal)) if self.belongs_to_program(signal) => {
                     self.held_back.push(signal);
                 }
                 Some(stop @ (Stop::Signal(_) | Stop::Syscall)) => return Ok(stop),
@@ -609,6 +610,11 @@ impl Borrowed<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a signal that is about to be delivered was sent, and is no fault of our calls.
+    fn belongs_to_program(&self, signal: i32) -> bool {
+        !FAULTS.contains(&signal) || self.tracee.was_sent()
     }
 
     fn get(&self) -> Result<Registers, AttachError> {
