@@ -36,6 +36,15 @@ pub enum AttachError {
         /// The process.
         pid: Pid,
     },
+    /// Its main thread has ended, others run on: what it has in memory is no longer to be seen by its pid.
+    #[error(
+        "{pid}: its main thread has ended, and only other threads of it run on; such a program can be recorded from \
+         its start only"
+    )]
+    MainThreadEnded {
+        /// The process.
+        pid: Pid,
+    },
     /// A thread of the kernel has no memory of its own.
     #[error("{pid}: is a thread of the kernel, not a program")]
     Kernel {

@@ -75,7 +75,10 @@ pub enum RecordError {
         path: PathBuf,
     },
     /// The output cannot be opened for writing.
-    #[error("{}: the trace cannot be created", path.display())]
+    #[error(
+        "{}: the trace cannot be created (its folder must exist, and we must be allowed to write there)",
+        path.display()
+    )]
     Output {
         /// The output.
         path: PathBuf,

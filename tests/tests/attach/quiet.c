@@ -1,7 +1,7 @@
 // A program to attach to that does little: a thread that blocks all signals, and a main thread that sleeps,
 // until SIGTERM comes.
 //
-//   quiet [seccomp|traced]
+//   quiet [seccomp|traced|leaderless]
 
 #define _GNU_SOURCE
 #include <linux/filter.h>
@@ -69,6 +69,7 @@ int main(int count, char **arguments) {
         if (round == 1) {
             puts("running");
             fflush(stdout);
+            if (!strcmp(mode, "leaderless")) pthread_exit(0);
         }
     }
     puts("ended by a signal");

@@ -320,6 +320,14 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
     refused(at, program.pid(), "(RLIMIT_AS); raise that with `prlimit");
     drop(program);
 
+    let program = Program::start(Command::new(&quiet).arg("leaderless"));
+    wait_until("its main thread has ended", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid()));
+        stat.expect("it runs").contains(") Z ")
+    });
+    refused(at, program.pid(), "its main thread has ended");
+    drop(program);
+
     let program = Program::start(&mut Command::new(quiet));
     let pid = program.pid();
     let thread = fs::read_dir(format!("/proc/{pid}/task"))

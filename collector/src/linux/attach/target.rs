@@ -54,6 +54,9 @@ impl Target {
             });
         }
         match status.state {
+            'Z' if procfs::thread_count(pid) > Some(1) => {
+                return Err(AttachError::MainThreadEnded { pid });
+            }
             'Z' | 'X' => return Err(AttachError::Zombie { pid }),
             _ if status.is_kernel_thread || procfs::is_kernel_thread(pid) => {
                 return Err(AttachError::Kernel { pid });
