@@ -16,11 +16,15 @@ timed=(
   art::app::a_killed_app_leaves_the_names_of_its_java_frames
   art::app::the_next_start_says_how_the_last_run_ended
   attach::descendants::processes_that_were_there_are_recorded_when_asked_for
+  attach::running_program::a_program_that_is_stopped_meanwhile_goes_on
   attach::running_program::modules_that_come_and_go_meanwhile_are_left_alone
+  attach::running_program::nobody_takes_a_program_from_another_recorder
   attach::running_program::threads_that_share_a_processor_are_met_soon
+  attach::running_program::threads_that_wait_are_not_woken_by_the_end_of_children
   attach::waiting::a_program_whose_loader_is_held_is_said_not_to_answer
   attach::waiting::they_have_rows_when_capturing_begins_later
   attach::waiting::threads_that_wait_since_before_have_rows
+  attach::waiting::what_the_stopped_thread_waits_for_is_known
   control::budget::a_thread_with_expensive_stacks_is_slowed_alone
   control::changed_settings::what_is_changed_while_it_runs_stands_in_the_trace
   crashes::a_dump_reaches_back_from_the_crash_however_long_the_death_takes
