@@ -9,16 +9,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
-log=$(mktemp) again=$(mktemp) prepared=$(mktemp) crossed=$(mktemp) installed=$(mktemp)
+log=$(mktemp) prepared=$(mktemp) crossed=$(mktemp) installed=$(mktemp)
 crossing=
 finish() {
   # With its children.
   [[ -z $crossing ]] || kill -- -"$crossing" 2>/dev/null || true
-  rm -f "$log" "$again" "$prepared" "$crossed" "$installed"
+  rm -f "$log" "$prepared" "$crossed" "$installed"
 }
 trap finish EXIT
-# More failures than this are no accident.
-most_again=6
 case $mode in
   unit) selected=(--lib --bins) ;;
   integration) selected=(--exclude stackbeat-tests) ;;
@@ -45,55 +43,6 @@ run() {
   # A process that a failed test left behind may hold the pipe: what it prints is not waited for.
   for _ in {1..50}; do kill -0 "$reader" 2>/dev/null || break; sleep 0.1; done
   echo "== $((SECONDS - begin)) s"
-}
-
-# What failed so far, a line each: the target, as cargo says how to run it again, a tab, and the test. When the binary
-# did not come to its end no test is named: another tab follows, and the tests that have passed.
-failures() {
-  awk '/^ +Running |^ +Doc-tests / { count = ended = 0; passed = "" }
-  /^test [^ ]+( - should panic)? \.\.\. ok$/ { passed = passed " " $2 }
-  /^test .* \.\.\. FAILED$/ {
-    name = $0
-    gsub(/^test | \.\.\. FAILED$| - should panic/, "", name)
-    names[++count] = name
-  }
-  /^test result: / { ended = 1 }
-  /^error: (doc)?test failed, to rerun pass `/ {
-    split($0, part, "`")
-    # Without a result it crashed, and nobody knows what else would have failed.
-    if (!count || !ended) print part[2] "\t\t" passed
-    else for (i = 1; i <= count; i++) print part[2] "\t" names[i]
-    count = ended = 0
-    passed = ""
-  }' "$log"
-}
-
-# Many tests watch real programs by real clocks, and a machine that is busy elsewhere can make one miss its moment.
-# A few that failed get one more try, each alone, and what had not passed in a binary that was ended; what fails again
-# has failed. The others are named at the end.
-unsteady=() ended=() passed_before=0
-run_tests() {
-  local failed row target name passed
-  cargo test --workspace --locked --no-fail-fast "${selected[@]}" && return
-  mapfile -t failed < <(sleep 1; failures)
-  ((${#failed[@]} > 0 && ${#failed[@]} <= most_again)) || return 1
-  for row in "${failed[@]}"; do
-    target=${row%%$'\t'*} name=${row#*$'\t'} passed=${row##*$'\t'}
-    if [[ $name == *$'\t'* ]]; then
-      echo "== once more: $target, without what has passed"
-      # shellcheck disable=SC2046,SC2086 # a target is several words
-      cargo test --locked $target -- --exact ${passed:+$(printf -- ' --skip %s' $passed)} 2>&1 || return 1
-      ended+=("$target")
-      passed_before=$((passed_before + $(wc -w <<<"$passed")))
-      continue
-    fi
-    echo "== once more, alone: $target $name"
-    # shellcheck disable=SC2086 # a target is several words
-    cargo test --locked $target -- --exact "$name" 2>&1 | tee "$again" | sed 's/^test result/alone/' || return 1
-    # That is what has run, and nothing else.
-    grep -q '^test result: ok. 1 passed; 0 failed' "$again" || return 1
-    unsteady+=("$name ($target)")
-  done
 }
 
 # Programs and libraries that tests need: packages, versions of Python and Ruby, ART, and tools for Mach-O.
@@ -145,7 +94,7 @@ built=("${selected[@]}")
 [[ $mode == unit ]] || built+=(--all-targets)
 run "build: $mode" cargo test --workspace --locked --no-run "${built[@]}"
 run "programs that tests need" await "$preparing" "$prepared"
-run "tests of cargo's: $mode" run_tests
+run "tests of cargo's: $mode" cargo test --workspace --locked --no-fail-fast "${selected[@]}"
 if [[ $mode != unit ]]; then
   run "the no-op build of the API" no_op
 fi
@@ -156,11 +105,9 @@ if [[ $mode == all ]]; then
   run "Android, Apple and arm64 Linux: run" scripts/cross/cross-check.sh run arm64
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
-for name in "${unsteady[@]}"; do echo "failed at first, passed alone: $name"; done
-for target in "${ended[@]}"; do echo "was ended or crashed at first, passed alone: $target"; done
 
 # One line for all runs together, last, in the form that cargo uses.
-awk -v broken=${#broken[@]} -v unsteady=${#unsteady[@]} -v passed=$passed_before '/^test result: / {
+awk -v broken=${#broken[@]} '/^test result: / {
   gsub(/[;.]/, " ")
   for (i = 1; i < NF; i++) {
     if ($(i + 1) == "passed") passed += $i
@@ -169,10 +116,6 @@ awk -v broken=${#broken[@]} -v unsteady=${#unsteady[@]} -v passed=$passed_before
   }
 }
 END {
-  if (!broken) {
-    passed += unsteady
-    failed -= unsteady
-  }
   printf "test result: %s. %d passed; %d failed; %d ignored; 0 measured; 0 filtered out\n",
     failed + broken ? "FAILED" : "ok", passed, failed, ignored
   exit failed + broken != 0
