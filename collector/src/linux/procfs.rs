@@ -350,13 +350,6 @@ pub(super) fn threads(pid: Pid) -> Vec<Tid> {
     files.iter().filter_map(tid).collect()
 }
 
-/// Whether a thread has started processes that are not waited for yet (proc(5), `children`); false where the
-/// kernel does not say.
-pub(super) fn has_children(pid: Pid, tid: Tid) -> bool {
-    let mut text = [0; 16];
-    read_task(pid, tid, "children", &mut text).is_ok_and(|read| !read.is_empty())
-}
-
 /// The name of a thread.
 pub(super) fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;

@@ -16,7 +16,6 @@ use super::image::{Functions, Images};
 use super::safe_point::{self, Doing, Judge};
 use super::target::{self, Sessions, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
-use crate::linux::procfs;
 use crate::linux::remote_unwind::Module;
 use crate::session::attach_error::{AttachError, Held};
 use crate::session::options::AttachStep;
@@ -359,7 +358,13 @@ fn threads_by_preference(pid: Pid, spares_parents: bool) -> Option<Vec<Tid>> {
         .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok().map(Tid))
         .map(|tid| (safe_point::doing(pid, tid), tid))
         .filter(|(doing, _)| *doing != Doing::Else)
-        .map(|(doing, tid)| (spares_parents && procfs::has_children(pid, tid), doing, tid))
+        .map(|(doing, tid)| {
+            (
+                spares_parents && safe_point::has_children(pid, tid),
+                doing,
+                tid,
+            )
+        })
         .collect();
     threads.sort_unstable();
     Some(threads.into_iter().map(|(.., tid)| tid).collect())

@@ -96,6 +96,13 @@ pub(super) fn doing(pid: Pid, tid: Tid) -> Doing {
     }
 }
 
+/// Whether a thread has started processes that are not waited for yet (proc(5), `children`); false where the
+/// kernel does not say.
+pub(super) fn has_children(pid: Pid, tid: Tid) -> bool {
+    let children = std::fs::read(format!("/proc/{pid}/task/{tid}/children"));
+    children.is_ok_and(|children| !children.is_empty())
+}
+
 /// Functions of libc in which a thread may hold locks that `dlopen` needs, or leave a structure half
 /// changed that it uses.
 const UNSAFE: &[&str] = &[
