@@ -47,6 +47,7 @@ timed=(
   in_process::who_waits_at_the_end_is_known_with_its_stack
   independent::the_stack_of_a_blocked_program_equals_that_of_gdb
   interruptions::redis_and_its_benchmark
+  jit::builtins_of_v8_have_names_where_it_has_copied_them
   jit::code_that_nothing_names_is_summed_up_by_program
   jit::each_sample_has_the_name_that_its_code_had_then
   jit::php_functions_have_names_where_its_switch_is_set

@@ -416,13 +416,15 @@ fn javascript_has_names_with_nothing_else_to_type() {
 /// do for a function is the function's.
 #[test]
 fn builtins_of_v8_have_names_where_it_has_copied_them() {
-    const MS: u64 = 600;
+    const MS: u64 = 1000;
 
     let folder = scratch();
     let script = folder.path().join("parse.js");
     let source = format!(
         "const text = JSON.stringify(Array.from({{length: 2000}}, (_, i) => ({{ name: 'x' + i, on: i % 3 }})));
-        function parsing() {{ const until = Date.now() + {MS}; while (Date.now() < until) JSON.parse(text); }}
+        const used = () => {{ const cpu = process.cpuUsage(); return (cpu.user + cpu.system) / 1000; }};
+        const enough = used() + {MS};
+        function parsing() {{ while (used() < enough) JSON.parse(text); }}
         const {{ Worker, isMainThread }} = require('worker_threads');
         if (isMainThread) new Worker(__filename); else parsing();
         if (isMainThread) parsing();"
@@ -447,8 +449,8 @@ fn builtins_of_v8_have_names_where_it_has_copied_them() {
     // By this one code in JavaScript calls what is written in C++, as `JSON.parse`.
     let (parsing, builtin) = (total("parsing"), total("Builtins_CEntry_"));
     let nameless = total("[JIT node]");
-    // Two processors may be one, and others want it, too.
-    assert!(parsing > MS / 4, "{parsing} ms");
+    // A thread may begin late, when the other one has used most of it.
+    assert!(parsing > MS / 2, "{parsing} ms");
     assert!(builtin * 10 > parsing * 9, "{builtin} of {parsing} ms");
     assert!(nameless * 20 < parsing, "{nameless} beside {parsing} ms");
 }
