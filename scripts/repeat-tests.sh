@@ -51,6 +51,7 @@ timed=(
   jit::code_that_nothing_names_is_summed_up_by_program
   jit::each_sample_has_the_name_that_its_code_had_then
   jit::php_functions_have_names_where_its_switch_is_set
+  kernel_clock::a_process_that_computes_for_long_leaves_its_events
   kernel_clock::a_process_that_computes_for_long_leaves_the_ticks
   kernel_clock::a_thread_that_blocks_the_signal_stays_on_ticks
   kernel_clock::page_faults_are_time_of_the_function_that_touches_the_pages
