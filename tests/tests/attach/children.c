@@ -1,5 +1,5 @@
-// A program to attach to whose main thread starts children that end, while other threads wait in calls that a signal
-// ends with EINTR although it has no handler. Says how often that happened, once SIGTERM has come.
+// A program to attach to whose main thread starts children that end, while other threads wait in calls that a
+// signal ends with EINTR although it has no handler. Says how often that happened, once SIGTERM has come.
 
 #define _GNU_SOURCE
 #include <errno.h>

@@ -27,6 +27,12 @@ fn attach(folder: &Path, pid: u32, duration: &str) -> Value {
     let output = stackbeat(folder, &arguments);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    summary_of(&said)
+}
+
+/// What a recorder says of its recording at the end.
+#[track_caller]
+fn summary_of(said: &str) -> Value {
     serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON")
 }
 
@@ -484,8 +490,7 @@ fn nobody_takes_a_program_from_another_recorder() {
                 );
                 continue;
             }
-            let summary: Value =
-                serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON");
+            let summary = summary_of(&said);
             // What it patched it has found in its place.
             assert_eq!(
                 summary["detach"]["slots"], summary["attach"]["slots"],

@@ -76,9 +76,7 @@ impl Images {
         let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;
         Some(function + at as u64)
     }
-}
 
-impl Images {
     /// The function that the call before a return address has called, directly, by a slot of the GOT, or by
     /// an entry of the PLT. `None`: by a register, or it is no such call (AMD64 psABI, Procedure Linkage
     /// Table).
