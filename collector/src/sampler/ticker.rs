@@ -262,9 +262,7 @@ impl<'a> Ticking<'a> {
         // One for all classes: those of one interval share their wake-ups.
         let jitter = self.random.fraction();
         for (class, schedule) in self.schedules.iter_mut().enumerate() {
-            if schedule.set_interval(interval_ns(self.shared, class), now) {
-                self.keeper.asked(class, schedule.interval_ns);
-            }
+            schedule.set_interval(interval_ns(self.shared, class), now);
             let interval_ns = self.keeper.tick_interval_ns(schedule.interval_ns);
             while schedule.next_ns <= now {
                 let phases = self.sampler.phases(class);
@@ -418,9 +416,6 @@ fn poll_kernel_clock(
     sampler.poll_busy(shared, clock.active(), now_ns());
     sampler.poll_untimed(shared, now_ns());
     let active = clock.follow(shared, sampler, ticker, periods_ns);
-    for (class, asked) in asked_ns.into_iter().enumerate() {
-        keeper.asked(class, asked);
-    }
     keeper.woke(shared, sampler.cpu_by_process(), active, asked_ns);
     let shortest = asked_ns.into_iter().min().unwrap_or(1);
     let kept_ns = keeper.interval_ns(shortest);
@@ -502,14 +497,11 @@ fn interval_ns(shared: &Shared, class: usize) -> u64 {
 
 impl Schedule {
     /// Takes a changed interval over; a shorter one does not wait for the end of the longer one.
-    /// True when it has changed.
-    fn set_interval(&mut self, interval_ns: u64, now: u64) -> bool {
-        let is_new = interval_ns != self.interval_ns;
-        if is_new {
+    fn set_interval(&mut self, interval_ns: u64, now: u64) {
+        if interval_ns != self.interval_ns {
             self.interval_ns = interval_ns;
             self.next_ns = self.next_ns.min(now + interval_ns);
         }
-        is_new
     }
 }
 

@@ -36,8 +36,6 @@ const COUNTER_POLLS: u32 = 10;
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pace: Pace,
-    /// The intervals asked for by class.
-    asked_ns: [u64; CLASSES],
     costs: Costs,
     wakes: u32,
     /// Active threads, summed over the wake-ups.
@@ -84,8 +82,28 @@ fn shortest(asked_ns: [u64; CLASSES]) -> u64 {
 /// The intervals that the trace knows to be in force, ns; 0 for a thread: its class'.
 #[derive(Debug)]
 struct Told {
+    /// The intervals asked for, ns. Whoever asks for others says so in the trace.
+    asked: [u64; CLASSES],
     classes: [u64; CLASSES],
     threads: HashMap<Utid, u64>,
+}
+
+impl Told {
+    fn new(asked_ns: [u64; CLASSES]) -> Told {
+        Told {
+            asked: asked_ns,
+            classes: asked_ns,
+            threads: HashMap::new(),
+        }
+    }
+
+    /// Whether the trace has yet to be told that this is in force, ns, where so much is asked for.
+    fn is_news(&mut self, class: usize, asked_ns: u64, in_force_ns: u64) -> bool {
+        if std::mem::replace(&mut self.asked[class], asked_ns) != asked_ns {
+            self.classes[class] = asked_ns;
+        }
+        std::mem::replace(&mut self.classes[class], in_force_ns) != in_force_ns
+    }
 }
 
 impl Keeper {
@@ -99,7 +117,6 @@ impl Keeper {
     ) -> Keeper {
         Keeper {
             pace: Pace::new(budget, shortest(asked_ns)),
-            asked_ns,
             costs: Costs::new(cpu_before.as_nanos() as u64),
             wakes: 0,
             active: 0,
@@ -108,10 +125,7 @@ impl Keeper {
             least_ns: 0,
             wanted_ns: None,
             began_ns: 0,
-            told: Told {
-                classes: asked_ns,
-                threads: HashMap::new(),
-            },
+            told: Told::new(asked_ns),
             counters: has_counters.then(Counters::default),
             polls: 0,
         }
@@ -134,13 +148,6 @@ impl Keeper {
         if wanted_ns < self.least_ns {
             self.least_ns = wanted_ns;
             (self.next_ns, self.latest_ns) = (0, 0);
-        }
-    }
-
-    /// Another interval was asked for, which whoever did it has said in the trace.
-    pub(crate) fn asked(&mut self, class: usize, asked_ns: u64) {
-        if std::mem::replace(&mut self.asked_ns[class], asked_ns) != asked_ns {
-            self.told.classes[class] = asked_ns;
         }
     }
 
@@ -261,8 +268,7 @@ impl Keeper {
         ] {
             let class = class as usize;
             let interval_ns = self.tick_interval_ns(asked_ns[class]);
-            if interval_ns != self.told.classes[class] {
-                self.told.classes[class] = interval_ns;
+            if self.told.is_news(class, asked_ns[class], interval_ns) {
                 if let Some(counters) = &mut self.counters {
                     let series = format!("interval of {name}");
                     counters.push(Upid(0), series, "ns", now, interval_ns as i64);
@@ -310,5 +316,23 @@ impl Keeper {
         for batch in self.counters.iter_mut().flat_map(Counters::finish) {
             shared.order(Order::Say(Box::new(packet::Body::Counters(batch))));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_not_said_a_second_time() {
+        let mut told = Told::new([1_000; CLASSES]);
+        assert!(!told.is_news(0, 1_000, 1_000));
+        assert!(told.is_news(0, 1_000, 2_000));
+        assert!(!told.is_news(0, 1_000, 2_000));
+        // Whoever asks for another one says so; what becomes of it is news, and the way back.
+        assert!(!told.is_news(0, 300, 300));
+        assert!(told.is_news(0, 300, 600));
+        assert!(told.is_news(0, 300, 300));
+        assert!(told.is_news(0, 500, 2_000));
     }
 }

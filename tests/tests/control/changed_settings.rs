@@ -56,19 +56,27 @@ fn what_is_changed_while_it_runs_stands_in_the_trace() {
             )
         })
         .collect();
+    let (intervals, others): (Vec<_>, Vec<_>) = events
+        .into_iter()
+        .partition(|(kind, _)| *kind == "interval");
     assert_eq!(
-        events,
+        others,
         [
             ("mark", "first <mark>"),
             ("setting", "capturing off"),
             ("setting", "capturing on"),
-            ("interval", "threads every 300 µs"),
-            ("interval", "main threads every 300 µs"),
             ("setting", "probes lock sleep"),
-            ("interval", "threads every 300 µs"),
-            ("interval", "main threads every 300 µs"),
         ]
     );
+    // On a busy machine ticks may be further apart for a while. Nothing is said twice that was asked for
+    // once.
+    for class in ["threads every ", "main threads every "] {
+        let said = intervals.iter().map(|(_, text)| *text);
+        let said: Vec<_> = said.filter(|text| text.starts_with(class)).collect();
+        let again = said.windows(2).filter(|pair| pair[0] == pair[1]);
+        assert!(again.count() <= 1, "{intervals:?}");
+        assert!(said.contains(&&*format!("{class}300 µs")), "{intervals:?}");
+    }
     // The time without captures is nobody's: it is shown as time without evidence.
     let off_ns = stopped_ns * 9 / 10;
     let mut workers = 0;
