@@ -105,6 +105,8 @@ if [[ $mode == all ]]; then
   run "Android, Apple and arm64 Linux: run" scripts/cross/cross-check.sh run arm64
 fi
 for title in "${broken[@]}"; do echo "failed: $title"; done
+# What failed tests said stands far above: once more, where the end is all that somebody sees.
+((${#broken[@]} == 0)) || awk '/ panicked at / { left = 6 } /^stack backtrace:/ { left = 0 } left-- > 0' "$log"
 
 # One line for all runs together, last, in the form that cargo uses.
 awk -v broken=${#broken[@]} '/^test result: / {
