@@ -274,30 +274,30 @@ fn the_stopped_thread_finds_its_call_whole_on_a_busy_processor() {
         command.args(["-c", "0"]).arg(what).current_dir(at);
         command
     };
-    let kinds = (0..20).map(|i| i % 5).collect::<Vec<_>>();
-    let programs = kinds.iter().map(|kind| {
-        let mut command = on_one(&program);
-        let child = command
-            .args([&kind.to_string(), "4"])
-            .stdout(Stdio::piped())
-            .spawn();
-        Background(child.expect("starts"))
-    });
-    let programs: Vec<Background> = programs.collect();
-    sleep(Duration::from_millis(300));
-    // Five recorders at once keep each other from the processor.
-    for few in programs.chunks(5) {
-        let recorders = few.iter().map(|program| {
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        let programs = [0, 1, 2, 3, 4].map(|kind| {
+            let mut command = on_one(&program);
+            let child = command
+                .args([&kind.to_string(), "6"])
+                .stdout(Stdio::piped())
+                .spawn();
+            (kind, Background(child.expect("starts")))
+        });
+        sleep(Duration::from_millis(300));
+        // Five recorders at once keep each other from the processor.
+        let recorders = programs.each_ref().map(|(_, program)| {
             let pid = program.0.id().to_string();
             let mut command = on_one(stackbeat_tests::stackbeat());
             command.args(["attach", "-q", "-f", "-d", "200ms", "-o", &pid, &pid]);
             Background(command.spawn().expect("starts"))
         });
-        for mut recorder in recorders.collect::<Vec<_>>() {
+        for mut recorder in recorders {
             assert!(recorder.0.wait().expect("ends").success());
         }
+        waiting.extend(programs);
     }
-    for (mut program, kind) in programs.into_iter().zip(kinds) {
+    for (kind, mut program) in waiting {
         let mut said = String::new();
         let output = program.0.stdout.as_mut().expect("is piped");
         output.read_to_string(&mut said).expect("reads");

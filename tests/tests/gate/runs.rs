@@ -23,7 +23,7 @@ __attribute__((noinline)) long count_lines(void) {
 }
 __attribute__((noinline)) void compute(void) {
     volatile double x = 1;
-    for (int i = 0; i < 3000000; i++) x = x * 1.0000001 + 0.1;
+    for (int i = 0; i < 20000000; i++) x = x * 1.0000001 + 0.1;
 }
 int main(int count, char **arguments) {
     if (count > 1) {
@@ -42,7 +42,7 @@ const SORTS: &str = r#"
 #include <stdlib.h>
 __attribute__((noinline)) int by_value(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 __attribute__((noinline)) void sort_all(int *values, int count) {
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 60; round++) {
         for (int i = 0; i < count; i++) values[i] = rand();
         qsort(values, count, sizeof *values, by_value);
     }

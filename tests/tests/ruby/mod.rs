@@ -249,7 +249,8 @@ fn samples_at_any_moment_show_calls_that_are_there() {
         eprintln!(
             "{version:?}: {whole} of {samples} with Ruby's methods, {made} frames of made code"
         );
-        assert!(samples > 500 && made > 1000, "{samples}, {made}");
+        // On a busy machine it runs for a small part of the two seconds.
+        assert!(samples > 200 && made > 500, "{samples}, {made}");
         let share = whole as f64 / samples as f64;
         assert!(
             share >= 0.99,

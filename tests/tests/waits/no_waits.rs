@@ -1,10 +1,10 @@
 //! Calls that could wait and have worked: for as long as they computed, they are no waits. The witness is the
-//! program, which asks the kernel how often it gave the processor up.
+//! program, which asks the kernel how often its thread was switched away.
 
 use serde_json::Value;
 use stackbeat_tests::{Program, report, scratch};
 
-/// Reads cached pages and computes in turns, and says how often its thread gave the processor up.
+/// Reads cached pages and computes in turns, and says how often its thread gave the processor up or lost it.
 const READS: &str = "
 import os, resource, sys
 path = sys.argv[1]
@@ -18,7 +18,8 @@ for _ in range(250):
     os.preadv(fd, [buffer], 0)
     sum(range(20000))
 now = usage()
-print(now.ru_nvcsw - before.ru_nvcsw, now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime)
+switches = lambda usage: usage.ru_nvcsw + usage.ru_nivcsw
+print(switches(now) - switches(before), now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime)
 ";
 
 #[test]
@@ -42,9 +43,9 @@ fn a_read_from_the_page_cache_is_no_wait_whatever_the_clock() {
         let seconds = |time: &Value| time.as_f64().unwrap_or(0.0) / 1e9;
         let io_s = seconds(&thread["blocked_by_cause_ns"]["io"]);
         let running_s = seconds(&thread["running_ns"]);
-        // Besides, the interpreter reads its modules at first.
+        // Besides, the interpreter reads its modules at first. The reads are more than half of the CPU time.
         assert!(
-            io_s <= 0.06 * cpu_s + 0.02 * switches && running_s >= 0.9 * cpu_s,
+            io_s <= 0.06 * cpu_s + 0.03 * switches + 0.02 && running_s >= 0.9 * cpu_s,
             "{clock}: {io_s} s of waits and {running_s} s of running, with {switches} switches in {cpu_s} s"
         );
     }
