@@ -70,11 +70,7 @@ pub fn attach(
     let cpu_before = cpu_ns(pid);
     let attached = give(&setup.storage, target).and_then(|()| {
         let session = place.inside(&setup.storage);
-        attach::attach(target, &options.agent, &session, &mut |held| {
-            let warning = Warning::ThreadHeld(held);
-            progress(&Progress::Warning(warning.clone()));
-            warnings.push(warning);
-        })
+        attach::attach(target, &options.agent, &session)
     });
     let arrival = match attached {
         Ok(attach_step) => attach_step,
@@ -249,7 +245,7 @@ fn leave(
         {
             continue;
         }
-        let attempt = attach::detach(process, &mut |held| warn(Warning::ThreadHeld(held)));
+        let attempt = attach::detach(process);
         match attempt {
             Ok(attach_step) if process == pid => own = Some(attach_step),
             Ok(_) | Err(AttachError::Ended { .. }) => {}

@@ -61,9 +61,7 @@ pub(super) fn attach(
             is_complete = false;
             let attempt = Target::examine(pid, allow_seccomp).and_then(|descendant| {
                 give(storage, &descendant)?;
-                attach::attach(&descendant, agent, session, &mut |held| {
-                    warn(Warning::ThreadHeld(held));
-                })
+                attach::attach(&descendant, agent, session)
             });
             match attempt {
                 Ok(attach_step) => {

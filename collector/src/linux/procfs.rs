@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::ops::RangeBounds;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -321,19 +322,39 @@ fn executable_piece(line: &str) -> Option<ExecutablePiece<'_>> {
     })
 }
 
-/// The path of the file that is mapped at an address, while it is.
-pub(super) fn mapped_file(pid: Pid, address: u64) -> Option<String> {
+/// A piece of a process' address space.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    #[cfg_attr(
+        not(all(target_os = "linux", target_arch = "x86_64")),
+        expect(dead_code, reason = "for those who attach")
+    )]
+    pub range: Range<u64>,
+    /// The path of its file, a name of the kernel's in brackets, or nothing.
+    pub name: String,
+}
+
+/// What is mapped at an address.
+pub(super) fn mapping_at(pid: Pid, address: u64) -> Option<Mapping> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let maps = String::from_utf8_lossy(&maps);
     maps.lines().find_map(|line| {
         let (start, rest) = line.split_once('-')?;
         let (end, rest) = rest.split_once(' ')?;
         let parse = |hex| u64::from_str_radix(hex, 16).ok();
-        let path = rest.find('/').map(|at| rest[at..].to_owned());
-        (parse(start)?..parse(end)?)
-            .contains(&address)
-            .then_some(path)?
+        let range = parse(start)?..parse(end)?;
+        let name = rest.find(['/', '[']).map_or("", |at| &rest[at..]);
+        range.contains(&address).then(|| Mapping {
+            range,
+            name: name.to_owned(),
+        })
     })
+}
+
+/// The path of the file that is mapped at an address, while it is.
+pub(super) fn mapped_file(pid: Pid, address: u64) -> Option<String> {
+    let name = mapping_at(pid, address)?.name;
+    name.starts_with('/').then_some(name)
 }
 
 /// Threads of a process: the links of its folder of tasks beyond the usual two (`proc_task_getattr` of

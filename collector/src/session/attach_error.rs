@@ -1,11 +1,9 @@
-//! Why a process cannot be attached to, or not be left yet. Each message names the process, the reason and
+//! Why a process cannot be attached to, or not be left. Each message names the process, the reason and
 //! the next step.
 
-use std::fmt;
 use std::io;
-use std::time::Duration;
 
-use stackbeat_core::ids::{Pid, Tid};
+use stackbeat_core::ids::Pid;
 
 /// Why a process cannot be attached to, or not be left as it was.
 #[derive(Debug, thiserror::Error)]
@@ -181,28 +179,4 @@ pub enum AttachError {
         #[source]
         source: io::Error,
     },
-}
-
-/// A thread that makes our calls and cannot be given back yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The process that is being attached to, or detached from.
-    pub pid: Pid,
-    /// The thread of it that makes our calls.
-    pub tid: Tid,
-    /// For how long it has not stopped.
-    pub time: Duration,
-}
-
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: thread {} has not stopped for {} s: it is in a call that cannot be interrupted, which it makes for the \
-             recorder; it is waited for, because the program would die of it if it were left there",
-            self.pid,
-            self.tid,
-            self.time.as_secs()
-        )
-    }
 }

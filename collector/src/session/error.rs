@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use stackbeat_core::ids::Pid;
 
-use super::attach_error::{AttachError, Held};
+use super::attach_error::AttachError;
 
 /// Why a recording could not begin. Each message names the thing, the reason and the next step.
 #[derive(Debug, thiserror::Error)]
@@ -374,9 +374,6 @@ pub enum Warning {
     /// A descendant that could not be attached to: why, with its pid.
     #[error("one of its processes is not recorded: {0}")]
     NotAttached(String),
-    /// Attaching or detaching has to wait for a thread.
-    #[error("{0}")]
-    ThreadHeld(Held),
     /// The agent could not be taken out of a process.
     #[error("hooks stay in process {pid}, where they pass calls straight through: {reason}")]
     NotDetached {

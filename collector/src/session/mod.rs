@@ -44,7 +44,7 @@ mod sigbus_guard;
 pub(crate) mod storage;
 pub(crate) mod trace_header;
 
-pub use attach_error::{AttachError, Held};
+pub use attach_error::AttachError;
 pub use cpus::{CpuList, CpuListError};
 pub use dump_error::DumpError;
 pub use error::{RecordError, Warning, WhyNot};

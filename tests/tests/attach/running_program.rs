@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stackbeat_proto::stream::PacketReader;
@@ -524,6 +524,50 @@ fn a_collector_that_was_killed_is_no_obstacle() {
     assert!(pause_ns < Some(1_000_000_000), "{summary}");
     let recovered = stackbeat(at, &["recover", "killed.beat", "-o", "r.beat"]);
     assert!(recovered.status.success(), "{recovered:?}");
+    send("-TERM", pid);
+    assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
+}
+
+/// The thread that makes calls for it comes back by itself.
+#[test]
+fn a_recorder_that_is_killed_while_it_uses_a_thread_leaves_the_program_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let resident = compile(at, "resident.c", &["-ldl"]);
+    let program = Program::start(Command::new(resident).arg("600"));
+    let pid = program.pid();
+    let any_thread = |holds: &dyn Fn(&str) -> bool| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+        let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
+        let mut statuses = tasks.filter_map(|task| status(task.ok()?));
+        statuses.any(|status| holds(&status))
+    };
+    let is_traced = || any_thread(&|status| !status.contains("TracerPid:\t0\n"));
+    let mut met = 0;
+    for round in 0..40 {
+        let mut recorder = command_in(at, &["attach", "-q", "-f", "-o", "killed.beat"]);
+        let mut recorder = recorder.arg(pid.to_string()).spawn().expect("runs");
+        // It may be too fast to be met.
+        let until = Instant::now() + Duration::from_secs(1);
+        while !is_traced() && Instant::now() < until {}
+        sleep(Duration::from_micros(200 * round));
+        met += u32::from(is_traced());
+        recorder.kill().expect("it runs");
+        recorder.wait().expect("waited for");
+    }
+    assert!(met > 10, "{met}");
+    // But for the moments in which one starts another.
+    let blocks_all = |status: &str| {
+        let mask = status
+            .split("SigBlk:\t")
+            .nth(1)
+            .and_then(|rest| rest.get(..16));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        mask.is_none_or(|mask| mask.count_ones() > 40)
+    };
+    wait_until("all signals are as before", || !any_thread(&blocks_all));
+    let summary = attach(at, pid, "500ms");
+    assert!(summary["samples"].as_u64() > Some(50), "{summary}");
     send("-TERM", pid);
     assert_eq!(program.end(), ("0 wrong\n".to_owned(), Some(0)));
 }

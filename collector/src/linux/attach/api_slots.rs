@@ -49,13 +49,13 @@ impl Slots {
     }
 
     /// Has the agent fill the slots in (`connect`), or empty them, by its function at `fill`. The memory at
-    /// `list` has room for a list, below a stack that ends at `stack_end`.
+    /// `list` has room for a list.
     pub(super) fn tell(
         &self,
         borrowed: &mut Borrowed,
         fill: u64,
         connect: bool,
-        (list, stack_end): (u64, u64),
+        list: u64,
     ) -> Result<(), AttachError> {
         for (kind, addresses) in self.addresses.iter().enumerate() {
             for some in addresses.chunks(SLOTS_PER_CALL) {
@@ -65,7 +65,7 @@ impl Slots {
                 let words = [u64::from(connect), counts[0], counts[1]];
                 let bytes = words.iter().chain(some).flat_map(|word| word.to_le_bytes());
                 borrowed.write(list, &bytes.collect::<Vec<u8>>())?;
-                borrowed.call(fill, [list, 0], stack_end)?;
+                borrowed.call(fill, [list, 0])?;
             }
         }
         Ok(())

@@ -11,7 +11,11 @@ use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{ReadStack, Rules};
 
+use super::way_back::Code;
 use crate::linux::remote_unwind::{self, Module};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 
 /// The modules of a process.
 #[derive(Debug)]
@@ -68,13 +72,40 @@ impl Images {
         self.modules.iter().find(is_agent)
     }
 
-    /// Address of a `syscall` instruction (0f 05) in libc.
-    pub fn syscall_instruction(&self) -> Option<u64> {
-        let function = self.symbol(self.libc()?, "syscall")?;
-        let mut code = [0u8; 64];
-        self.memory.read_exact_at(&mut code, function).ok()?;
-        let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;
-        Some(function + at as u64)
+    /// Where nobody has code, in the last page of a module's code, and we may put ours.
+    pub(super) fn room_for_code(&self) -> Option<Code> {
+        let libc = self.libc().into_iter();
+        let others = self.modules.iter();
+        libc.chain(others).find_map(|module| {
+            let end = self.code_end(module)?;
+            let at = end.next_multiple_of(8);
+            let code: [u8; Code::BYTES.len()] = self.bytes(at)?;
+            let is_inside = at + Code::BYTES.len() as u64 <= end.next_multiple_of(PAGE);
+            let is_free = code.iter().all(|byte| *byte == 0) || code == Code::BYTES;
+            (is_inside && is_free).then_some(Code(at))
+        })
+    }
+
+    /// Where the code of a module ends.
+    fn code_end(&self, module: &Module) -> Option<u64> {
+        let mut read =
+            |address, buffer: &mut [u8]| self.memory.read_exact_at(buffer, address).is_ok();
+        let (headers, count) = elf::program_headers(&mut read, module.start)?;
+        let headers = (0..count as u64).filter_map(|i| {
+            // `Elf64_Phdr` of <elf.h>: type and flags, offset, two addresses, size in the file and in memory.
+            self.bytes::<56>(headers + 56 * i)
+        });
+        let word = |header: &[u8; 56], at: usize| {
+            u64::from_le_bytes(std::array::from_fn(|i| header[at + i]))
+        };
+        let loaded = u64::from(libc::PT_LOAD) | u64::from(libc::PF_R | libc::PF_X) << 32;
+        let mut code = headers.filter(|header| word(header, 0) == loaded);
+        let code = code.next()?;
+        Some(
+            module
+                .bias
+                .in_process(Svma(word(&code, 16) + word(&code, 40))),
+        )
     }
 
     /// The function that the call before a return address has called, directly, by a slot of the GOT, or by

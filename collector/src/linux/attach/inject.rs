@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use stackbeat_core::attach_status::{Refused, decode};
@@ -17,7 +16,7 @@ use super::safe_point::{self, Doing, Judge};
 use super::target::{self, Sessions, Target};
 use super::tracee::{Borrowed, Stop, Tracee};
 use crate::linux::remote_unwind::Module;
-use crate::session::attach_error::{AttachError, Held};
+use crate::session::attach_error::AttachError;
 use crate::session::options::AttachStep;
 
 /// How long a good place is looked for.
@@ -45,17 +44,15 @@ const NAME_BYTES: usize = 4095;
 const LIST_AT: u64 = 8192;
 
 /// Brings the agent in, or finds it there, and has it join the session. `session` is the mapping's path as
-/// the process sees it. `tell` hears of a thread that cannot be given back.
+/// the process sees it.
 pub(crate) fn attach(
     target: &Target,
     agent: &Path,
     session: &Path,
-    tell: &mut dyn FnMut(Held),
 ) -> Result<AttachStep, AttachError> {
     let pid = target.pid;
-    attach_step(pid, tell, |images, slots, borrowed, stack| {
+    attach_step(pid, |images, slots, borrowed, stack| {
         write_name(borrowed, stack + SESSION_AT, session)?;
-        let stack_end = stack + STACK_BYTES;
         let entrances = match images.agent() {
             Some(module) => Entrances::of(pid, images, module)?,
             None => load(target, images, agent, borrowed, stack)?,
@@ -65,7 +62,7 @@ pub(crate) fn attach(
         let find_object = loaded.find_map(|m| images.symbol(m, "_dl_find_object"));
         let join = |borrowed: &mut Borrowed| {
             let arguments = [stack + SESSION_AT, find_object.unwrap_or(0)];
-            let answer = borrowed.call(entrances.attach, arguments, stack_end)?;
+            let answer = borrowed.call(entrances.attach, arguments)?;
             Ok(decode(answer as i64))
         };
         let mut answer = join(borrowed)?;
@@ -84,31 +81,30 @@ pub(crate) fn attach(
                 return Err(AttachError::Recorded { pid, collector });
             }
             // In the session of a collector that was killed: nobody reads it any more.
-            borrowed.call(entrances.detach, [1, 0], stack_end)?;
+            borrowed.call(entrances.detach, [1, 0])?;
             answer = join(borrowed)?;
         }
         let patched = understand(pid, answer)?;
         // What goes wrong here costs marks, and is no reason to leave a process that takes part.
         if let Some(fill) = entrances.fill_slots {
-            let _ = slots.tell(borrowed, fill, true, (stack + LIST_AT, stack_end));
+            let _ = slots.tell(borrowed, fill, true, stack + LIST_AT);
         }
         Ok(patched)
     })
 }
 
-/// Has the agent leave. `tell` as for [`attach`].
-pub(crate) fn detach(pid: Pid, tell: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
-    attach_step(pid, tell, |images, slots, borrowed, stack| {
+/// Has the agent leave.
+pub(crate) fn detach(pid: Pid) -> Result<AttachStep, AttachError> {
+    attach_step(pid, |images, slots, borrowed, stack| {
         let Some(agent) = images.agent() else {
             return Ok(0);
         };
         let entrances = Entrances::of(pid, images, agent)?;
-        let stack_end = stack + STACK_BYTES;
         // The agent's functions stay where they are, and do nothing.
         if let Some(fill) = entrances.fill_slots {
-            let _ = slots.tell(borrowed, fill, false, (stack + LIST_AT, stack_end));
+            let _ = slots.tell(borrowed, fill, false, stack + LIST_AT);
         }
-        let answer = borrowed.call(entrances.detach, [0, 0], stack_end)?;
+        let answer = borrowed.call(entrances.detach, [0, 0])?;
         understand(pid, decode(answer as i64))
     })
 }
@@ -177,7 +173,6 @@ fn understand(pid: Pid, answer: Result<u64, Refused>) -> Result<u64, AttachError
 /// on.
 fn attach_step(
     pid: Pid,
-    tell: &mut dyn FnMut(Held),
     work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
 ) -> Result<AttachStep, AttachError> {
     let began = Instant::now();
@@ -190,8 +185,8 @@ fn attach_step(
     let slots = Slots::find(pid, &images);
     let libc = images.libc().ok_or(AttachError::NoLoader { pid })?;
     let functions = Functions::of(pid, libc).ok_or(AttachError::NoLoader { pid })?;
-    let syscall = images
-        .syscall_instruction()
+    let code = images
+        .room_for_code()
         .ok_or(AttachError::NoLoader { pid })?;
     let agent = images.agent();
     let hooks = agent
@@ -199,13 +194,13 @@ fn attach_step(
         .unwrap_or_default();
     let mut judge = Judge::new(&images, libc, &functions, &hooks);
     let mut refused = 0;
-    let mut attempt = |tid, was_tried, held| {
-        let (mut tracee, stopped) = match try_thread(pid, tid, &mut judge, was_tried)? {
+    let mut attempt = |tid, try_how: Try| {
+        let (mut tracee, stopped) = match try_thread(pid, tid, &mut judge, try_how)? {
             Ok(found) => found,
             Err(objection) => return Ok(Err(objection)),
         };
         let mut borrowed = tracee
-            .borrow(syscall, held)
+            .borrow(code)
             .map_err(system("its registers cannot be read"))?;
         let result = use_thread(&images, &mut borrowed, |images, borrowed, memory| {
             work(images, &slots, borrowed, memory)
@@ -216,8 +211,8 @@ fn attach_step(
         given_back?;
         Ok(Ok((slots, pause)))
     };
-    let (slots, pause) = find_place(pid, &mut refused, |tid, was_tried| {
-        on_thread_of_its_own(pid, &mut *tell, |held| attempt(tid, was_tried, held))
+    let (slots, pause) = find_place(pid, &mut refused, |tid, try_how| {
+        on_thread_of_its_own(pid, || attempt(tid, try_how))
     })?;
     Ok(AttachStep {
         pause,
@@ -232,20 +227,16 @@ fn attach_step(
 /// the end of the thread that traces takes the request back.
 fn on_thread_of_its_own<T: Send>(
     pid: Pid,
-    tell: &mut dyn FnMut(Held),
-    work: impl FnOnce(mpsc::Sender<Held>) -> Result<T, AttachError> + Send,
+    work: impl FnOnce() -> Result<T, AttachError> + Send,
 ) -> Result<T, AttachError> {
-    let (sender, steps) = mpsc::channel();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("stackbeat attach".to_owned());
-        let thread = thread.spawn_scoped(scope, || work(sender));
+        let thread = thread.spawn_scoped(scope, work);
         let thread = thread.map_err(|source| AttachError::System {
             pid,
             step: "no thread can be started to trace it with",
             source,
         })?;
-        // Until it has ended.
-        steps.into_iter().for_each(tell);
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -258,6 +249,7 @@ fn use_thread(
     borrowed: &mut Borrowed,
     work: impl FnOnce(&Images, &mut Borrowed, u64) -> Result<u64, AttachError>,
 ) -> Result<u64, AttachError> {
+    borrowed.return_by_own_stack()?;
     let memory = borrowed.system_call(
         libc::SYS_mmap,
         [
@@ -274,7 +266,8 @@ fn use_thread(
         return Err(borrowed.failed("no memory for a stack in it", error));
     }
     let memory = memory as u64;
-    let result = errno_of(images, borrowed, memory).and_then(|errno| {
+    borrowed.return_by(memory..memory + STACK_BYTES)?;
+    let result = errno_of(images, borrowed).and_then(|errno| {
         let result = work(images, borrowed, memory);
         let written = match errno {
             Some((address, value)) if borrowed.is_stopped() => borrowed.write(address, &value),
@@ -287,7 +280,10 @@ fn use_thread(
     if !borrowed.is_stopped() {
         return result;
     }
-    let unmapped = borrowed.system_call(libc::SYS_munmap, [memory, STACK_BYTES, 0, 0, 0, 0]);
+    // Not by a frame in there.
+    let unmapped = borrowed
+        .return_by_own_stack()
+        .and_then(|()| borrowed.system_call(libc::SYS_munmap, [memory, STACK_BYTES, 0, 0, 0, 0]));
     // What went wrong first is what is to be reported.
     result.and_then(|slots| unmapped.map(|_| slots))
 }
@@ -296,7 +292,6 @@ fn use_thread(
 fn errno_of(
     images: &Images,
     borrowed: &mut Borrowed,
-    memory: u64,
 ) -> Result<Option<(u64, [u8; 4])>, AttachError> {
     let function = images
         .libc()
@@ -304,20 +299,29 @@ fn errno_of(
     let Some(function) = function else {
         return Ok(None);
     };
-    let address = borrowed.call(function, [0, 0], memory + STACK_BYTES)?;
+    let address = borrowed.call(function, [0, 0])?;
     let mut value = [0; 4];
     borrowed.read(address, &mut value)?;
     Ok(Some((address, value)))
 }
 
+/// How a thread is tried.
+#[derive(Clone, Copy, Debug)]
+struct Try {
+    /// It was tried before.
+    again: bool,
+    /// Not if it has children.
+    spares_parents: bool,
+}
+
 /// What came of an attempt with one thread: what was wanted of it, or why it is of no use.
 type Attempt<T> = Result<Result<T, &'static str>, AttachError>;
 
-/// Makes attempts until a thread is of use. `attempt` takes a thread, and whether it was tried before.
+/// Makes attempts until a thread is of use.
 fn find_place<T>(
     pid: Pid,
     refused: &mut u32,
-    mut attempt: impl FnMut(Tid, bool) -> Attempt<T>,
+    mut attempt: impl FnMut(Tid, Try) -> Attempt<T>,
 ) -> Result<T, AttachError> {
     let began = Instant::now();
     let mut state = String::new();
@@ -331,7 +335,11 @@ fn find_place<T>(
             state = "all are in calls that cannot be interrupted unnoticed".to_owned();
         }
         for tid in threads.into_iter().take(TRIES) {
-            match attempt(tid, !tried.insert(tid))? {
+            let try_how = Try {
+                again: !tried.insert(tid),
+                spares_parents,
+            };
+            match attempt(tid, try_how)? {
                 Ok(found) => return Ok(found),
                 Err(objection) => {
                     *refused += 1;
@@ -371,26 +379,27 @@ fn threads_by_preference(pid: Pid, spares_parents: bool) -> Option<Vec<Tid>> {
 }
 
 /// Stops one thread and keeps it if it is at a good place; gives since when it stands.
-fn try_thread(
-    pid: Pid,
-    tid: Tid,
-    judge: &mut Judge,
-    was_tried: bool,
-) -> Attempt<(Tracee, Instant)> {
+fn try_thread(pid: Pid, tid: Tid, judge: &mut Judge, try_how: Try) -> Attempt<(Tracee, Instant)> {
     const DOES_NOT_STOP: &str =
         "does not stop (in a call that cannot be interrupted, or without a processor)";
+    const HAS_CHILDREN: &str = "has started processes, whose end would be a signal to others";
     let system = |source| AttachError::System {
         pid,
         step: "a thread of it cannot be stopped",
         source,
     };
+    // It may have started one since the threads were put in order, and until it has stopped.
+    let has_children = || try_how.spares_parents && safe_point::has_children(pid, tid);
+    if has_children() {
+        return Ok(Err(HAS_CHILDREN));
+    }
     let mut tracee = match Tracee::seize(pid, tid) {
         Ok(tracee) => tracee,
         Err(e) => match e.raw_os_error() {
             // Threads come and go.
             Some(libc::ESRCH | libc::ENOENT) => return Ok(Err("has ended")),
             // The kernel has not let it go yet.
-            Some(libc::EPERM) if was_tried => return Ok(Err(DOES_NOT_STOP)),
+            Some(libc::EPERM) if try_how.again => return Ok(Err(DOES_NOT_STOP)),
             Some(libc::EPERM | libc::EACCES) => {
                 return Err(target::traced(pid, tid).unwrap_or_else(|| target::forbidden(pid)));
             }
@@ -405,7 +414,11 @@ fn try_thread(
         None => return Ok(Err(DOES_NOT_STOP)),
     }
     let registers = tracee.registers().map_err(system)?;
-    match judge.objection(&tracee, &registers) {
+    let objection = match has_children() {
+        true => Some(HAS_CHILDREN),
+        false => judge.objection(&tracee, &registers),
+    };
+    match objection {
         None => Ok(Ok((tracee, asked))),
         Some(objection) => {
             tracee.release().map_err(system)?;
@@ -434,7 +447,6 @@ fn load(
     memory: u64,
 ) -> Result<Entrances, AttachError> {
     let pid = target.pid;
-    let stack_end = memory + STACK_BYTES;
     let everywhere = |name| images.modules.iter().find_map(|m| images.symbol(m, name));
     // glibc before 2.34 has dlopen in a library that need not be loaded; libc's own is there.
     let dlopen = everywhere("dlopen")
@@ -447,10 +459,10 @@ fn load(
         Some(carry(pid, agent, borrowed, memory)?)
     };
     let flags = libc::RTLD_NOW as u64;
-    let loaded = borrowed.call(dlopen, [memory + AGENT_AT, flags], stack_end);
+    let loaded = borrowed.call(dlopen, [memory + AGENT_AT, flags]);
     let reason = match everywhere("dlerror") {
         Some(dlerror) if matches!(loaded, Ok(0)) => {
-            let text = borrowed.call(dlerror, [0, 0], stack_end);
+            let text = borrowed.call(dlerror, [0, 0]);
             text.ok().and_then(|text| read_text(borrowed, text))
         }
         _ => None,

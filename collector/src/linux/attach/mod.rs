@@ -16,6 +16,8 @@ mod safe_point;
 mod target;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracee;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod way_back;
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod inject {
@@ -26,19 +28,14 @@ mod inject {
     use stackbeat_core::ids::Pid;
 
     use super::Target;
-    use crate::session::attach_error::{AttachError, Held};
+    use crate::session::attach_error::AttachError;
     use crate::session::options::AttachStep;
 
-    pub(crate) fn attach(
-        _: &Target,
-        _: &Path,
-        _: &Path,
-        _: &mut dyn FnMut(Held),
-    ) -> Result<AttachStep, AttachError> {
+    pub(crate) fn attach(_: &Target, _: &Path, _: &Path) -> Result<AttachStep, AttachError> {
         Err(AttachError::Machine)
     }
 
-    pub(crate) fn detach(_: Pid, _: &mut dyn FnMut(Held)) -> Result<AttachStep, AttachError> {
+    pub(crate) fn detach(_: Pid) -> Result<AttachStep, AttachError> {
         Err(AttachError::Machine)
     }
 }

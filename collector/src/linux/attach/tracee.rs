@@ -5,21 +5,20 @@
 //! the registers that it finds when the thread leaves the stop in which it was interrupted, so these
 //! are put back as they were, in a stop of the same kind.
 //!
-//! A call returns to address 0, and the fault stops it for us before anybody else hears of it. Where the
-//! program ignores SIGSEGV, the kernel would reset that for a fault; there a call returns into a `syscall`
-//! instruction of libc, and all system calls of the thread stop it meanwhile.
+//! A signal of its own stops it after a call, before it goes on by itself (`way_back`).
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use stackbeat_core::ids::{Pid, Tid};
 
-use crate::linux::procfs;
+use super::way_back::{Code, Frame};
+use crate::linux::procfs::{self, Mapping};
 use crate::linux::spawn::signal_set;
-use crate::session::attach_error::{AttachError, Held};
+use crate::session::attach_error::AttachError;
 
 /// `PTRACE_GETSIGMASK` and `PTRACE_SETSIGMASK` of Linux' include/uapi/linux/ptrace.h.
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
@@ -62,11 +61,21 @@ const FAULTS: [i32; 6] = [
     libc::SIGSYS,
 ];
 
-/// Where calls return to: nothing is mapped below vm.mmap_min_addr.
-const NOWHERE: u64 = 0;
+/// Bytes below the stack pointer that a function may use (AMD64 psABI, 3.2.2).
+const RED_ZONE: u64 = 128;
+/// So much of a stack is left alone.
+const LEAST_STACK: u64 = 32 << 10;
+
+/// By which a thread says that it has returned from a call.
+const RETURNED: i32 = libc::SIGURG;
 
 /// How long a call in the program may take. Loading waits for whoever is loading something else.
 const CALL_TIME: Duration = Duration::from_secs(20);
+/// The same once job control has stopped the program.
+const STOPPED_TIME: Duration = Duration::from_secs(2);
+/// A thread that does not stop within this time after a call has failed is left in it, and comes back by
+/// itself.
+const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
 
 /// Between two polls of the thread when no signal comes.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
@@ -263,10 +272,15 @@ impl Tracee {
 
     /// Whether the signal that is about to be delivered was sent, and is no fault of the thread's own.
     fn was_sent(&self) -> bool {
+        self.signal_code().is_some_and(|code| code <= 0)
+    }
+
+    /// `si_code` of the signal that is about to be delivered.
+    fn signal_code(&self) -> Option<i32> {
         // SAFETY: plain data for which all zeros is valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let asked = ptrace(libc::PTRACE_GETSIGINFO, self.tid, 0, (&raw mut info).addr());
-        asked.is_ok() && info.si_code <= 0
+        asked.ok().map(|()| info.si_code)
     }
 
     /// Whether the thread is inside a restartable sequence: the kernel would not see that it was left.
@@ -312,30 +326,40 @@ impl Tracee {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Prepares the stopped thread for calls. `syscall`: address of a `syscall` instruction. `held` gets a
-    /// message when it cannot be given back.
-    pub(super) fn borrow(
-        &mut self,
-        syscall: u64,
-        held: mpsc::Sender<Held>,
-    ) -> io::Result<Borrowed<'_>> {
+    /// Prepares the stopped thread for calls.
+    pub(super) fn borrow(&mut self, code: Code) -> io::Result<Borrowed<'_>> {
         let before = Before {
             registers: self.registers()?,
             vectors: self.vectors()?,
             mask: self.signal_mask()?,
         };
-        // Signals wait. What a fault of our own would send must not be blocked, as it is in the program's own
-        // handler of that: the kernel would reset its disposition.
-        self.set_signal_mask(!faults())?;
-        let faults_are_ignored = faults_are_ignored(self.pid);
+        self.write_code(code)?;
         Ok(Borrowed {
             tracee: self,
             before: Some(before),
-            syscall,
-            faults_are_ignored,
+            code,
+            frame: None,
             held_back: Vec::new(),
-            held,
         })
+    }
+
+    /// Writes the code that calls return to, unless it is there. As debuggers write breakpoints: the page is
+    /// the process' own from then on.
+    fn write_code(&self, code: Code) -> io::Result<()> {
+        let (words, _) = Code::BYTES.as_chunks::<8>();
+        for (i, word) in words.iter().enumerate() {
+            let address = code.0 + 8 * i as u64;
+            let word = u64::from_le_bytes(*word);
+            if self.read_word(address) != Some(word) {
+                ptrace(
+                    libc::PTRACE_POKEDATA,
+                    self.tid,
+                    address as usize,
+                    word as usize,
+                )?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets a stopped thread go and stops tracing it.
@@ -383,22 +407,67 @@ struct Before {
 pub(super) struct Borrowed<'a> {
     tracee: &'a mut Tracee,
     before: Option<Before>,
-    syscall: u64,
-    faults_are_ignored: bool,
-    /// Signals that came meanwhile, and were sent.
-    held_back: Vec<i32>,
-    held: mpsc::Sender<Held>,
+    code: Code,
+    /// Where the frame lies by which the thread would go on.
+    frame: Option<u64>,
+    /// Signals that came meanwhile, and whether they were sent to the thread alone.
+    held_back: Vec<(i32, bool)>,
 }
 
 impl Borrowed<'_> {
+    /// From here on the thread goes on by itself when the recorder is killed: by a frame at the end of this
+    /// memory. Below it calls have their stack. False: it has no room for one.
+    pub(super) fn return_by(&mut self, memory: Range<u64>) -> Result<bool, AttachError> {
+        let Some(before) = &self.before else {
+            return Ok(false);
+        };
+        let (registers, vectors) = (&before.registers, &before.vectors);
+        let frame = Frame::new(self.code, memory.end, registers, vectors, before.mask)
+            .map_err(|e| self.failed("its registers are in an unknown form", e))?;
+        if frame.at < memory.start {
+            return Ok(false);
+        }
+        self.write(frame.at, &frame.bytes)?;
+        self.frame = Some(frame.at);
+        self.set(&self.leaving()?)?;
+        Ok(true)
+    }
+
+    /// As [`Borrowed::return_by`] with memory below the thread's own stack, where the kernel would put the
+    /// frame of a handler. Where that is not known to be its stack, a thread whose recorder is killed faults
+    /// from here on.
+    pub(super) fn return_by_own_stack(&mut self) -> Result<(), AttachError> {
+        let stack = self.before.as_ref().and_then(|before| {
+            let mapping = procfs::mapping_at(self.tracee.pid, before.registers.rsp)?;
+            below_stack(&before.registers, &mapping)
+        });
+        let is_there = match stack {
+            Some(stack) => self.return_by(stack)?,
+            None => false,
+        };
+        if !is_there {
+            self.frame = None;
+        }
+        self.hold_signals()
+    }
+
+    /// Signals wait from here on, but that of a return. What a fault of our own would send must not be
+    /// blocked, as it is in the program's own handler of that: the kernel would reset its disposition.
+    fn hold_signals(&self) -> Result<(), AttachError> {
+        let held = self
+            .tracee
+            .set_signal_mask(!faults() & !(1 << (RETURNED - 1)));
+        held.map_err(|e| self.failed("its signals cannot be held back", e))
+    }
+
     /// Makes a system call. Errors of the call itself are negative numbers.
     pub(super) fn system_call(
         &mut self,
         number: i64,
         arguments: [u64; 6],
     ) -> Result<i64, AttachError> {
-        let mut registers = self.base()?;
-        registers.rip = self.syscall;
+        let mut registers = self.leaving()?;
+        registers.rip = self.code.system_call();
         registers.rax = number as u64;
         registers.rdi = arguments[0];
         registers.rsi = arguments[1];
@@ -412,60 +481,43 @@ impl Borrowed<'_> {
         Ok(self.get()?.rax as i64)
     }
 
-    /// Calls a function on a stack that ends at `stack_end`.
-    pub(super) fn call(
-        &mut self,
-        function: u64,
-        arguments: [u64; 2],
-        stack_end: u64,
-    ) -> Result<u64, AttachError> {
-        // As if a call had just pushed its return address: the psABI wants sp + 8 aligned to 16.
-        let sp = (stack_end & !63) - 64 - 8;
-        let end = if self.faults_are_ignored {
-            self.syscall
-        } else {
-            NOWHERE
+    /// Calls a function, after [`Borrowed::return_by`].
+    pub(super) fn call(&mut self, function: u64, arguments: [u64; 2]) -> Result<u64, AttachError> {
+        let Some(frame) = self.frame else {
+            return Err(self.faulted(0));
         };
-        self.write(sp, &end.to_le_bytes())?;
-        let mut registers = self.base()?;
+        let mut registers = self.leaving()?;
         registers.rip = function;
-        registers.rsp = sp;
+        registers.rsp = frame;
         registers.rbp = 0;
         registers.rax = 0;
         registers.rdi = arguments[0];
         registers.rsi = arguments[1];
         self.set(&registers)?;
-        if !self.faults_are_ignored {
-            return self.run_to_fault(sp + 8);
+        match self.run(libc::PTRACE_CONT)? {
+            Stop::Signal(RETURNED) => {}
+            Stop::Signal(signal) => return Err(self.faulted(signal)),
+            _ => return Err(self.faulted(0)),
         }
-        loop {
-            self.next_syscall()?;
-            let mut now = self.get()?;
-            if now.rip == self.syscall + 2 && now.rsp == sp + 8 {
-                // It has returned and is about to make a system call of its result: none is made.
-                let result = now.orig_rax;
-                now.orig_rax = u64::MAX;
-                self.set(&now)?;
-                self.next_syscall()?;
-                return Ok(result);
-            }
-            self.next_syscall()?;
-        }
+        let mut result = [0; 8];
+        self.read(Frame::result(frame), &mut result)?;
+        Ok(u64::from_le_bytes(result))
     }
 
-    /// Lets a call run until it returns to [`NOWHERE`]. Gives its result.
-    fn run_to_fault(&mut self, sp: u64) -> Result<u64, AttachError> {
-        match self.run(libc::PTRACE_CONT)? {
-            Stop::Signal(libc::SIGSEGV) => {
-                let now = self.get()?;
-                if now.rip == NOWHERE && now.rsp == sp {
-                    return Ok(now.rax);
-                }
-                Err(self.faulted(libc::SIGSEGV))
-            }
-            Stop::Signal(signal) => Err(self.faulted(signal)),
-            _ => Err(self.faulted(0)),
+    /// The registers by which the thread goes on from anywhere, and with which others begin: not in a system
+    /// call, flags as the psABI wants them at calls.
+    fn leaving(&self) -> Result<Registers, AttachError> {
+        let mut registers = self.get()?;
+        registers.orig_rax = u64::MAX;
+        // The direction flag (bit 10) is clear at calls.
+        registers.eflags &= !(1 << 10);
+        registers.rip = self.code.leave();
+        // Without a frame it faults.
+        registers.rbx = self.frame.map_or(0, Frame::result);
+        if let Some(frame) = self.frame {
+            registers.rsp = Frame::stack_pointer(frame);
         }
+        Ok(registers)
     }
 
     fn faulted(&self, signal: i32) -> AttachError {
@@ -496,16 +548,16 @@ impl Borrowed<'_> {
     }
 
     fn restore(&mut self) -> Result<(), AttachError> {
-        let Some(before) = self.before.take() else {
-            return Ok(());
+        let restored = match self.before.take() {
+            Some(before) => self.go_back(before),
+            None => Ok(true),
         };
-        let restored = self.go_back(before);
         let (pid, tid) = (self.tracee.pid.0 as libc::pid_t, self.tracee.tid);
-        for signal in self.held_back.drain(..) {
+        for (signal, is_its_own) in self.held_back.drain(..) {
             // SAFETY: sends what was held back, to the thread that was about to get it, or to the process
             // that was to stop.
             unsafe {
-                match FAULTS.contains(&signal) {
+                match is_its_own {
                     true => libc::syscall(libc::SYS_tgkill, pid, tid, signal),
                     false => libc::kill(pid, signal).into(),
                 }
@@ -527,29 +579,20 @@ impl Borrowed<'_> {
         if self.tracee.stopped {
             self.tracee.go_on(libc::PTRACE_CONT, 0)?;
         }
-        let mut is_reported = false;
         loop {
-            match self.tracee.wait(Instant::now() + CALL_TIME)? {
+            match self.tracee.wait(Instant::now() + GIVE_BACK_TIME)? {
                 // While the process is stopped, all stops by request are reported so.
                 Some(Stop::Interrupted | Stop::Group) => break,
                 Some(Stop::Syscall) => self.tracee.go_on(libc::PTRACE_CONT, 0)?,
                 Some(Stop::Signal(signal)) => {
                     if self.belongs_to_program(signal) {
-                        self.held_back.push(signal);
+                        self.hold_back(signal);
                     }
                     self.tracee.go_on(libc::PTRACE_CONT, 0)?;
                 }
                 Some(Stop::Ended) => return Ok(false),
-                // It is in a call of ours: left in there it would end the program.
-                None if !is_reported => {
-                    is_reported = true;
-                    // Nobody may be left who reads it.
-                    let _ = self.held.send(Held {
-                        pid: self.tracee.pid,
-                        tid: self.tracee.tid,
-                        time: CALL_TIME,
-                    });
-                }
+                // It is in a call of ours that cannot be interrupted, and comes back by itself.
+                None if self.frame.is_some() => return Ok(true),
                 None => {}
             }
         }
@@ -560,15 +603,6 @@ impl Borrowed<'_> {
         Ok(true)
     }
 
-    /// The registers to begin a call with: not in a system call, flags as the psABI wants them.
-    fn base(&self) -> Result<Registers, AttachError> {
-        let mut registers = self.get()?;
-        registers.orig_rax = u64::MAX;
-        // The direction flag (bit 10) is clear at calls.
-        registers.eflags &= !(1 << 10);
-        Ok(registers)
-    }
-
     fn next_syscall(&mut self) -> Result<(), AttachError> {
         match self.run(libc::PTRACE_SYSCALL)? {
             Stop::Signal(signal) => Err(self.faulted(signal)),
@@ -576,9 +610,10 @@ impl Borrowed<'_> {
         }
     }
 
-    /// Goes on to the next stop at a system call (if those are asked for) or by a fault.
+    /// Goes on to the next stop at a system call (if those are asked for), by a return, or by a fault.
     fn run(&mut self, request: libc::c_uint) -> Result<Stop, AttachError> {
-        let deadline = Instant::now() + CALL_TIME;
+        let mut deadline = Instant::now() + CALL_TIME;
+        let mut is_program_stopped = false;
         loop {
             self.tracee
                 .go_on(request, 0)
@@ -589,13 +624,25 @@ impl Borrowed<'_> {
                 .map_err(|e| self.failed("it cannot be waited for", e))?;
             match stop {
                 Some(Stop::Signal(signal)) if self.belongs_to_program(signal) => {
-                    self.held_back.push(signal);
+                    self.hold_back(signal);
                 }
                 Some(stop @ (Stop::Signal(_) | Stop::Syscall)) => return Ok(stop),
-                Some(Stop::Group | Stop::Interrupted) => {}
+                Some(Stop::Group) => {
+                    is_program_stopped = true;
+                    deadline = deadline.min(Instant::now() + STOPPED_TIME);
+                }
+                Some(Stop::Interrupted) => {}
                 Some(Stop::Ended) => {
                     self.before = None;
                     return Err(AttachError::Ended {
+                        pid: self.tracee.pid,
+                    });
+                }
+                None if is_program_stopped && self.frame.is_some() => {
+                    // A thread that is stopped holds a lock that the call waits for, with others that it has
+                    // taken. Once the program goes on it comes back by itself.
+                    self.before = None;
+                    return Err(AttachError::Stopped {
                         pid: self.tracee.pid,
                     });
                 }
@@ -612,9 +659,25 @@ impl Borrowed<'_> {
         }
     }
 
-    /// Whether a signal that is about to be delivered was sent, and is no fault of our calls.
+    /// Whether a signal that is about to be delivered was sent, and is no fault or return of our calls.
     fn belongs_to_program(&self, signal: i32) -> bool {
-        !FAULTS.contains(&signal) || self.tracee.was_sent()
+        match signal {
+            RETURNED => !self.has_returned(),
+            _ => !FAULTS.contains(&signal) || self.tracee.was_sent(),
+        }
+    }
+
+    /// Whether it has come back from a call.
+    fn has_returned(&self) -> bool {
+        let sp = self.frame.map(Frame::stack_pointer);
+        self.get()
+            .is_ok_and(|now| now.rip == self.code.leave() && Some(now.rsp) == sp)
+    }
+
+    fn hold_back(&mut self, signal: i32) {
+        let is_its_own = self.tracee.signal_code() == Some(libc::SI_TKILL);
+        self.held_back
+            .push((signal, is_its_own || FAULTS.contains(&signal)));
     }
 
     fn get(&self) -> Result<Registers, AttachError> {
@@ -650,15 +713,21 @@ impl Drop for Borrowed<'_> {
     }
 }
 
+/// The memory below the part of its stack that a thread uses. `None`: the mapping that its stack pointer is
+/// in is not known to be its stack (it may be that of a coroutine, with anything below), or little of it is
+/// left.
+fn below_stack(registers: &Registers, mapping: &Mapping) -> Option<Range<u64>> {
+    // glibc has a thread's descriptor at the upper end of its stack.
+    let is_stack = mapping.name == "[stack]"
+        || mapping.range.contains(&registers.fs_base) && registers.rsp < registers.fs_base;
+    let end = registers.rsp.checked_sub(RED_ZONE)?;
+    let start = mapping.range.start + LEAST_STACK;
+    (is_stack && start < end).then_some(start..end)
+}
+
 /// The signals of [`FAULTS`] as a set; signal 1 is bit 0.
 fn faults() -> u64 {
     FAULTS.iter().fold(0, |set, signal| set | 1 << (signal - 1))
-}
-
-/// Whether the process ignores SIGSEGV.
-fn faults_are_ignored(pid: Pid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    set_of(&status, "SigIgn:").is_none_or(|set| set & 1 << (libc::SIGSEGV - 1) != 0)
 }
 
 /// The set of signals in a line of a `status` file.
