@@ -13,15 +13,18 @@ shift
 # What was ever repaired because a busy machine made it fail, and what compares durations.
 timed=(
   allocations::functions_get_what_they_allocate_however_long_they_run
+  android::framework::loops_frames_and_calls_are_those_of_the_framework
   art::app::a_killed_app_leaves_the_names_of_its_java_frames
   art::app::the_next_start_says_how_the_last_run_ended
   attach::descendants::processes_that_were_there_are_recorded_when_asked_for
   attach::running_program::a_program_that_is_stopped_meanwhile_goes_on
+  attach::running_program::a_recorder_that_is_killed_while_it_uses_a_thread_leaves_the_program_whole
   attach::running_program::modules_that_come_and_go_meanwhile_are_left_alone
   attach::running_program::nobody_takes_a_program_from_another_recorder
   attach::running_program::threads_that_share_a_processor_are_met_soon
   attach::running_program::threads_that_wait_are_not_woken_by_the_end_of_children
   attach::waiting::a_program_whose_loader_is_held_is_said_not_to_answer
+  attach::waiting::the_stopped_thread_finds_its_call_whole_on_a_busy_processor
   attach::waiting::they_have_rows_when_capturing_begins_later
   attach::waiting::threads_that_wait_since_before_have_rows
   attach::waiting::what_the_stopped_thread_waits_for_is_known
@@ -32,6 +35,7 @@ timed=(
   evidence::shares_have_their_intervals
   evidence::the_begin_and_the_end_of_short_processes_say_nothing_of_their_time
   first_screen::a_recording_ends_with_what_it_found_what_it_cost_and_what_to_type
+  gate::runs::traces_that_cannot_be_compared_are_refused_or_named
   gate::system_calls::twice_as_many_bytes_in_as_many_calls_are_found_with_their_function
   hostile::bad_input::a_full_disk_does_not_touch_the_program_and_leaves_what_fitted
   hostile::hostile_programs::a_daemon_goes_on_and_is_recorded_when_waited_for
@@ -63,11 +67,13 @@ timed=(
   marks::scopes::dumps_know_what_happened_inside_of_scopes
   programs::redis_server_under_its_own_benchmark
   python::waits_that_never_end_have_python_stacks
+  ruby::samples_at_any_moment_show_calls_that_are_there
   ruby::waits_that_never_end_have_rubys_stacks
   servers::coverage::a_query_of_postgres_is_seen
   servers::coverage::a_thread_that_blocks_the_first_signal_is_seen_by_the_second
   system_calls::python_makes_as_many_calls_of_each_kind_as_strace_counts
   unrecorded::a_static_program_that_replaces_an_agents_image_is_named
+  waits::no_waits::a_read_from_the_page_cache_is_no_wait_whatever_the_clock
   waits::real::redis_and_its_clients
 )
 (($# == 0)) || timed=("$@")
