@@ -121,7 +121,8 @@ fn a_ring_inside_has_the_newest_samples() {
     let (trace, dump) = (at("ring.beat"), at("dump.beat"));
     let options = ["record", "--in-process", "--mode", "ring"];
     let recorder = command(&options)
-        .args(["--buffer", "64KiB", "--interval", "1ms"])
+        // Each dump costs much, which a budget would save.
+        .args(["--buffer", "64KiB", "--interval", "1ms", "--budget", "0"])
         .args(["-o", &trace, "--", &program, "forever"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

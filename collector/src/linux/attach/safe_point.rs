@@ -11,7 +11,8 @@ use stackbeat_core::unwind::walk::Stack;
 use stackbeat_core::unwind::{self, Start, WalkEnd};
 
 use super::image::{Functions, Images};
-use super::tracee::{Registers, Tracee};
+use super::tracee::Tracee;
+use super::way_back::Registers;
 use crate::linux::procfs::{self, InCall};
 use crate::linux::remote_unwind::Module;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use stackbeat_core::ids::{Pid, Tid};
 
-use super::way_back::{Code, Frame};
+use super::way_back::{Code, Frame, Registers};
 use crate::linux::procfs::{self, Mapping};
 use crate::linux::spawn::signal_set;
 use crate::session::attach_error::AttachError;
@@ -79,8 +79,6 @@ const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
 
 /// Between two polls of the thread when no signal comes.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
-
-pub(super) type Registers = libc::user_regs_struct;
 
 /// Registers by which a stopped thread begins a call again that the stop has ended with EINTR. `None`: those
 /// that it has do.

@@ -7,8 +7,6 @@
 
 use std::io;
 
-use super::tracee::Registers;
-
 /// `UC_FP_XSTATE`, `UC_SIGCONTEXT_SS` and `UC_STRICT_RESTORE_SS` of Linux'
 /// arch/x86/include/uapi/asm/ucontext.h.
 const FLAGS: u64 = 1 | 2 | 4;
@@ -34,6 +32,8 @@ const FRAME_BYTES: usize = RESULT + 128;
 
 /// The kernel's error codes for a call that begins again (include/linux/errno.h).
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+
+pub(super) type Registers = libc::user_regs_struct;
 
 /// The code, by its address.
 #[derive(Clone, Copy, Debug)]
