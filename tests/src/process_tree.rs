@@ -78,6 +78,17 @@ pub fn cpu_ticks(pid: u32) -> u64 {
     fields.map(|f| f.parse::<u64>().expect("a number")).sum()
 }
 
+/// What /proc says of the status of each of its threads.
+pub fn thread_statuses(pid: u32) -> impl Iterator<Item = String> {
+    let status = |task: PathBuf| fs::read_to_string(task.join("status")).ok();
+    folder(pid, "task").filter_map(status)
+}
+
+/// Whether somebody traces a thread of it.
+pub fn is_traced(pid: u32) -> bool {
+    thread_statuses(pid).any(|status| !status.contains("TracerPid:\t0\n"))
+}
+
 /// Whether it takes part in a session.
 pub fn is_attached(pid: u32) -> bool {
     text(pid, "maps").contains("/stackbeat.")

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use stackbeat_proto::stream::PacketReader;
 use stackbeat_proto::v1::{packet, process::Origin};
-use stackbeat_tests::process_tree::{is_attached, send, slots};
+use stackbeat_tests::process_tree::{is_attached, is_traced, send, slots, thread_statuses};
 use stackbeat_tests::{compile_file, wait_until};
 
 use stackbeat_tests::tool::{binary, command_in, stackbeat};
@@ -411,10 +411,6 @@ fn a_program_that_is_stopped_meanwhile_goes_on() {
     let mut program = Command::new(compile(at, "children.c", &[]));
     let program = Program::start(program.process_group(0));
     let pid = program.pid();
-    let threads = || {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
-    };
     let mut stopped = 0;
     for round in 0..8 {
         let mut recorder = command_in(at, &["attach", "-f", "-d", "50ms", "-o", "t.beat"]);
@@ -425,15 +421,14 @@ fn a_program_that_is_stopped_meanwhile_goes_on() {
             wait_until("it is attached to", || is_attached(pid));
             sleep(Duration::from_millis(20));
         }
-        let is_traced = || threads().any(|status| !status.contains("TracerPid:\t0\n"));
         wait_until("it is traced, or that is over", || {
-            is_traced() || !matches!(recorder.try_wait(), Ok(None))
+            is_traced(pid) || !matches!(recorder.try_wait(), Ok(None))
         });
-        stopped += u32::from(is_traced());
+        stopped += u32::from(is_traced(pid));
         send("-TSTP", pid);
         // No thread runs on for good, and who traced it is done with it.
         wait_until("all of it is stopped", || {
-            threads().all(|status| status.contains("State:\tT"))
+            thread_statuses(pid).all(|status| status.contains("State:\tT"))
         });
         send("-CONT", pid);
         let output = recorder.wait_with_output().expect("waited for");
@@ -544,28 +539,21 @@ fn a_recorder_that_is_killed_while_it_uses_a_thread_leaves_the_program_whole() {
     let resident = compile(at, "resident.c", &["-ldl"]);
     let program = Program::start(Command::new(resident).arg("600"));
     let pid = program.pid();
-    let any_thread = |holds: &dyn Fn(&str) -> bool| {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
-        let mut statuses = tasks.filter_map(|task| status(task.ok()?));
-        statuses.any(|status| holds(&status))
-    };
-    let is_traced = || any_thread(&|status| !status.contains("TracerPid:\t0\n"));
     let mut met = 0;
     for round in 0..40 {
         let mut recorder = command_in(at, &["attach", "-q", "-f", "-o", "killed.beat"]);
         let mut recorder = recorder.arg(pid.to_string()).spawn().expect("runs");
         // It may be too fast to be met.
         let until = Instant::now() + Duration::from_secs(1);
-        while !is_traced() && Instant::now() < until {}
+        while !is_traced(pid) && Instant::now() < until {}
         sleep(Duration::from_micros(200 * round));
-        met += u32::from(is_traced());
+        met += u32::from(is_traced(pid));
         recorder.kill().expect("it runs");
         recorder.wait().expect("waited for");
     }
     assert!(met > 10, "{met}");
     // But for the moments in which one starts another.
-    let blocks_all = |status: &str| {
+    let blocks_all = |status: String| {
         let mask = status
             .split("SigBlk:\t")
             .nth(1)
@@ -573,7 +561,9 @@ fn a_recorder_that_is_killed_while_it_uses_a_thread_leaves_the_program_whole() {
         let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok());
         mask.is_none_or(|mask| mask.count_ones() > 40)
     };
-    wait_until("all signals are as before", || !any_thread(&blocks_all));
+    wait_until("all signals are as before", || {
+        !thread_statuses(pid).any(blocks_all)
+    });
     let summary = attach(at, pid, "500ms");
     assert!(summary["samples"].as_u64() > Some(50), "{summary}");
     send("-TERM", pid);

@@ -2,13 +2,12 @@
 //! as the recording lasts.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use stackbeat_tests::process_tree::is_attached;
+use stackbeat_tests::process_tree::{is_attached, is_traced};
 use stackbeat_tests::{Background, compile, scratch};
 
 use stackbeat_tests::tool::command_in;
@@ -65,14 +64,6 @@ int main(void) {
     recv(ends[0], bytes, 2, MSG_WAITALL);
 }
 "#;
-
-/// Whether somebody traces a thread of the process.
-fn is_traced(pid: u32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status"));
-    let mut statuses = tasks.map(|task| status(task.expect("a thread")).expect("it runs"));
-    statuses.any(|status| !status.contains("TracerPid:\t0\n"))
-}
 
 #[test]
 fn a_thread_that_does_not_stop_in_time_runs_on() {

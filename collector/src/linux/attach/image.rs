@@ -91,21 +91,8 @@ impl Images {
         let mut read =
             |address, buffer: &mut [u8]| self.memory.read_exact_at(buffer, address).is_ok();
         let (headers, count) = elf::program_headers(&mut read, module.start)?;
-        let headers = (0..count as u64).filter_map(|i| {
-            // `Elf64_Phdr` of <elf.h>: type and flags, offset, two addresses, size in the file and in memory.
-            self.bytes::<56>(headers + 56 * i)
-        });
-        let word = |header: &[u8; 56], at: usize| {
-            u64::from_le_bytes(std::array::from_fn(|i| header[at + i]))
-        };
-        let loaded = u64::from(libc::PT_LOAD) | u64::from(libc::PF_R | libc::PF_X) << 32;
-        let mut code = headers.filter(|header| word(header, 0) == loaded);
-        let code = code.next()?;
-        Some(
-            module
-                .bias
-                .in_process(Svma(word(&code, 16) + word(&code, 40))),
-        )
+        let image = elf::image(&mut read, headers, count)?;
+        Some(module.bias.in_process(image.text_end))
     }
 
     /// The function that the call before a return address has called, directly, by a slot of the GOT, or by
