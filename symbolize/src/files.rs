@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,7 +91,10 @@ pub(super) fn symbolize(
     emit: &mut dyn FnMut(v1::Symbols),
 ) {
     // The one that takes longest does not begin last.
-    let bytes = |job: &Job| std::fs::metadata(&job.file.path).map_or(0, |file| file.len());
+    let bytes = |job: &Job| {
+        std::fs::metadata(options.sources.place_of(Path::new(&job.file.path)))
+            .map_or(0, |file| file.len())
+    };
     jobs.sort_by_cached_key(|job| std::cmp::Reverse(bytes(job)));
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let wanted = &StillWanted {

@@ -40,7 +40,7 @@ pub use wanted::{AddressSet, MOST_ADDRESSES, Query, Wanted};
 use stackbeat_core::address::Svma;
 use stackbeat_proto::v1::{self, NodeKind};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use variables::NamedVariable;
 
@@ -84,6 +84,9 @@ pub struct SourcePlace {
 /// Where else than on this system names come from, and what is kept of them.
 #[derive(Clone, Debug, Default)]
 pub struct NameSources {
+    /// Where the program's files lie, if it sees others than we (a container's, a chroot's): looked into
+    /// first.
+    pub root: Option<PathBuf>,
     /// What of names is kept for other recordings.
     pub cache: Option<SymbolCache>,
     /// Who is asked for debug files that this system does not have.
@@ -93,6 +96,15 @@ pub struct NameSources {
 }
 
 impl NameSources {
+    /// Where a file of the program lies, by the path that it has there.
+    fn place_of(&self, path: &Path) -> PathBuf {
+        let root = self.root.as_ref();
+        let inside = root.map(|root| root.join(path.strip_prefix("/").unwrap_or(path)));
+        inside
+            .filter(|file| file.is_file())
+            .unwrap_or_else(|| path.to_owned())
+    }
+
     /// What went wrong so far, for people.
     pub fn complaints(&self) -> Vec<String> {
         let debug = self.debug.as_ref().map(|source| source.complaints());

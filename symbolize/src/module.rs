@@ -101,9 +101,10 @@ pub(crate) fn symbolize(
     let files = Files::new();
     let buffers = Buffers::new();
     let file_path = match options.files_of_builds.get(build_id) {
-        Some(elsewhere) => elsewhere,
-        None => Path::new(path),
+        Some(elsewhere) => elsewhere.to_owned(),
+        None => options.sources.place_of(Path::new(path)),
     };
+    let file_path = file_path.as_path();
     let binary = open(path, file_path, build_id, &files)?;
     if !build_id.is_empty()
         && let Some(actual) = id_of(&binary)

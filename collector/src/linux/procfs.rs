@@ -256,12 +256,7 @@ pub(super) fn executable(pid: Pid) -> String {
 
 /// The path that was given to exec (`AT_EXECFN`, getauxval(3)), empty when it cannot be read.
 pub(super) fn started_as(pid: Pid) -> String {
-    let auxv = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let entries = auxv
-        .chunks_exact(16)
-        .map(|e| (word(&e[..8]), word(&e[8..])));
-    let Some((_, address)) = entries.into_iter().find(|e| e.0 == libc::AT_EXECFN) else {
+    let Some(address) = auxiliary(pid, libc::AT_EXECFN) else {
         return String::new();
     };
     let mut path = [0; 4096];
@@ -269,6 +264,24 @@ pub(super) fn started_as(pid: Pid) -> String {
     let path = &path[..length];
     let end = path.iter().position(|b| *b == 0).unwrap_or(0);
     name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
+}
+
+/// Differs from one exec of a process to the next: the kernel's random bytes for the program (`AT_RANDOM`,
+/// getauxval(3)). `None`: they cannot be read.
+pub(super) fn random_of_exec(pid: Pid) -> Option<[u8; 16]> {
+    let mut random = [0; 16];
+    let address = auxiliary(pid, libc::AT_RANDOM)?;
+    let length = platform::read_memory(pid.0, address, &mut random).ok()?;
+    (length == random.len()).then_some(random)
+}
+
+/// A word of the auxiliary vector.
+fn auxiliary(pid: Pid, which: u64) -> Option<u64> {
+    let auxv = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let mut entries = auxv.chunks_exact(16);
+    let entry = entries.find(|entry| word(&entry[..8]) == which)?;
+    Some(word(&entry[8..]))
 }
 
 /// Code of a file that lies inside of a larger piece of the same file elsewhere.

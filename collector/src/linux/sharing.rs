@@ -2,9 +2,12 @@
 //! its user may open.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, Mode, OFlags, access, open};
 
 use super::attach::{self, Target};
 use crate::session::attach_error::AttachError;
@@ -17,32 +20,54 @@ pub(super) struct Place {
     /// The folder as the process sees it, if that is another one; kept open, so that it can be reached when
     /// the process is gone.
     other: Option<(PathBuf, OwnedFd)>,
+    /// Kept open, so that names are found when the process is gone.
+    _root: Option<OwnedFd>,
 }
 
 impl Place {
-    /// A process with mounts of its own (a container) gets the mapping into a folder that it sees.
+    /// A process with mounts of its own (a container) gets the mapping into a folder that it sees, and names
+    /// come from the files that it sees.
     pub(super) fn choose(target: &Target, options: &mut Options) -> Result<Place, AttachError> {
-        if !target.other_mounts || options.mapping_folder.is_some() {
-            return Ok(Place { other: None });
+        if !target.other_mounts {
+            return Ok(Place {
+                other: None,
+                _root: None,
+            });
         }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open(
+            attach::seen_by(target.pid, Path::new("/")),
+            flags,
+            Mode::empty(),
+        )
+        .ok();
+        options.names.root = root.as_ref().map(path_of);
+        let other = match options.mapping_folder {
+            Some(_) => None,
+            None => {
+                let (folder, fd) = Place::folder(target)?;
+                options.mapping_folder = Some(path_of(&fd));
+                Some((folder, fd))
+            }
+        };
+        Ok(Place { other, _root: root })
+    }
+
+    /// A folder in which memory can be shared with a process, as it sees it and open.
+    fn folder(target: &Target) -> Result<(PathBuf, OwnedFd), AttachError> {
         let mut failure = None;
         for folder in [SHARED_MEMORY, "/tmp"] {
-            match File::open(attach::seen_by(target.pid, Path::new(folder))) {
-                Ok(file) => {
-                    let fd = OwnedFd::from(file);
-                    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-                    options.mapping_folder = Some(path.into());
-                    return Ok(Place {
-                        other: Some((folder.into(), fd)),
-                    });
-                }
+            let seen = attach::seen_by(target.pid, Path::new(folder));
+            let is_writable = access(&seen, Access::WRITE_OK).map_err(io::Error::from);
+            match is_writable.and_then(|()| File::open(seen)) {
+                Ok(file) => return Ok((folder.into(), file.into())),
                 Err(error) => failure = Some(error),
             }
         }
         Err(AttachError::System {
             pid: target.pid,
-            step: "it sees no folder in which memory can be shared with it",
-            source: failure.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
+            step: "in none of the folders that it sees can memory be shared with it (/dev/shm, /tmp)",
+            source: failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()),
         })
     }
 
@@ -53,6 +78,11 @@ impl Place {
             None => storage.path.clone(),
         }
     }
+}
+
+/// A path to what a descriptor of ours refers to.
+fn path_of(fd: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
 /// Lets a process' user open the mapping.

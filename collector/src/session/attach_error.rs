@@ -77,10 +77,7 @@ pub enum AttachError {
         name: String,
     },
     /// The process takes part in another session that lives.
-    #[error(
-        "{pid}: is being recorded already, by process {collector}; end that recording first \
-         (kill -INT {collector})"
-    )]
+    #[error("{pid}: is being recorded already, {}", recorder(*pid, *collector))]
     Recorded {
         /// The process.
         pid: Pid,
@@ -168,6 +165,12 @@ pub enum AttachError {
         /// The process.
         pid: Pid,
     },
+    /// The process executed another program before attaching or detaching was done.
+    #[error("{pid}: started another program (exec) while it was attached to; try again")]
+    Executed {
+        /// The process.
+        pid: Pid,
+    },
     /// A system call for attaching or detaching failed.
     #[error("{pid}: {step}")]
     System {
@@ -179,4 +182,14 @@ pub enum AttachError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Who records a process, and how that ends.
+fn recorder(pid: Pid, collector: Pid) -> String {
+    match collector == pid {
+        true => "from inside (--in-process); that recording ends with the program".to_owned(),
+        false => {
+            format!("by process {collector}; end that recording first (kill -INT {collector})")
+        }
+    }
 }

@@ -3,7 +3,9 @@
 
 mod attached_servers;
 mod descendants;
+mod executes;
 mod faults;
+mod other_files;
 mod running_program;
 mod starved;
 mod waiting;

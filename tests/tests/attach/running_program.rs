@@ -178,7 +178,7 @@ fn slots_threads_and_handlers_are_put_back() {
         &["-fno-plt", "-no-pie"],
     ] {
         let quiet = compile(at, "quiet.c", options);
-        let program = Program::start(&mut Command::new(quiet));
+        let program = Program::start(&mut Command::new(&quiet));
         let pid = program.pid();
         let status = |key: &str| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -334,7 +334,7 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
     refused(at, program.pid(), "its main thread has ended");
     drop(program);
 
-    let program = Program::start(&mut Command::new(quiet));
+    let program = Program::start(&mut Command::new(&quiet));
     let pid = program.pid();
     let thread = fs::read_dir(format!("/proc/{pid}/task"))
         .expect("it runs")
@@ -359,6 +359,23 @@ fn what_cannot_be_attached_to_is_refused_and_left_alone() {
     refused(at, pid, "is being recorded already");
     send("-TERM", pid);
     assert_eq!(recorder.wait().expect("waited for").code(), Some(0));
+    assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
+    let mut inside = command_in(
+        at,
+        &["record", "-q", "--in-process", "-o", "inside.beat", "--"],
+    );
+    let program = Program::start(inside.arg(&quiet));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid()));
+    let children = children.expect("it runs");
+    let mut children = children
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a pid"));
+    let is_quiet = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "quiet\n")
+    };
+    let own = children.find(is_quiet).expect("it runs");
+    refused(at, own, "is being recorded already, from inside");
+    send("-TERM", own);
     assert_eq!(program.end(), ("ended by a signal\n".to_owned(), Some(3)));
 
     for (mode, text) in [

@@ -135,6 +135,7 @@ pub(crate) fn resolve(args: &RecordArgs) -> Result<Options> {
     options.clock = args.watch.clock_choice(keeps_interval)?;
     options.compress = args.trace.compress;
     options.names = NameSources {
+        root: None,
         cache: symbol_cache(args.trace.no_symbol_cache),
         debug: debuginfod::source(args.trace.no_debuginfod),
         source_maps: source_maps::wanted(args.trace.source_maps),

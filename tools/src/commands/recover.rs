@@ -32,6 +32,7 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<u8> {
         keep_mapping: args.keep,
         symbolize: true,
         names: NameSources {
+            root: None,
             cache: user_folders::symbol_cache(args.no_symbol_cache),
             debug: debuginfod::source(args.no_debuginfod),
             source_maps: source_maps::wanted(args.source_maps),

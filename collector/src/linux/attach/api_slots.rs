@@ -6,7 +6,6 @@
 //! They lie in sections that are called as the function that they are for. Section headers are not loaded, so
 //! they are read from the modules' files, if these are still the files that were loaded.
 
-use std::fs::File;
 use std::ops::Range;
 
 use object::read::ReadCache;
@@ -16,6 +15,7 @@ use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Pid;
 
 use super::image::Images;
+use super::target;
 use super::tracee::Borrowed;
 use crate::linux::remote_unwind::Module;
 use crate::session::attach_error::AttachError;
@@ -75,7 +75,7 @@ impl Slots {
 /// The sections of a module that hold slots.
 fn sections(pid: Pid, module: &Module) -> [Option<Range<u64>>; 2] {
     let find = || {
-        let file = File::open(format!("/proc/{pid}/root{}", module.path)).ok()?;
+        let file = target::open_mapped(pid, &module.path).ok()?;
         let cache = ReadCache::new(file);
         let file = object::File::parse(&cache).ok()?;
         // A file that was replaced since has its sections elsewhere.

@@ -1,8 +1,9 @@
 //! What attaching wants to know of the modules of another process: which is libc, where functions are.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use object::read::ReadCache;
 use object::{Object, ObjectSymbol};
 use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Pid;
@@ -11,6 +12,7 @@ use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{ReadStack, Rules};
 
+use super::target;
 use super::way_back::Code;
 use crate::linux::remote_unwind::{self, Module};
 
@@ -184,8 +186,8 @@ pub(super) struct Functions {
 impl Functions {
     /// Those of a module, read from its file as the process sees it.
     pub(super) fn of(pid: Pid, module: &Module) -> Option<Functions> {
-        let data = fs::read(format!("/proc/{pid}/root{}", module.path)).ok()?;
-        let file = object::File::parse(&*data).ok()?;
+        let cache = ReadCache::new(target::open_mapped(pid, &module.path).ok()?);
+        let file = object::File::parse(&cache).ok()?;
         let mut ranges: Vec<_> = file
             .dynamic_symbols()
             .filter(|s| s.is_definition() && s.size() > 0)

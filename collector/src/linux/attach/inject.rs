@@ -32,6 +32,8 @@ const STOP_TIME: Duration = Duration::from_secs(1);
 /// So long after a process says that it takes part in a session that session's mapping may not be seen in it
 /// yet.
 const JOIN_TIME: Duration = Duration::from_secs(1);
+/// How long a program may take from its exec until the dynamic linker has loaded libc.
+const START_TIME: Duration = Duration::from_secs(1);
 /// Threads tried in one round: those that wait come first, and one of them nearly always will do.
 const TRIES: usize = 16;
 /// Room for the calls: the dynamic linker's own needs are some 10 KiB, the agent's less.
@@ -169,19 +171,50 @@ fn understand(pid: Pid, answer: Result<u64, Refused>) -> Result<u64, AttachError
     })
 }
 
+/// [`use_a_thread`], where an exec of the program meanwhile is said whatever it made fail.
+fn attach_step(
+    pid: Pid,
+    work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
+) -> Result<AttachStep, AttachError> {
+    let program = target::Program::of(pid);
+    use_a_thread(pid, work).map_err(|error| match error {
+        _ if program.was_replaced() => AttachError::Executed { pid },
+        AttachError::NoLoader { .. } if target::has_ended(pid) => AttachError::Ended { pid },
+        error => error,
+    })
+}
+
+/// What is loaded in a process: with the whole of libc, for which one that has just begun needs a moment.
+fn images(pid: Pid) -> Result<Images, AttachError> {
+    let until = Instant::now() + START_TIME;
+    loop {
+        let images = Images::read(pid).map_err(|source| match source.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
+            Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
+            _ => AttachError::System {
+                pid,
+                step: "its memory cannot be read",
+                source,
+            },
+        })?;
+        let may_begin = images.modules.iter().any(|m| images.is_loader(m));
+        let is_complete = images.libc().is_some() && images.room_for_code().is_some();
+        if is_complete || !may_begin || Instant::now() > until {
+            return Ok(images);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Stops a thread at a good place, lets `work` use it with some memory for names and a stack, and lets it go
 /// on.
-fn attach_step(
+fn use_a_thread(
     pid: Pid,
     work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
 ) -> Result<AttachStep, AttachError> {
     let began = Instant::now();
     let system = |step| move |source| AttachError::System { pid, step, source };
-    let images = Images::read(pid).map_err(|e| match e.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => target::forbidden(pid),
-        Some(libc::ENOENT | libc::ESRCH) => AttachError::Ended { pid },
-        _ => system("its memory cannot be read")(e),
-    })?;
+    let images = images(pid)?;
     let slots = Slots::find(pid, &images);
     let libc = images.libc().ok_or(AttachError::NoLoader { pid })?;
     let functions = Functions::of(pid, libc).ok_or(AttachError::NoLoader { pid })?;
@@ -332,6 +365,9 @@ fn find_place<T>(
         let threads = threads_by_preference(pid, spares_parents);
         let threads = threads.ok_or(AttachError::Ended { pid })?;
         if threads.is_empty() {
+            if target::has_ended(pid) {
+                return Err(AttachError::Ended { pid });
+            }
             state = "all are in calls that cannot be interrupted unnoticed".to_owned();
         }
         for tid in threads.into_iter().take(TRIES) {

@@ -1,8 +1,10 @@
 //! What can be said about a process before it is touched: whether it can be attached to, and why not.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use stackbeat_core::ids::{Pid, Tid};
 use stackbeat_core::platform;
@@ -20,7 +22,7 @@ pub struct Target {
     pub command: Vec<String>,
     /// Effective user and group.
     pub user: (u32, u32),
-    /// It sees other mounts than we do.
+    /// It sees other mounts than we do, or has another root.
     pub other_mounts: bool,
 }
 
@@ -40,6 +42,23 @@ struct Status {
 impl Target {
     /// Looks at a process and refuses those that cannot be attached to.
     pub fn examine(pid: Pid, allow_seccomp: bool) -> Result<Target, AttachError> {
+        // So one in the middle of an exec looks, too (`de_thread` of fs/exec.c).
+        let may_be_in_exec = |found: &Result<Target, AttachError>| {
+            matches!(
+                found,
+                Err(AttachError::NoSuchProcess { .. }
+                    | AttachError::MainThreadEnded { .. }
+                    | AttachError::Forbidden { .. })
+            )
+        };
+        until_exec_is_over(pid, || {
+            let found = Target::look_at(pid, allow_seccomp);
+            (!may_be_in_exec(&found)).then_some(found)
+        })
+        .unwrap_or_else(|| Target::look_at(pid, allow_seccomp))
+    }
+
+    fn look_at(pid: Pid, allow_seccomp: bool) -> Result<Target, AttachError> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(AttachError::Machine);
         }
@@ -91,14 +110,13 @@ impl Target {
             pid,
             command,
             user: (status.user, status.group),
-            other_mounts: !is_same_file(Path::new("/"), &seen_by(pid, Path::new("/")))
-                || !is_same_file(Path::new("/dev/shm"), &seen_by(pid, Path::new("/dev/shm"))),
+            other_mounts: has_other_mounts(pid) || has_other_root(pid),
         })
     }
 
     /// Whether the process finds the same file at a path.
     pub fn sees(&self, path: &Path) -> bool {
-        is_same_file(path, &seen_by(self.pid, path))
+        are_same_file(path, &seen_by(self.pid, path)) == Some(true)
     }
 }
 
@@ -108,11 +126,31 @@ pub(crate) fn seen_by(pid: Pid, path: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root")).join(inside)
 }
 
-fn is_same_file(a: &Path, b: &Path) -> bool {
-    match (fs::metadata(a), fs::metadata(b)) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
+/// Opens the file that a process has mapped under a name of its mappings. Such a name is from the root of
+/// its mounts where that is not ours, and from our root otherwise, also if the process has changed its own
+/// (chroot).
+pub(super) fn open_mapped(pid: Pid, name: &str) -> io::Result<File> {
+    let name = Path::new(name);
+    match has_other_mounts(pid) {
+        true => File::open(seen_by(pid, name)),
+        false => File::open(name),
     }
+}
+
+/// False also for one that ends, or is in the middle of an exec.
+fn has_other_mounts(pid: Pid) -> bool {
+    let its = format!("/proc/{pid}/ns/mnt");
+    are_same_file(Path::new("/proc/self/ns/mnt"), Path::new(&its)) == Some(false)
+}
+
+fn has_other_root(pid: Pid) -> bool {
+    are_same_file(Path::new("/"), &seen_by(pid, Path::new("/"))) == Some(false)
+}
+
+/// `None`: one of them is not to be seen.
+fn are_same_file(a: &Path, b: &Path) -> Option<bool> {
+    let (a, b) = (fs::metadata(a).ok()?, fs::metadata(b).ok()?);
+    Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
 /// Somebody else traces the thread.
@@ -124,6 +162,47 @@ pub(super) fn traced(pid: Pid, tid: Tid) -> Option<AttachError> {
         tracer,
         name: Status::read(tracer).map_or_else(|| "?".into(), |s| s.name),
     })
+}
+
+/// How long an exec may take, in which a process looks as if it ended or had nothing in memory.
+const EXEC_TIME: Duration = Duration::from_millis(100);
+
+/// Which program a process executes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pid: Pid,
+    random: Option<[u8; 16]>,
+}
+
+impl Program {
+    pub(super) fn of(pid: Pid) -> Program {
+        let random = until_exec_is_over(pid, || procfs::random_of_exec(pid));
+        Program { pid, random }
+    }
+
+    /// Whether it was replaced by another one, or is being replaced.
+    pub(super) fn was_replaced(self) -> bool {
+        let is_other = || procfs::random_of_exec(self.pid).filter(|now| Some(*now) != self.random);
+        until_exec_is_over(self.pid, is_other).is_some()
+    }
+}
+
+/// Whether no thread of a process runs any more.
+pub(super) fn has_ended(pid: Pid) -> bool {
+    let state = Status::read(pid).map(|status| status.state);
+    state.is_none_or(|state| state == 'Z' && procfs::thread_count(pid) == Some(1))
+}
+
+/// Asks until there is an answer.
+fn until_exec_is_over<T>(pid: Pid, ask: impl Fn() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + EXEC_TIME;
+    loop {
+        let answer = ask();
+        if answer.is_some() || Instant::now() > until || !procfs::exists(pid) {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Why the kernel would not let us trace, when it said no.
