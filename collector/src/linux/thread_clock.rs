@@ -8,7 +8,7 @@
 //! nothing. The kernel sends the signal from an interrupt that it raises for itself while the one of the
 //! clock lasts, so it arrives before the program's next instruction. Time in the kernel must not be counted
 //! then (`exclude_kernel`): a signal that is sent in the middle of a system call would end it. The calls that
-//! hooks know are recorded with the time that they took (`stackbeat_core::shm::throttle::has_moment`). A
+//! hooks know are recorded with the time that they took (`stackbeat_core::shm::throttle::next_moment`). A
 //! second event (`PERF_COUNT_SW_PAGE_FAULTS`) goes off after as many page faults as take about an interval.
 
 use std::io;

@@ -713,6 +713,8 @@ impl Wait {
 #[cold]
 #[inline(never)]
 fn leave_to_outer(switched: Option<bool>) {
+    // The outer one may have begun before what is known of lengths.
+    tls::block().short_until.store(Cycles(0), Ordering::Relaxed);
     if tls::block().switched_inside.load(Ordering::Relaxed) & SWITCHED_BEFORE != 0 {
         rseq::disarm();
         return;

@@ -38,30 +38,51 @@ pub(super) enum Length {
     /// As long as that: then it is a record of its own, whoever took the tick. Such waits bound themselves to
     /// one an interval.
     Overdue,
-    /// Shorter than the interval, but a moment of the thread's own lies in it ([`has_moment`]), which stands
-    /// for a tick where there are none.
+    /// Shorter than the interval, but a moment of the thread's own lies in it ([`throttle::next_moment`]),
+    /// which stands for a tick where there are none.
     Met,
 }
 
-/// The length of a wait that began at `begin` and is over.
-#[inline(never)]
+/// The length of a wait that began at `begin` and is over. Most are known to be short by what the thread has
+/// found out when the one before ended: threads that wait often come back to cold caches, and what is in
+/// force lies in several lines.
+#[inline(always)]
 pub(super) fn length(entry: &ThreadEntry, begin: Cycles) -> Length {
+    let (block, now) = (tls::block(), session::now());
+    match now < block.short_until.load(Ordering::Relaxed) {
+        true => Length::Short,
+        false => length_in_force(block, entry, begin, now),
+    }
+}
+
+#[inline(never)]
+fn length_in_force(block: &Block, entry: &ThreadEntry, begin: Cycles, now: Cycles) -> Length {
+    /// So long what was found out holds: settings change.
+    const KNOWN_NS: u32 = 1_000_000;
     let Some(mapping) = session::mapping() else {
         return Length::Short;
     };
     let control = mapping.control();
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
-    let lasted = session::now().saturating_sub(begin);
+    let lasted = now.saturating_sub(begin);
     let asked = control.interval_cycles[class].load(Ordering::Relaxed);
     if control.switch.load(Ordering::Relaxed) != 1 {
         return Length::Short;
     }
+    let moment_from = |from| match entry.has_kernel_clock() {
+        true => throttle::next_moment(entry.utid(), control.sampling_interval_cycles(entry), from),
+        false => None,
+    };
+    let asked_ns = control.interval_ns[class].load(Ordering::Relaxed);
+    let known = match asked_ns {
+        0..=KNOWN_NS => asked,
+        _ => asked.saturating_mul(KNOWN_NS.into()) / u64::from(asked_ns),
+    };
+    let until = now.saturating_add(known);
+    let until = moment_from(now).map_or(until, |moment| moment.min(until));
+    block.short_until.store(until, Ordering::Relaxed);
     if lasted < asked {
-        let is_met = entry.has_kernel_clock() && {
-            let in_force = control.sampling_interval_cycles(entry);
-            throttle::has_moment(entry.utid(), in_force, begin..begin.saturating_add(lasted))
-        };
-        return match is_met {
+        return match moment_from(begin).is_some_and(|moment| moment < now) {
             true => Length::Met,
             false => Length::Short,
         };

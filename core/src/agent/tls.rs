@@ -64,7 +64,9 @@ pub struct Block {
     pub handlers: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way; 0: none does.
     pub held_since: AtomicCycles,
-    /// The stack pointer with which the last of them began.
+    /// A wait that is over until then is short and has no moment of the thread's (`agent::requests::length`).
+    pub short_until: AtomicCycles,
+    /// The stack pointer with which the last of those handlers began.
     pub handler_sp: AtomicUsize,
 }
 
@@ -106,7 +108,8 @@ pub mod flag {
     pub const ANY: u32 = u32::MAX;
 }
 
-const _: () = assert!(size_of::<Block>() <= 128);
+// Room for it in the static block is what `dlopen` has left (`attach`).
+const _: () = assert!(size_of::<Block>() <= 192);
 // `first_word` reads it.
 const _: () = assert!(core::mem::offset_of!(Block, entry) == 0);
 
@@ -142,6 +145,7 @@ impl Block {
             thread_bits: AtomicU8::new(0),
             handlers: AtomicU32::new(0),
             held_since: AtomicCycles::new(Cycles(0)),
+            short_until: AtomicCycles::new(Cycles(0)),
             handler_sp: AtomicUsize::new(0),
         }
     }
@@ -178,10 +182,11 @@ mod imp {
         ".globl stackbeat_thread_block",
         ".hidden stackbeat_thread_block",
         ".type stackbeat_thread_block, @object",
-        ".size stackbeat_thread_block, 128",
+        ".size stackbeat_thread_block, {bytes}",
         "stackbeat_thread_block:",
-        ".zero 128",
+        ".zero {bytes}",
         ".popsection",
+        bytes = const size_of::<Block>(),
     );
 
     /// The word at this distance from the thread pointer. Below 48 that is the head of libc's own block,

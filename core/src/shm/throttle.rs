@@ -14,7 +14,6 @@ use crate::shm::layout::{
     CLASSES, Control, PHASES, TICK_BY_CYCLES, TICK_PARKED, TICK_RUNNING, ThreadEntry, Tick,
 };
 use crate::sync::{Ordering, fence, read_own};
-use core::ops::Range;
 
 /// What a hook that saw a new tick is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,19 +88,20 @@ pub fn due(
 const EQUALLY_SPACED: u64 = 32;
 
 /// Where no ticks come, each thread has moments of its own instead: one in each interval since the counter
-/// was 0, drawn at random but always the same. Whether one lies in this time (cycles), which is shorter than
-/// the interval: as likely as a tick would be.
-pub fn has_moment(utid: Utid, interval: Cycles, time: Range<Cycles>) -> bool {
+/// was 0, drawn at random but always the same. A time holds one as likely as it would hold a tick. The first
+/// from `from` on; `None`: there is no interval.
+pub fn next_moment(utid: Utid, interval: Cycles, from: Cycles) -> Option<Cycles> {
     let interval = interval.0;
-    let Some(first) = time.start.0.checked_div(interval) else {
-        return false;
-    };
+    let first = from.0.checked_div(interval)?;
     let moment = |i: u64| {
         let drawn = mixed((i / EQUALLY_SPACED) ^ (u64::from(utid.0) << 40));
         let part = (u128::from(drawn) * u128::from(interval)) >> 64;
         Cycles(i.saturating_mul(interval).saturating_add(part as u64))
     };
-    time.contains(&moment(first)) || time.contains(&moment(first.saturating_add(1)))
+    match moment(first) {
+        of_first if of_first >= from => Some(of_first),
+        _ => Some(moment(first.saturating_add(1))),
+    }
 }
 
 /// A number in which each bit depends on each of this one's (the finalizer of MurmurHash3).
@@ -216,9 +216,14 @@ pub fn unpark(control: &Control) {
 
 #[cfg(test)]
 mod tests {
-    use super::has_moment;
+    use super::next_moment;
     use crate::cycles::Cycles;
     use crate::ids::Utid;
+    use core::ops::Range;
+
+    fn has_moment(utid: Utid, interval: Cycles, time: Range<Cycles>) -> bool {
+        next_moment(utid, interval, time.start).is_some_and(|moment| moment < time.end)
+    }
 
     /// Calls of any length are met in proportion to it, by each thread's own moments.
     #[test]
