@@ -16,6 +16,9 @@ pub(super) const MOST_THREADS: usize = 16;
 const PART: u64 = 8;
 /// Computing between two waits for so many ticks has lost the tick's phase.
 const LONG_TICKS: u64 = 4;
+/// Who is ready for less than this part of a tick at a time takes the place of threads that have begun to
+/// wait, at any moment, and not of one whose time a tick has ended.
+const SHORT_PART: u64 = 16;
 
 /// What the scheduler has counted of a process' threads, and what they did since the last
 /// [`Contention::take`].
@@ -51,7 +54,10 @@ impl Contention {
             let ready = now.ready_ns.saturating_sub(since.ready_ns);
             self.since.run += run;
             self.since.ready += ready;
-            if ready > run / PART && has_short_bursts(host, pid, *tid, now.run_ns, tick_ns) {
+            let times = now.times.saturating_sub(since.times);
+            if waits_for_ticks(run, ready, times, tick_ns)
+                && has_short_bursts(host, pid, *tid, now.run_ns, tick_ns)
+            {
                 self.since.chosen += run;
             }
         }
@@ -68,6 +74,12 @@ impl Contention {
         let since = std::mem::take(&mut self.since);
         since.chosen > since.run / PART
     }
+}
+
+/// Whether a thread begins to run with ticks: it ran so long, was ready for a processor so long, and was put
+/// on one so many times.
+fn waits_for_ticks(run_ns: u64, ready_ns: u64, times: u64, tick_ns: u64) -> bool {
+    ready_ns > run_ns / PART && ready_ns > times.saturating_mul(tick_ns / SHORT_PART)
 }
 
 /// Whether a thread that has run for so long mostly computes for a few ticks only between two waits.
@@ -136,6 +148,23 @@ mod tests {
     fn short_bursts_that_wait_for_a_processor_are_found() {
         let pause = Some(Duration::from_micros(300));
         assert_eq!(watched(2, Duration::from_millis(4), pause), [true; 3]);
+    }
+
+    #[test]
+    fn a_server_among_others_that_wait_as_often_keeps_no_phase() {
+        // redis beside another one and their clients on one processor, and beside two loops.
+        assert!(!waits_for_ticks(
+            5_760_000_000,
+            12_330_000_000,
+            93_864,
+            TICK_NS
+        ));
+        assert!(waits_for_ticks(
+            1_000_000_000,
+            8_000_000_000,
+            2_000,
+            TICK_NS
+        ));
     }
 
     #[test]
