@@ -49,6 +49,7 @@ timed=(
   in_process::steered::a_ring_inside_has_the_newest_samples
   in_process::steered::a_session_inside_is_steered_as_one_outside
   in_process::who_waits_at_the_end_is_known_with_its_stack
+  independent::shares_of_a_computing_program_are_true_and_agree_with_perf
   independent::the_stack_of_a_blocked_program_equals_that_of_gdb
   interruptions::redis_and_its_benchmark
   jit::builtins_of_v8_have_names_where_it_has_copied_them
