@@ -245,10 +245,16 @@ fn leave(
         {
             continue;
         }
-        let attempt = attach::detach(process);
+        let takes_part = || procfs::identify(process, name, Pid(0)) == Whose::Ours;
+        let mut attempt = attach::detach(process);
+        if matches!(attempt, Err(AttachError::Executed { .. })) && takes_part() {
+            // So does the program that took its place.
+            attempt = attach::detach(process);
+        }
         match attempt {
             Ok(attach_step) if process == pid => own = Some(attach_step),
             Ok(_) | Err(AttachError::Ended { .. }) => {}
+            Err(AttachError::Executed { .. }) if !takes_part() => {}
             Err(error) => warn(Warning::NotDetached {
                 pid: process,
                 reason: error.to_string(),

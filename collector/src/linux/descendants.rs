@@ -74,6 +74,8 @@ pub(super) fn attach(
                     | AttachError::Zombie { .. }
                     | AttachError::NoSuchProcess { .. },
                 ) => {}
+                // As a child does that was met between fork and exec.
+                Err(AttachError::Executed { .. }) => drop(met.remove(&pid)),
                 Err(error) => warn(Warning::NotAttached(error.to_string())),
             }
         }

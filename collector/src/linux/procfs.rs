@@ -256,9 +256,13 @@ pub(super) fn executable(pid: Pid) -> String {
 
 /// The path that was given to exec (`AT_EXECFN`, getauxval(3)), empty when it cannot be read.
 pub(super) fn started_as(pid: Pid) -> String {
-    let Some(address) = auxiliary(pid, libc::AT_EXECFN) else {
+    let auxv = auxiliary_vector(pid).unwrap_or_default();
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let mut entries = auxv.chunks_exact(16);
+    let Some(entry) = entries.find(|entry| word(&entry[..8]) == libc::AT_EXECFN) else {
         return String::new();
     };
+    let address = word(&entry[8..]);
     let mut path = [0; 4096];
     let length = platform::read_memory(pid.0, address, &mut path).unwrap_or(0);
     let path = &path[..length];
@@ -266,22 +270,11 @@ pub(super) fn started_as(pid: Pid) -> String {
     name_of_file(String::from_utf8_lossy(&path[..end]).into_owned())
 }
 
-/// Differs from one exec of a process to the next: the kernel's random bytes for the program (`AT_RANDOM`,
-/// getauxval(3)). `None`: they cannot be read.
-pub(super) fn random_of_exec(pid: Pid) -> Option<[u8; 16]> {
-    let mut random = [0; 16];
-    let address = auxiliary(pid, libc::AT_RANDOM)?;
-    let length = platform::read_memory(pid.0, address, &mut random).ok()?;
-    (length == random.len()).then_some(random)
-}
-
-/// A word of the auxiliary vector.
-fn auxiliary(pid: Pid, which: u64) -> Option<u64> {
-    let auxv = fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let mut entries = auxv.chunks_exact(16);
-    let entry = entries.find(|entry| word(&entry[..8]) == which)?;
-    Some(word(&entry[8..]))
+/// The auxiliary vector (getauxval(3)). Its addresses differ from one exec to the next, unless the program
+/// has switched the kernel's randomization off. `None`: it cannot be read, or the process is in an exec.
+pub(super) fn auxiliary_vector(pid: Pid) -> Option<Vec<u8>> {
+    let vector = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    (!vector.is_empty()).then_some(vector)
 }
 
 /// Code of a file that lies inside of a larger piece of the same file elsewhere.

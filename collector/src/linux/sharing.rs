@@ -1,7 +1,6 @@
 //! Shares the session's mapping with a process that runs already: in a folder that it sees, as a file that
 //! its user may open.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, chown};
@@ -34,13 +33,7 @@ impl Place {
                 _root: None,
             });
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = open(
-            attach::seen_by(target.pid, Path::new("/")),
-            flags,
-            Mode::empty(),
-        )
-        .ok();
+        let root = open_folder(&attach::seen_by(target.pid, Path::new("/"))).ok();
         options.names.root = root.as_ref().map(path_of);
         let other = match options.mapping_folder {
             Some(_) => None,
@@ -59,8 +52,8 @@ impl Place {
         for folder in [SHARED_MEMORY, "/tmp"] {
             let seen = attach::seen_by(target.pid, Path::new(folder));
             let is_writable = access(&seen, Access::WRITE_OK).map_err(io::Error::from);
-            match is_writable.and_then(|()| File::open(seen)) {
-                Ok(file) => return Ok((folder.into(), file.into())),
+            match is_writable.and_then(|()| open_folder(&seen)) {
+                Ok(fd) => return Ok((folder.into(), fd)),
                 Err(error) => failure = Some(error),
             }
         }
@@ -78,6 +71,11 @@ impl Place {
             None => storage.path.clone(),
         }
     }
+}
+
+fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?)
 }
 
 /// A path to what a descriptor of ours refers to.

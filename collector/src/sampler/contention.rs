@@ -1,7 +1,7 @@
-//! Whether a process' threads wait for processors when they wake up. One that does begins to run with a tick
-//! of the kernel, and the timers of CPU time go off at ticks: with bursts about as long as a tick they find
-//! it at the same moment of its work again and again (measured: 0.29 of the CPU time as 0.8 of the samples).
-//! Our own ticks are hrtimers, and fall anywhere.
+//! Whether a process' threads wait for processors when they wake up. One that waits for somebody who computes
+//! begins to run with a tick of the kernel, and the timers of CPU time go off at ticks: with bursts about as
+//! long as a tick they find it at the same moment of its work again and again (measured: 0.29 of the CPU time
+//! as 0.8 of the samples). Our own ticks are hrtimers, and fall anywhere.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::host::{Host, Scheduled};
 
 /// Threads of a process that are asked about at a time: each is one or two small files.
 pub(super) const MOST_THREADS: usize = 16;
-/// Timers are wrong where more than this part of a process' running time begins with ticks.
+/// Timers are wrong where more than one part in so many of a process' running time begins with ticks.
 const PART: u64 = 8;
 /// Computing between two waits for so many ticks has lost the tick's phase.
 const LONG_TICKS: u64 = 4;
@@ -52,7 +52,7 @@ impl Contention {
             self.since.ready += ready;
             let times = now.times.saturating_sub(since.times);
             let begun_with_ticks = begun_with_ticks(run, ready, times, tick_ns);
-            // Less would not make up the part that is asked for.
+            // Less than that counts as none: it takes another file to know better.
             if begun_with_ticks > run / PART / 2
                 && has_short_bursts(host, pid, *tid, now.run_ns, tick_ns)
             {
@@ -76,7 +76,8 @@ impl Contention {
 
 /// How much of a thread's running time began with a tick: it ran so long, was ready for a processor so long,
 /// and was put on one so many times. Who waits for the tick that ends another's time is ready for half a tick
-/// on average. Others make room by waiting themselves, at any moment and sooner.
+/// on average. Others make room by waiting themselves, at any moment and sooner. By the mean: a few long
+/// waits among many short ones count for all of them.
 fn begun_with_ticks(run_ns: u64, ready_ns: u64, times: u64, tick_ns: u64) -> u64 {
     let if_all_do = u128::from(times.max(1)) * u128::from(tick_ns / 2).max(1);
     let part = u128::from(run_ns) * u128::from(ready_ns) / if_all_do;

@@ -4,6 +4,7 @@ use super::capture::{self, Guard, Request};
 use super::scratch::scratch;
 use super::tls::{self, Block, flag};
 use super::{kernel_clock, main_stack, own_stack, session, signal_wait};
+use crate::cycles::Cycles;
 use crate::ids::{Tid, Utid};
 use crate::platform;
 use crate::probe::Probe;
@@ -114,6 +115,8 @@ pub(super) fn register_as(block: &Block, stack: Option<(u64, u64)>, creator: Cre
     }
     let tick = throttle::tick_of(mapping.control(), entry.tick_index.load(Ordering::Relaxed));
     block.entry_index.store(index, Ordering::Relaxed);
+    // That of another session may be by another clock.
+    block.short_until.store(Cycles(0), Ordering::Relaxed);
     block
         .tick
         .store(core::ptr::from_ref(tick).cast_mut(), Ordering::Relaxed);

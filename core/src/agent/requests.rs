@@ -65,6 +65,8 @@ fn length_in_force(block: &Block, entry: &ThreadEntry, begin: Cycles, now: Cycle
     let control = mapping.control();
     let class = (entry.class.load(Ordering::Relaxed) as usize).min(CLASSES - 1);
     let lasted = now.saturating_sub(begin);
+    // First: whoever changes both stores it last, and a short length with a long one's ns does no harm.
+    let asked_ns = control.interval_ns[class].load(Ordering::Acquire);
     let asked = control.interval_cycles[class].load(Ordering::Relaxed);
     if control.switch.load(Ordering::Relaxed) != 1 {
         return Length::Short;
@@ -73,7 +75,6 @@ fn length_in_force(block: &Block, entry: &ThreadEntry, begin: Cycles, now: Cycle
         true => throttle::next_moment(entry.utid(), control.sampling_interval_cycles(entry), from),
         false => None,
     };
-    let asked_ns = control.interval_ns[class].load(Ordering::Relaxed);
     let known = match asked_ns {
         0..=KNOWN_NS => asked,
         _ => asked.saturating_mul(KNOWN_NS.into()) / u64::from(asked_ns),

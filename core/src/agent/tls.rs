@@ -64,7 +64,8 @@ pub struct Block {
     pub handlers: AtomicU32,
     /// When a hook first left its capture to a signal that is on its way; 0: none does.
     pub held_since: AtomicCycles,
-    /// A wait that is over until then is short and has no moment of the thread's (`agent::requests::length`).
+    /// A wait that is over before then is short and has no moment of the thread's
+    /// (`agent::requests::length`); 0: not known, as after a wait inside of another one.
     pub short_until: AtomicCycles,
     /// The stack pointer with which the last of those handlers began.
     pub handler_sp: AtomicUsize,

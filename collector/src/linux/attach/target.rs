@@ -1,8 +1,8 @@
 //! What can be said about a process before it is touched: whether it can be attached to, and why not.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -131,10 +131,16 @@ pub(crate) fn seen_by(pid: Pid, path: &Path) -> PathBuf {
 /// (chroot).
 pub(super) fn open_mapped(pid: Pid, name: &str) -> io::Result<File> {
     let name = Path::new(name);
-    match has_other_mounts(pid) {
-        true => File::open(seen_by(pid, name)),
-        false => File::open(name),
-    }
+    let place = match has_other_mounts(pid) {
+        true => seen_by(pid, name),
+        false => name.to_owned(),
+    };
+    // By now anything may have that name: never block in a pipe or take a terminal.
+    let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(place)
 }
 
 /// False also for one that ends, or is in the middle of an exec.
@@ -168,21 +174,28 @@ pub(super) fn traced(pid: Pid, tid: Tid) -> Option<AttachError> {
 const EXEC_TIME: Duration = Duration::from_millis(100);
 
 /// Which program a process executes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Program {
     pid: Pid,
-    random: Option<[u8; 16]>,
+    /// `None`: not known.
+    auxiliary_vector: Option<Vec<u8>>,
 }
 
 impl Program {
     pub(super) fn of(pid: Pid) -> Program {
-        let random = until_exec_is_over(pid, || procfs::random_of_exec(pid));
-        Program { pid, random }
+        let auxiliary_vector = until_exec_is_over(pid, || procfs::auxiliary_vector(pid));
+        Program {
+            pid,
+            auxiliary_vector,
+        }
     }
 
     /// Whether it was replaced by another one, or is being replaced.
-    pub(super) fn was_replaced(self) -> bool {
-        let is_other = || procfs::random_of_exec(self.pid).filter(|now| Some(*now) != self.random);
+    pub(super) fn was_replaced(&self) -> bool {
+        let is_other = || {
+            let now = procfs::auxiliary_vector(self.pid)?;
+            (now != *self.auxiliary_vector.as_ref()?).then_some(())
+        };
         until_exec_is_over(self.pid, is_other).is_some()
     }
 }

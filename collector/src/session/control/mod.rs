@@ -202,7 +202,7 @@ impl Session {
         let control = self.shared.mapping.control();
         let class = class as usize;
         control.interval_cycles[class].store(Cycles(in_cycles as u64), Ordering::Relaxed);
-        control.interval_ns[class].store(ns as u32, Ordering::Relaxed);
+        control.interval_ns[class].store(ns as u32, Ordering::Release);
         // Until the ticker has found out what the budget makes of it.
         control.kept_interval_ns[class].store(0, Ordering::Relaxed);
         control.kept_wait_ns[class].store(0, Ordering::Relaxed);
