@@ -70,6 +70,7 @@ timed=(
   python::waits_that_never_end_have_python_stacks
   ruby::samples_at_any_moment_show_calls_that_are_there
   ruby::waits_that_never_end_have_rubys_stacks
+  servers::counters::counters_of_a_worker_of_nginx_are_those_of_the_kernel
   servers::coverage::a_query_of_postgres_is_seen
   servers::coverage::a_thread_that_blocks_the_first_signal_is_seen_by_the_second
   system_calls::python_makes_as_many_calls_of_each_kind_as_strace_counts

@@ -177,7 +177,8 @@ fn agrees(trace: &Path, seen: &Watched) -> (Trace, u32) {
             sum("CPU") / 100.0,
             (last.cpu_ns - first.cpu_ns) as f64 / 1e9,
         );
-        assert!(used > 0.1, "{pid} is busy: {used} s");
+        // So much that a counter which stands still differs by more than is allowed below.
+        assert!(used >= 0.08, "{pid} is busy: {used} s");
         assert!(
             (cpu - used).abs() <= 0.2 * used + 0.06,
             "{cpu} s, the kernel says {used} s"

@@ -178,7 +178,7 @@ fn attach_step(
 ) -> Result<AttachStep, AttachError> {
     let program = target::Program::of(pid);
     use_a_thread(pid, work).map_err(|error| match error {
-        AttachError::Recorded { .. } | AttachError::Refused { .. } => error,
+        AttachError::Recorded { .. } => error,
         _ if program.was_replaced() => AttachError::Executed { pid },
         AttachError::NoLoader { .. } if target::has_ended(pid) => AttachError::Ended { pid },
         error => error,
