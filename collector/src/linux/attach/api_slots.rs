@@ -14,8 +14,8 @@ use object::{Object, ObjectSection};
 use stackbeat_core::address::Svma;
 use stackbeat_core::ids::Pid;
 
+use super::exec;
 use super::image::Images;
-use super::target;
 use super::tracee::Borrowed;
 use crate::linux::remote_unwind::Module;
 use crate::session::attach_error::AttachError;
@@ -75,7 +75,7 @@ impl Slots {
 /// The sections of a module that hold slots.
 fn sections(pid: Pid, module: &Module) -> [Option<Range<u64>>; 2] {
     let find = || {
-        let file = target::open_mapped(pid, &module.path).ok()?;
+        let file = exec::open_mapped(pid, &module.path).ok()?;
         let cache = ReadCache::new(file);
         let file = object::File::parse(&cache).ok()?;
         // A file that was replaced since has its sections elsewhere.

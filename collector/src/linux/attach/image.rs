@@ -12,7 +12,7 @@ use stackbeat_core::unwind::full::AllRegisters;
 use stackbeat_core::unwind::rule::Rule;
 use stackbeat_core::unwind::walk::{ReadStack, Rules};
 
-use super::target;
+use super::exec;
 use super::way_back::Code;
 use crate::linux::remote_unwind::{self, Module};
 
@@ -186,7 +186,7 @@ pub(super) struct Functions {
 impl Functions {
     /// Those of a module, read from its file as the process sees it.
     pub(super) fn of(pid: Pid, module: &Module) -> Option<Functions> {
-        let cache = ReadCache::new(target::open_mapped(pid, &module.path).ok()?);
+        let cache = ReadCache::new(exec::open_mapped(pid, &module.path).ok()?);
         let file = object::File::parse(&cache).ok()?;
         let mut ranges: Vec<_> = file
             .dynamic_symbols()

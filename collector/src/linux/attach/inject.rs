@@ -11,6 +11,7 @@ use stackbeat_core::attach_status::{Refused, decode};
 use stackbeat_core::ids::{Pid, Tid};
 
 use super::api_slots::Slots;
+use super::exec::{self, Program};
 use super::image::{Functions, Images};
 use super::safe_point::{self, Doing, Judge};
 use super::target::{self, Sessions, Target};
@@ -176,11 +177,11 @@ fn attach_step(
     pid: Pid,
     work: impl Fn(&Images, &Slots, &mut Borrowed, u64) -> Result<u64, AttachError> + Sync,
 ) -> Result<AttachStep, AttachError> {
-    let program = target::Program::of(pid);
+    let program = Program::of(pid);
     use_a_thread(pid, work).map_err(|error| match error {
         AttachError::Recorded { .. } => error,
         _ if program.was_replaced() => AttachError::Executed { pid },
-        AttachError::NoLoader { .. } if target::has_ended(pid) => AttachError::Ended { pid },
+        AttachError::NoLoader { .. } if exec::has_ended(pid) => AttachError::Ended { pid },
         error => error,
     })
 }
@@ -366,7 +367,7 @@ fn find_place<T>(
         let threads = threads_by_preference(pid, spares_parents);
         let threads = threads.ok_or(AttachError::Ended { pid })?;
         if threads.is_empty() {
-            if target::has_ended(pid) {
+            if exec::has_ended(pid) {
                 return Err(AttachError::Ended { pid });
             }
             state = "all are in calls that cannot be interrupted unnoticed".to_owned();

@@ -8,6 +8,8 @@
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod api_slots;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod exec;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod image;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod inject;

@@ -1,8 +1,7 @@
 //! What can be said about a process before it is touched: whether it can be attached to, and why not.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,9 +27,9 @@ pub struct Target {
 
 /// The fields of /proc/PID/status that matter here.
 #[derive(Debug, Default)]
-struct Status {
+pub(super) struct Status {
     name: String,
-    state: char,
+    pub(super) state: char,
     process: Pid,
     tracer: Pid,
     user: u32,
@@ -126,25 +125,8 @@ pub(crate) fn seen_by(pid: Pid, path: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root")).join(inside)
 }
 
-/// Opens the file that a process has mapped under a name of its mappings. Such a name is from the root of
-/// its mounts where that is not ours, and from our root otherwise, also if the process has changed its own
-/// (chroot).
-pub(super) fn open_mapped(pid: Pid, name: &str) -> io::Result<File> {
-    let name = Path::new(name);
-    let place = match has_other_mounts(pid) {
-        true => seen_by(pid, name),
-        false => name.to_owned(),
-    };
-    // By now anything may have that name: never block in a pipe or take a terminal.
-    let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(place)
-}
-
 /// False also for one that ends, or is in the middle of an exec.
-fn has_other_mounts(pid: Pid) -> bool {
+pub(super) fn has_other_mounts(pid: Pid) -> bool {
     let its = format!("/proc/{pid}/ns/mnt");
     are_same_file(Path::new("/proc/self/ns/mnt"), Path::new(&its)) == Some(false)
 }
@@ -173,41 +155,8 @@ pub(super) fn traced(pid: Pid, tid: Tid) -> Option<AttachError> {
 /// How long an exec may take, in which a process looks as if it ended or had nothing in memory.
 const EXEC_TIME: Duration = Duration::from_millis(100);
 
-/// Which program a process executes.
-#[derive(Clone, Debug)]
-pub(super) struct Program {
-    pid: Pid,
-    /// `None`: not known.
-    auxiliary_vector: Option<Vec<u8>>,
-}
-
-impl Program {
-    pub(super) fn of(pid: Pid) -> Program {
-        let auxiliary_vector = until_exec_is_over(pid, || procfs::auxiliary_vector(pid));
-        Program {
-            pid,
-            auxiliary_vector,
-        }
-    }
-
-    /// Whether it was replaced by another one, or is being replaced.
-    pub(super) fn was_replaced(&self) -> bool {
-        let is_other = || {
-            let now = procfs::auxiliary_vector(self.pid)?;
-            (now != *self.auxiliary_vector.as_ref()?).then_some(())
-        };
-        until_exec_is_over(self.pid, is_other).is_some()
-    }
-}
-
-/// Whether no thread of a process runs any more.
-pub(super) fn has_ended(pid: Pid) -> bool {
-    let state = Status::read(pid).map(|status| status.state);
-    state.is_none_or(|state| state == 'Z' && procfs::thread_count(pid) == Some(1))
-}
-
 /// Asks until there is an answer.
-fn until_exec_is_over<T>(pid: Pid, ask: impl Fn() -> Option<T>) -> Option<T> {
+pub(super) fn until_exec_is_over<T>(pid: Pid, ask: impl Fn() -> Option<T>) -> Option<T> {
     let until = Instant::now() + EXEC_TIME;
     loop {
         let answer = ask();
@@ -246,7 +195,7 @@ pub(super) fn forbidden(pid: Pid) -> AttachError {
 }
 
 impl Status {
-    fn read(pid: Pid) -> Option<Status> {
+    pub(super) fn read(pid: Pid) -> Option<Status> {
         Status::read_of(&format!("/proc/{pid}/status"))
     }
 
